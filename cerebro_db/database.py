@@ -15,6 +15,7 @@ from cerebro_db.functions import Functions
 from cerebro_db.link import Connection, Engine, Link, Row
 from cerebro_db.packing import Packed
 from cerebro_db.plan import Plan
+from cerebro_db.registry import RegisteredModels
 from cerebro_db.requests import FitRequest, Search
 from cerebro_db.run import Run
 from cerebro_db.statements import Columns, call, table_name
@@ -145,6 +146,11 @@ class Database:
     def functions(self) -> Functions:
         """Losses, metrics and layers that a superuser has registered."""
         return Functions(self)
+
+    @property
+    def models(self) -> RegisteredModels:
+        """Registered models: versions of trained models, by name."""
+        return RegisteredModels(self)
 
     def pack(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -48,6 +49,27 @@ def build(
         )
     for row, variable in zip(state, variables, strict=False):
         _assign(row, variable)
+    for layer in normalizations(model):
+        layer.finalize_state()
+    return model
+
+
+def restore(architecture: str, weights: bytes, custom: Mapping[str, Any]) -> Any:
+    """Build a model of an architecture and its weights, one array after the other; it is not compiled."""
+    import numpy as np
+
+    keras = library()
+    model = _model(keras, architecture, {**losses.make_losses(keras), **custom})
+    values, first = np.frombuffer(weights, "<f4"), 0
+    if len(values) != sum(math.prod(variable.shape) for variable in model.weights):
+        raise CerebroError(
+            f"the weights are {len(values)} numbers, and the net that this Keras makes has another number",
+            hint=f"Here is Keras {keras.__version__}: is it the version of the server's?",
+        )
+    for variable in model.weights:
+        size = math.prod(variable.shape)
+        variable.assign(values[first : first + size].reshape(variable.shape))
+        first += size
     for layer in normalizations(model):
         layer.finalize_state()
     return model

@@ -77,6 +77,18 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "evaluate_by",
         "grant_model_access",
     ),
+    "Registered models": (
+        "register",
+        "set_alias",
+        "promote",
+        "rollback",
+        "drop_alias",
+        "drop_version",
+        "unregister",
+        "grant_model",
+        "revoke_model",
+        "read_model",
+    ),
     "Losses, metrics and layers of your own": (
         "register_function",
         "grant_function",
@@ -87,11 +99,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "delete_custom_function",
         "update_custom_function_table",
     ),
-    "Rights": ("grant_usage", "grant_model_access", "revoke_usage"),
+    "Rights": ("grant_usage", "grant_model_access", "grant_model", "revoke_model", "revoke_usage"),
     "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (
-    "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "functions",
+    "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "models", "model_versions",
+    "model_history", "functions",
 )  # fmt: skip
 
 _TEXT = r"'((?:[^']|'')*)'"

@@ -30,6 +30,8 @@ GROUP_COLUMNS = (
 )  # fmt: skip
 # Of a run of groups, where nobody says how many.
 FIRST = 50
+MODEL_COLUMNS = ("name", "owner", "default_version", "versions", "newest_version", "aliases", "privilege")
+VERSION_COLUMNS = ("version", "aliases", "metrics", "comment", "registered_by", "at")
 METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
 
 
@@ -103,6 +105,32 @@ def runs(limit: int, form: str, dsn: str) -> None:
     with open_database(dsn) as db:
         found = db.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC LIMIT %s", limit)
     show(found, form, RUN_COLUMNS)
+
+
+@click.command(short_help="List registered models, or the versions of one.")
+@click.argument("name", required=False)
+@formatted
+@connected
+def models(name: str | None, form: str, dsn: str) -> None:
+    """List the registered models that you may use, or the versions of the one that is named.
+
+    \b
+    Examples:
+      cerebro models
+      cerebro models churn --format json | jq '.[0].metrics'
+    """
+    from cerebro_db import registry
+
+    with open_database(dsn) as db:
+        if name is None:
+            show(registry.list_models(db), form, MODEL_COLUMNS, registry.MODELS)
+            return
+        found = registry.list_versions(db, name.lower())
+    if not found:
+        raise Refused(
+            f"there is no registered model {name} that you may use", hint="cerebro models lists them."
+        )
+    show(found, form, VERSION_COLUMNS)
 
 
 @click.command(short_help="Rank the configs of a run.")

@@ -197,6 +197,8 @@ class StartingWeights:
     table: str
     key_column: str | None
     key: int | None
+    # Of a registered model, the version that has the weights.
+    version_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

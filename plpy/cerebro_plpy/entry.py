@@ -187,17 +187,11 @@ def load_keras_model(*arguments: Any) -> None:
 
 
 @public
-def load_net(*arguments: Any) -> list[int]:
+def net(what: str, *arguments: Any) -> Any:
+    """Make or show a net, by the function of `nets` with this name."""
     from cerebro_plpy.executor import nets
 
-    return nets.load_net(Session(), *arguments)
-
-
-@public
-def enable_lora(*arguments: Any) -> int:
-    from cerebro_plpy.executor import nets
-
-    return nets.enable_lora(Session(), *arguments)
+    return getattr(nets, what)(Session(), *arguments)
 
 
 @public
@@ -207,13 +201,6 @@ def features(what: str, *arguments: Any) -> int:
 
     calls = {"materialize": stored.materialize, "refresh": stored.refresh}
     return calls[what](Session(), *arguments)
-
-
-@public
-def show_net(*arguments: Any) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.executor import nets
-
-    return nets.show_net(Session(), *arguments)
 
 
 @public
@@ -252,6 +239,14 @@ def function(what: str, *arguments: Any) -> Any:
     from cerebro_plpy.executor import function_calls
 
     return function_calls.CALLS[what](Session(), *arguments)
+
+
+@public
+def registry(what: str, *arguments: Any) -> Any:
+    """Carry out a call about registered models."""
+    from cerebro_plpy.executor import registry_calls
+
+    return registry_calls.CALLS[what](Session(), *arguments)
 
 
 @public
@@ -430,12 +425,24 @@ def confusion(model_table: str | None, packed_table: str | None, mst_key: int | 
     return predictor.confusion(Session(), model_table, packed_table, mst_key)
 
 
-@internal
-def predict_one(model: str | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
-    return _predictor_of_rows().predict(Session(), model, mst_key, features)
+def predict_one(model: str | int | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
+    """Predict a row that is an array. Only the first one of a statement runs statements of its own."""
+    predictor = _predictor_of_rows()
+    kept = predictor.ready(model, mst_key, by_row=False)
+    try:
+        features = predictor.check_features(features)
+        if kept is None:
+            kept = _ready_model(model, mst_key, features)
+        try:
+            return predictor.predict_array(kept, model, features)
+        except predictor.NotHere:
+            kept = _ready_model(model, mst_key, features, by_engine=True)
+            return predictor.predict_array(kept, model, features)
+    except CerebroError as error:
+        raise report(error) from None
 
 
-@internal
+@public
 def predict_statement(*arguments: Any) -> str:
     from cerebro_plpy.predicting import query as predictor
 
@@ -449,20 +456,29 @@ def predict_batch(*arguments: Any) -> tuple[Any, ...]:
     return predictor.batch(Session(), *arguments)
 
 
-def predict_row(model: int | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
+def predict_row(model: str | int | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
     """Predict a row. Only the first one of a statement runs statements of its own."""
     predictor = _predictor_of_rows()
     kept = predictor.ready(model, mst_key)
     if kept is None:
-        _check_predicts()
-        kept = _model_of_rows(model, mst_key)
+        kept = _ready_model(model, mst_key)
     try:
         try:
             return predictor.predict_row(kept, row)
         except predictor.NotHere:
-            return predictor.predict_row(_model_of_rows(model, mst_key, by_engine=True), row)
+            return predictor.predict_row(_ready_model(model, mst_key, by_engine=True), row)
     except CerebroError as error:
         raise report(error) from None
+
+
+def _ready_model(
+    model: str | int | None, mst_key: int | None, features: Any = None, *, by_engine: bool = False
+) -> Kept:
+    """Return the model that a reference means, and keep it for the rows to come."""
+    _check_predicts()
+    kept = _model_of_rows(model, mst_key, features, by_engine=by_engine)
+    _predictor_of_rows().remember(model, mst_key, kept, by_row=features is None)
+    return kept
 
 
 @functools.cache
@@ -480,5 +496,7 @@ def _check_predicts() -> None:
 
 
 @public
-def _model_of_rows(model: int | None, mst_key: int | None, *, by_engine: bool = False) -> Kept:
-    return _predictor_of_rows().make_ready(Session(), model, mst_key, by_engine=by_engine)
+def _model_of_rows(
+    model: str | int | None, mst_key: int | None, features: Any, *, by_engine: bool = False
+) -> Kept:
+    return _predictor_of_rows().make_ready(Session(), model, mst_key, features, by_engine=by_engine)

@@ -14,6 +14,21 @@ $$;
 COMMENT ON FUNCTION cerebro._predict_statement(regclass, text, oid, integer) IS
 'Internal: the statement that gives the rows of a query with their predictions.';
 
+-- Without a SET clause, which would hide the caller's search_path; its entry takes it.
+CREATE OR REPLACE FUNCTION cerebro._predict_statement(
+    model text,
+    query text,
+    row_type oid,
+    mst_key integer
+) RETURNS text
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE AS $$
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_statement(model, query, row_type, mst_key)
+$$;
+COMMENT ON FUNCTION cerebro._predict_statement(text, text, oid, integer) IS
+'Internal: the statement that gives the rows of a query with their predictions.';
+
 CREATE OR REPLACE FUNCTION cerebro._predict_batch(
     ticket text,
     data bytea[],

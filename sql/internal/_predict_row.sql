@@ -17,3 +17,20 @@ return sys.modules["cerebro_plpy.session"].predict_row(model, row, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro._predict_row(oid, text, integer) IS
 'Internal: predicts one row that is given as JSON.';
+
+CREATE OR REPLACE FUNCTION cerebro._predict_row(
+    model text,
+    "row" text,
+    mst_key integer,
+    OUT class text,
+    OUT probability double precision,
+    OUT prediction double precision,
+    OUT probabilities jsonb
+) RETURNS record
+LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 1000 AS $$
+import sys
+if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
+return sys.modules["cerebro_plpy.session"].predict_row(model, row, mst_key)
+$$;
+COMMENT ON FUNCTION cerebro._predict_row(text, text, integer) IS
+'Internal: predicts one row that is given as JSON, by any model reference.';

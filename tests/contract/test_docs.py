@@ -41,6 +41,7 @@ GUIDE = (
     "bi",
     "search",
     "predicting",
+    "registry",
     "coming-from-madlib",
 )
 PAGES = [

@@ -56,6 +56,12 @@ def test_a_column_that_decides_comes_first_and_noise_is_worth_nothing(trial: Tri
     assert importance(trial, metric="accuracy") == found
 
 
+def test_a_registered_model_is_named_by_its_reference(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.register('models', 'answering')")
+    ask = "SELECT * FROM cerebro.importance(%s, 'calls')"
+    assert trial.sql(ask, "answering@1") == trial.sql(ask, "models")
+
+
 def test_columns_are_mixed_together(trial: Trial) -> None:
     found = importance(trial, together=[["first", "kind"]], repeats=2, rows=600)
     assert set(found) == {"first, kind", "noise"}

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "features", "logical", "madlib", "nets", "planner"}
+PURE = {"engine", "features", "logical", "madlib", "nets", "planner", "registry"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -42,10 +42,21 @@ KNOWS: dict[str, set[str]] = {
     "engine": {"madlib"},
     "features": {"logical", "madlib"},
     "nets": {"features", "logical", "madlib"},
+    "registry": {"madlib"},
     "store": {"features", "madlib"},
     "packing": {"features", "logical", "madlib", "store"},
     "topology": {"commands", "store"},
-    "predicting": {"engine", "features", "logical", "madlib", "packing", "planner", "segment", "store"},
+    "predicting": {
+        "engine",
+        "features",
+        "logical",
+        "madlib",
+        "packing",
+        "planner",
+        "registry",
+        "segment",
+        "store",
+    },
     "executor": {
         "commands",
         "engine",
@@ -55,6 +66,7 @@ KNOWS: dict[str, set[str]] = {
         "packing",
         "planner",
         "predicting",
+        "registry",
         "store",
         "topology",
     },

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -11,20 +11,16 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import nets, output
+from cerebro_plpy.executor import comparing, nets, output
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.nets import joining
-from cerebro_plpy.packing.read import FEATURES, ONE_HOT, scan
 from cerebro_plpy.predicting import belonging, models, of_packed, selection, trained
+from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts, names, packed, results
 
 SIZE = 25
 MOST = 1000
-# Rows that choose: more would change nothing.
-ENOUGH_ROWS = 50_000
 SUFFIX = "_ensemble"
-# How far from 1 the probabilities of a row may add up.
-_NEAR_ONE = 1e-3
 EnsembleShare = tuple[int, float]
 
 
@@ -43,7 +39,7 @@ class EnsembleCall:
 class Candidate:
     """A model of the table, and its answers for the rows that choose."""
 
-    found: trained.TrainedModel
+    found: TrainedModel
     model: models.Model
     answers: np.ndarray
 
@@ -68,14 +64,14 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     best = trained.find_model(db, call.model_table, None)
     if best.mst_key is None:
         raise CerebroError(
-            f"{best.table.quoted} holds a single model",
+            f"{best.holder.name} holds a single model",
             hint="Name a table of madlib_fit_multiple_model, of a search or of cerebro.train.",
             sqlstate=WRONG_STATE,
         )
-    summary = results.summary_row(db, names.quote(best.table.schema, best.table.name + "_summary"))
+    summary = best.holder.summary(db)
     rows = _choosing_rows(db, call, best, summary)
-    metric = selection.check_metric(call.metric, rows.summary.one_hot[0])
-    chosen = _choose(db, best, rows, metric, size)
+    judging = comparing.read_rows(db, rows)
+    chosen = _choose(db, best, judging, selection.check_metric(call.metric, judging.is_classes), size)
     _write(db, target, best, rows.summary, summary, chosen)
     _tell(db, target, chosen)
     return [(int(one.found.mst_key or 0), share) for one, share in chosen.parts]
@@ -90,25 +86,23 @@ def _check_size(size: int | None) -> int:
 
 
 def _choosing_rows(
-    db: Database, call: EnsembleCall, best: trained.TrainedModel, summary: Mapping[str, Any]
+    db: Database, call: EnsembleCall, best: TrainedModel, summary: Mapping[str, Any]
 ) -> requests.Data:
-    named = call.packed_table or _named(summary, "validation_table")
+    named = call.packed_table or comparing.named_table(summary, "validation_table")
     if named is None:
         raise CerebroError(
-            f"{best.table.quoted} was trained without a validation table",
+            f"{best.holder.name} was trained without a validation table",
             detail="The rows that a model was trained on cannot choose.",
             hint="Name a packed table of other rows: packed_table => '…'.",
         )
     rows = requests.data(db, named, "packed table")
-    trained_on = _named(summary, "source_table")
+    trained_on = comparing.named_table(summary, "source_table")
     if trained_on is not None and rows.table == names.find_table(db, trained_on):
         raise CerebroError(
-            f"{best.table.quoted} was trained on the rows of {rows.table.quoted}: they cannot choose",
+            f"{best.holder.name} was trained on the rows of {rows.table.quoted}: they cannot choose",
             hint="Name a packed table of other rows.",
         )
-    if len(rows.summary.dependent_varname) != 1:
-        raise CerebroError("nets of several outputs cannot be joined", sqlstate=NOT_SUPPORTED)
-    belonging.check(db, best.table, rows.summary, rows.table.quoted)
+    belonging.check(db, best.holder, rows.summary, rows.table.quoted)
     return rows
 
 
@@ -117,31 +111,20 @@ def _qualified(summary: Mapping[str, Any]) -> Mapping[str, Any]:
     return found if isinstance(found, Mapping) else {}
 
 
-def _named(summary: Mapping[str, Any], column: str) -> str | None:
-    """Return a table of the run by its qualified name, if the summary has one."""
-    found = _qualified(summary).get(column) or summary.get(column)
-    return found if isinstance(found, str) else None
-
-
 def _choose(
-    db: Database, best: trained.TrainedModel, rows: requests.Data, metric: str, size: int
+    db: Database, best: TrainedModel, judging: comparing.JudgingRows, metric: str, size: int
 ) -> EnsembleChoice:
-    inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
-    is_classes = rows.summary.one_hot[0]
-    truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
-    truth = truth.reshape(len(truth), -1).astype(np.float64)
-    tick = partial(interrupts.tick, db)
-    candidates = list(_candidates(db, best, inputs, tick))
+    candidates = list(_candidates(db, best, judging))
     if not candidates:
-        raise CerebroError(f"no model of {best.table.quoted} answers with numbers", sqlstate=WRONG_STATE)
+        raise CerebroError(f"no model of {best.holder.name} answers with numbers", sqlstate=WRONG_STATE)
     for one in candidates:
-        _check_answers(one, truth, is_classes)
+        judging.check(one.answers, f"mst_key {one.found.mst_key}")
     answers = np.stack([one.answers for one in candidates])
-    counts, error = selection.choose(answers, truth, metric, size)
-    alone = min(selection.ERRORS[metric](one, truth) for one in answers)
+    counts, error = selection.choose(answers, judging.truth, metric, size)
+    alone = min(selection.ERRORS[metric](one, judging.truth) for one in answers)
     total = sum(counts.values())
     return EnsembleChoice(
-        inputs=inputs,
+        inputs=judging.inputs,
         answers=np.sum([answers[place] * count / total for place, count in counts.items()], axis=0),
         parts=[(candidates[place], count / total) for place, count in counts.items()],
         metric=metric,
@@ -150,48 +133,23 @@ def _choose(
     )
 
 
-def _candidates(
-    db: Database, best: trained.TrainedModel, inputs: Sequence[np.ndarray], tick: Callable[[], None]
-) -> Iterator[Candidate]:
-    info = names.resolve_table(db, names.quote(best.table.schema, best.table.name + "_info"))
+def _candidates(db: Database, best: TrainedModel, judging: comparing.JudgingRows) -> Iterator[Candidate]:
+    table = best.holder.weights_table(db)
+    info = names.resolve_table(db, names.quote(table.schema, table.name + "_info"))
     for key in sorted({row["mst_key"] for row in results.measured(db, info.quoted)}):
-        found = trained.find_model(db, best.table.quoted, key)
+        found = trained.find_model(db, best.holder.name, key)
         model = models.trained(db, found)
-        (answers,) = of_packed.answers(db, model, inputs, tick)
-        flat = answers.reshape(len(answers), -1).astype(np.float64)
-        if np.isfinite(flat).all():
-            yield Candidate(found, model, flat)
+        answers = judging.answer(db, model)
+        if np.isfinite(answers).all():
+            yield Candidate(found, model, answers)
         else:
             db.notice(f"mst_key {key} is left out: it answers with NaN or infinity")
-
-
-def _check_answers(one: Candidate, truth: np.ndarray, is_classes: bool) -> None:
-    key = one.found.mst_key
-    if one.answers.shape != truth.shape:
-        raise CerebroError(
-            f"mst_key {key} answers with {one.answers.shape[1]} numbers for a row, not with {truth.shape[1]}",
-            sqlstate=NOT_SUPPORTED,
-        )
-    shares = (one.answers >= 0).all() and (np.abs(one.answers.sum(axis=1) - 1) < _NEAR_ONE).all()
-    if is_classes and not shares:
-        raise CerebroError(
-            f"mst_key {key} does not answer with a probability for each class",
-            hint="Give nets of classes a last layer with softmax, and a loss without from_logits.",
-            sqlstate=NOT_SUPPORTED,
-        )
-
-
-def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:
-    found = list(scan(db, rows.table.quoted, name, dtype, ENOUGH_ROWS))
-    if not found:
-        raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
-    return np.concatenate(found)
 
 
 def _write(
     db: Database,
     target: names.TargetTable,
-    best: trained.TrainedModel,
+    best: TrainedModel,
     rows: packed.PackedSummary,
     summary: Mapping[str, Any],
     chosen: EnsembleChoice,
@@ -214,7 +172,7 @@ def _write(
         "model_id": first.selected.model_id,
         "compile_params": first.selected.compile_params,
         "fit_params": first.selected.fit_params,
-        "description": f"ensemble of {best.table.quoted}, by mst_key: {parts}",
+        "description": f"ensemble of {best.holder.name}, by mst_key: {parts}",
         "model_type": "madlib_keras",
         "model_size": len(weights) / 1024,
         "backend": first.backend,
@@ -243,7 +201,7 @@ def _check_joined(db: Database, chosen: EnsembleChoice, model_arch: str, weights
     joined = replace(chosen.parts[0][0].model, model_arch=model_arch, weights=lambda: weights)
     (found,) = of_packed.answers(db, joined, chosen.inputs, partial(interrupts.tick, db))
     apart = np.abs(found.reshape(len(found), -1) - chosen.answers)
-    if (apart > _NEAR_ONE * (1 + np.abs(chosen.answers))).any():
+    if (apart > comparing.NEAR_ONE * (1 + np.abs(chosen.answers))).any():
         keys = ", ".join(str(one.found.mst_key) for one, _ in chosen.parts)
         raise CerebroError(
             f"the nets of mst_key {keys} cannot be joined: one net of them answers otherwise than their mean",

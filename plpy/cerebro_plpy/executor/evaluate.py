@@ -15,7 +15,8 @@ from cerebro_plpy.executor import run as runner
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_engine_options
 from cerebro_plpy.predicting import belonging, grouped
-from cerebro_plpy.predicting.trained import TrainedModel, find_model
+from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
+from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, results
 from cerebro_plpy.store.group_models import GroupModels
@@ -88,14 +89,14 @@ def _of_one(db: Database, call: EvaluateCall) -> Evaluation:
     model = find_model(db, call.model_table, call.mst_key)
     registry.begin(db, model.run_id)
     source = requests.data(db, call.test_table, "test table")
-    belonging.check(db, model.table, source.summary, source.table.quoted)
+    belonging.check(db, model.holder, source.summary, source.table.quoted)
     request = _request(db, call, source, [model], requests.choose([model.selected]))
     return Evaluation(request, _start(db, model))
 
 
 def _of_groups(db: Database, call: EvaluateCall, found: GroupModels) -> Evaluation:
     source = requests.data(db, call.test_table, "test table")
-    belonging.check(db, found.model, source.summary, source.table.quoted)
+    belonging.check(db, ResultTable(found.model), source.summary, source.table.quoted)
     answering = evaluate_groups.find_models(db, found, source)
     registry.begin(db, answering.models[0].run_id)
     configs = [one.config for one in answering.by_config.values()]
@@ -119,7 +120,7 @@ def _request(
     return requests.Request(
         source=source,
         validation=None,
-        arch_table=trained[0].table,
+        arch_table=trained[0].holder.weights_table(db),
         architectures=[models.Architecture(model_id, net, True) for model_id, net in nets.items()],
         configs=configs,
         epochs=0,
@@ -135,19 +136,21 @@ def _request(
 def _start(db: Database, model: TrainedModel) -> runner.Start:
     key = model.selected.mst_key
     if model.stored.has_weights:
+        version = model.holder.found if isinstance(model.holder, RegisteredVersion) else None
         column = None if model.mst_key is None else "mst_key"
         weights = StartingWeights(
             model_id=model.selected.model_id,
             mst_key=key,
-            table=model.table.quoted,
+            table=model.holder.weights_table(db).quoted,
             key_column=column,
             key=model.mst_key,
+            version_id=version.version_id if version is not None else None,
         )
         return runner.Start([weights])
     states = runner.kept_states(db, model.run_id)
     if key not in states:
         raise CerebroError(
-            f"{model.table.quoted} has no weights for this model, and the state of its run is gone",
+            f"{model.holder.name} has no weights for this model, and the state of its run is gone",
             sqlstate=WRONG_STATE,
         )
     return runner.Start(warm={key: states[key]})

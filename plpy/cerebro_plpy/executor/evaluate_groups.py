@@ -13,7 +13,7 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import groups
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.predicting import trained
-from cerebro_plpy.predicting.trained import TrainedModel
+from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import group_models
 from cerebro_plpy.store.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.groups import FALLBACK, GroupRow, Groups

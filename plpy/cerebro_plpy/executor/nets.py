@@ -11,11 +11,12 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import tables
+from cerebro_plpy.executor import model_rights, tables
 from cerebro_plpy.nets import lora, points
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.packing import target
 from cerebro_plpy.packing.read import FEATURES, scan
+from cerebro_plpy.registry import references
 from cerebro_plpy.store import functions as registry
 from cerebro_plpy.store import models, packed, results
 from cerebro_plpy.store.names import Table, resolve_table
@@ -119,7 +120,11 @@ def enable_lora(
 
 
 def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each layer of a net."""
+    """Yield a row for each layer of a net: of a table of architectures, or of a registered model."""
+    if model_id is None and arch_table is not None and references.is_marked(arch_table):
+        registry.begin(db)
+        _, layers = list_layers(db, model_rights.find_readable(db, arch_table).read(db).model_arch)
+        return iter(layers)
     table = resolve_table(db, arch_table, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)

@@ -10,26 +10,26 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.features import specification
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import models
-from cerebro_plpy.store import predictions, results
-from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.predicting.holders import ModelHolder
+from cerebro_plpy.store import predictions
+from cerebro_plpy.store.names import resolve_table
 from cerebro_plpy.store.packed import PackedSummary
 
 
-def check(db: Database, model: Table, rows: PackedSummary, name: str) -> None:
+def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> None:
     """Refuse packed rows that mean something else to a model than its training rows did."""
-    summary = resolve_table(db, quote(model.schema, model.name + "_summary"), "model summary")
-    row = results.summary_row(db, summary.quoted)
-    for problem in _problems(db, summary, row, rows):
+    row = model.summary(db)
+    for problem in _problems(db, model, row, rows):
         source = f", {row['source_table']}" if row.get("source_table") else ""
         raise CerebroError(
-            f"{name} was not packed as the rows that {model.quoted} was trained on: {problem}",
+            f"{name} was not packed as the rows that {model.name} was trained on: {problem}",
             detail="The model would take its rows for others, and every figure would be wrong.",
             hint=f"Pack the rows with cerebro.validation_preprocessor_dl and the training table{source}.",
             sqlstate=WRONG_STATE,
         )
 
 
-def _problems(db: Database, summary: Table, row: Mapping[str, Any], rows: PackedSummary) -> Iterator[str]:
+def _problems(db: Database, model: ModelHolder, row: Mapping[str, Any], rows: PackedSummary) -> Iterator[str]:
     """Yield the differences that change an answer. A model of an earlier release does not tell all."""
     other = specification.difference(models.features_of(row), rows.features)
     if other is not None:
@@ -42,7 +42,7 @@ def _problems(db: Database, summary: Table, row: Mapping[str, Any], rows: Packed
         yield f"it has {len(rows.dependent_varname)} labels, not {len(names)}"
         return
     packed_in = resolve_table(db, rows.quoted, "summary of the packed table")
-    expected = predictions.class_values(db, summary, names)
+    expected = model.class_values(db, names)
     found = predictions.class_values(db, packed_in, rows.dependent_varname)
     for label, own, given in zip(names, expected, found, strict=True):
         # Rows that were one-hot when they were packed have no names of classes.

@@ -38,7 +38,7 @@ def confusion(
             hint="Compare numbers by their differences: cerebro.madlib_predict gives the predictions.",
             sqlstate=NOT_SUPPORTED,
         )
-    belonging.check(db, found.table, summary, table.quoted)
+    belonging.check(db, found.holder, summary, table.quoted)
     models.start_engine(db, trained.backend, False)
     models.take_functions(db, trained)
     described = models.described(trained, summary.input_shapes)

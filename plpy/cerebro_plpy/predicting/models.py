@@ -9,20 +9,19 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database
 from cerebro_plpy.engine import custom, runtime
-from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.architecture import DescribedModel, describe
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting import outputs as output
+from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.predicting.outputs import Dependent, Output
-from cerebro_plpy.predicting.trained import TrainedModel
-from cerebro_plpy.store import functions, models, predictions, results, session, state_rows
-from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store import functions, models, results, session
+from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import FEATURES
 
 
@@ -43,11 +42,9 @@ class Model:
 
 def trained(db: Database, found: TrainedModel) -> Model:
     """Return a model of madlib_fit or madlib_fit_multiple_model."""
-    table = found.table
-    summary = resolve_table(db, quote(table.schema, table.name + "_summary"), "model summary")
-    row = results.summary_row(db, summary.quoted)
+    row = found.holder.summary(db)
     names: list[str] = row["dependent_varname"]
-    values = predictions.class_values(db, summary, names)
+    values = found.holder.class_values(db, names)
     widths: Sequence[int | None] = row.get("num_classes") or [None] * len(names)
     dependents = [
         Dependent(name, known, known is not None or width is not None)
@@ -59,7 +56,7 @@ def trained(db: Database, found: TrainedModel) -> Model:
         backend=found.backend,
         divisor=float(row.get("normalizing_const") or 1.0),
         outputs=lambda described: output.settle(described, dependents, loss),
-        weights=partial(_weights, db, found),
+        weights=partial(found.holder.weights, db, found),
         features=features_of(row),
         independents=row.get("independent_varname") or (),
     )
@@ -69,30 +66,6 @@ def features_of(row: Mapping[str, Any]) -> Specification | None:
     """Return the feature specification in a model's summary; a model of an earlier version has none."""
     given = row.get(FEATURES[0])
     return None if given is None else read_specification(json.dumps(given))
-
-
-def _weights(db: Database, found: TrainedModel) -> bytes:
-    if found.stored.has_weights:
-        key_column = None if found.mst_key is None else "mst_key"
-        return results.weights_from(db, found.table.quoted, key_column, found.mst_key)
-    role, key, run_id = session.current_user(db), found.selected.mst_key, found.run_id
-    weights = _weights_of_state(db, run_id, key, role) if run_id is not None else None
-    if weights is None:
-        raise CerebroError(
-            f"{found.table.quoted} has no weights for this model, and the state of its run is gone",
-            detail="Weights too large for a field are kept with the run, for its owner.",
-            sqlstate=WRONG_STATE,
-        )
-    return weights
-
-
-@as_owner
-def _weights_of_state(db: Database, run_id: int, mst_key: int, role: str) -> bytes | None:
-    steps = {row["mst_key"]: row["step"] for row in state_rows.newest(db, run_id, role)}
-    if mst_key not in steps:
-        return None
-    frozen = states.finder(partial(state_rows.frozen, db, run_id))
-    return states.weights(states.from_parts(state_rows.read(db, run_id, mst_key, steps[mst_key]), frozen))
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine.plain_layers import NotHere
+from cerebro_plpy.engine.plain_layers import NotHere as NotHere
 from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
     NULL_NOT_ALLOWED,
@@ -24,13 +25,14 @@ from cerebro_plpy.errors import (
 )
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
-from cerebro_plpy.predicting import choices, grouped, models
+from cerebro_plpy.predicting import choices, grouped, models, trained
 from cerebro_plpy.predicting import ready as readiness
+from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.predicting.one_of_groups import KeptGroups
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.ready import Features, Kept, RowAnswer
 from cerebro_plpy.predicting.trained import find_model
-from cerebro_plpy.store import functions, names, predictions, session
+from cerebro_plpy.store import functions, names, session
 
 # The same as of an array, and the probability of each class as JSON
 BestAnswer = tuple[str | None, float | None, float | None, str | None]
@@ -40,25 +42,20 @@ KEPT_MODELS = 64
 KEPT_BYTES = 1 << 30
 
 
-class _KeptModels(dict[tuple[str | int | None, int | None, bool], Kept | KeptGroups]):
-    """Kept models by table, config and whether rows are given by their columns, in the order of reading.
-
-    The table is given by its name, or by its number if rows are given by their columns.
-    """
+# The number of a table, or of a registered version.
+ModelPlace = tuple[str, int]
 
 
-def predict(db: Database, model: str | None, mst_key: int | None, features: Features | None) -> RowAnswer:
-    """Answer for one row."""
-    db.server.check_predicts_in_queries()
-    if model is None:
-        raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
-    if features is None:
-        raise CerebroError(
-            "features is NULL",
-            hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
-            sqlstate=NULL_NOT_ALLOWED,
-        )
-    kept = _kept(db, model, model, mst_key, partial(_values, features))
+class _KeptModels(dict[tuple[ModelPlace, int | None, bool], Kept | KeptGroups]):
+    """Kept models by place, config and whether rows are given by their columns, in the order of reading."""
+
+
+class _Meant(dict[tuple[str, int | None, bool], tuple[tuple[Any, ...], Kept | KeptGroups]]):
+    """Models by the references that a statement has given, with the statement and its search_path."""
+
+
+def predict_array(kept: Kept | KeptGroups, model: str | int, features: Features) -> RowAnswer:
+    """Answer for one row, given as an array."""
     if isinstance(kept, KeptGroups):
         raise kept.needs_rows()
     if kept.by_columns:
@@ -67,33 +64,76 @@ def predict(db: Database, model: str | None, mst_key: int | None, features: Feat
             hint="Give it the row: FROM customers c, cerebro.predict('model', c).",
         )
     if kept.last is None or kept.last[0] != features:
-        try:
-            answer = _answer(kept, features)
-        except NotHere:
-            kept = _keep_one(db, model, model, mst_key, partial(_values, features), by_engine=True)
-            answer = _answer(kept, features)
-        kept.last = (features, answer)
+        kept.last = (features, _answer(kept, features))
     return kept.last[1]
 
 
-def ready(model: int | None, mst_key: int | None) -> Kept | KeptGroups | None:
-    """Return a model that this statement has looked at already, so that a row takes no more than the net."""
-    kept = memory.get_instance(_KeptModels).get((model, mst_key, True))
+def ready(model: str | int | None, mst_key: int | None, *, by_row: bool = True) -> Kept | KeptGroups | None:
+    """Return a model that this statement has looked at already, so that a row takes no more than the net.
+
+    A table comes by its number, any other reference as text.
+    """
+    if isinstance(model, str):
+        meant = memory.get_instance(_Meant).get((model, mst_key, by_row))
+        return meant[1] if meant is not None and meant[0] == _moment() else None
+    kept = memory.get_instance(_KeptModels).get((("table", model or 0), mst_key, by_row))
     return kept if kept is not None and kept.looked == session.statement() else None
 
 
+def _moment() -> tuple[Any, ...]:
+    return session.statement(), session.path()
+
+
 def make_ready(
-    db: Database, model: int | None, mst_key: int | None, *, by_engine: bool = False
+    db: Database,
+    model: str | int | None,
+    mst_key: int | None,
+    features: Features | None = None,
+    *,
+    by_engine: bool = False,
 ) -> Kept | KeptGroups:
-    """Return the model of a table, given by number, for rows by their columns: this config or the best."""
+    """Return the model that a reference means, this config or the best, for rows like these `features`.
+
+    Without them it is for rows that are given by their columns.
+    """
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
-    name = names.name_of(db, model, "model table")
-    kept = _kept(db, model, name, mst_key, None)
+    sample = None if features is None else partial(_values, features)
+    place, name = _place(db, model)
+    kept = _kept(db, place, name, mst_key, sample)
     if by_engine:
-        kept = _keep(db, model, name, mst_key, None, by_engine=True)
+        kept = _keep(db, place, name, mst_key, sample, by_engine=True)
         kept.looked = session.statement()
     return kept
+
+
+def remember(model: str | int | None, mst_key: int | None, kept: Kept | KeptGroups, *, by_row: bool) -> None:
+    """Keep for the rest of this statement which model a reference means."""
+    if isinstance(model, str):
+        meant = memory.get_instance(_Meant)
+        if len(meant) >= KEPT_MODELS:
+            meant.clear()
+        meant[model, mst_key, by_row] = _moment(), kept
+
+
+def _place(db: Database, model: str | int) -> tuple[ModelPlace, str]:
+    """Return the place of the model that a reference means, and the name by which it is found there."""
+    if isinstance(model, int):
+        return ("table", model), names.name_of(db, model, "model table")
+    holder = trained.resolve(db, model)
+    if isinstance(holder, RegisteredVersion):
+        return ("version", holder.found.version_id), holder.name
+    return ("table", holder.table.oid), holder.name
+
+
+def check_features(features: Features | None) -> Features:
+    if features is None:
+        raise CerebroError(
+            "features is NULL",
+            hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    return features
 
 
 def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
@@ -128,7 +168,7 @@ def _no_row(given: object, text: str) -> CerebroError:
 
 def _kept(
     db: Database,
-    place: str | int,
+    place: ModelPlace,
     name: str,
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
@@ -155,7 +195,7 @@ def _unchanged(db: Database, kept: Kept | KeptGroups) -> bool:
     try:
         if isinstance(kept, KeptGroups):
             return kept.is_unchanged(db)
-        return kept.version is not None and predictions.unchanged(db, kept.version)
+        return kept.version is not None and kept.version.is_unchanged(db)
     except CerebroError as error:
         # Another kind of table has the name now; looking it up anew says what is wrong.
         if error.sqlstate in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
@@ -165,7 +205,7 @@ def _unchanged(db: Database, kept: Kept | KeptGroups) -> bool:
 
 def _keep(
     db: Database,
-    place: str | int,
+    place: ModelPlace,
     name: str,
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
@@ -185,7 +225,7 @@ def _keep(
 
 def _keep_one(
     db: Database,
-    place: str | int,
+    place: ModelPlace,
     name: str,
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
@@ -195,7 +235,7 @@ def _keep_one(
     key = (place, mst_key, sample is None)
     memory.get_instance(_KeptModels).pop(key, None)
     found = find_model(db, name, mst_key)
-    version = predictions.version(db, found.table, found.mst_key)
+    version = found.holder.mark(db, found.mst_key)
     made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
     kept = replace(made, version=version)
     _make_room(kept.nbytes)

@@ -79,7 +79,8 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
     """Return a reader in which one model answers for every row."""
     found = find_model(db, name, mst_key)
-    predictions.version(db, found.table, found.mst_key)
+    # What is no plain table is refused.
+    found.holder.mark(db, found.mst_key)
     model = models.trained(db, found)
     parts = _parts(db, model, rows)
     described = _described(db, model)

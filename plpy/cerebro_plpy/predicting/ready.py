@@ -23,8 +23,8 @@ from cerebro_plpy.errors import (
 )
 from cerebro_plpy.features.rows import RowEncoder, array_of, parse
 from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.holders import ModelMark
 from cerebro_plpy.predicting.outputs import Output
-from cerebro_plpy.store import predictions
 
 # class, probability, prediction
 RowAnswer = tuple[str | None, float | None, float | None]
@@ -54,8 +54,8 @@ class Kept:
     # Digests of the registered layers that it consists of.
     functions: tuple[str, ...] = ()
     last: tuple[Features, RowAnswer] | None = field(default=None)
-    # The row of its table that it was read from, where that is looked at.
-    version: predictions.ModelVersion | None = None
+    # What it was read from, as it was then.
+    version: ModelMark | None = None
     # How a row becomes its inputs, where rows are given.
     rows: RowInputs | None = None
     # Whether it was trained on columns as they are.

@@ -79,7 +79,7 @@ def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Ro
         return
     found = find_model(db, model_table, mst_key)
     model = models.trained(db, found)
-    _predict(db, model, _source(db, rows, model), found.table.quoted)
+    _predict(db, model, _source(db, rows, model), found.holder.name)
 
 
 def predict_byom(

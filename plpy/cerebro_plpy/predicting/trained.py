@@ -1,9 +1,9 @@
-"""Finds the trained model that a call means."""
+"""Finds the trained model that a call means: the one place where model references are resolved."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -17,28 +17,55 @@ from cerebro_plpy.errors import (
 )
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
-from cerebro_plpy.store import models, results
+from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
+from cerebro_plpy.registry import references
+from cerebro_plpy.store import model_versions, models, results
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 
 # The key of the only config of madlib_fit: what it becomes equals config 1 of a run of many.
 ONLY = 1
 
 
-@dataclass(frozen=True)
-class TrainedModel:
-    """A trained model as the result tables of a run have it."""
+def resolve(db: Database, name: str | None) -> ResultTable | RegisteredVersion:
+    """Return what a model reference means: a result table, or a version of a registered model.
 
-    table: Table
-    mst_key: int | None
-    selected: models.Selected
-    stored: results.Stored
-    run_id: int | None
-    backend: str | None
+    A name with @ means a registered model. Another one means the model table of that name if there is one,
+    and else the registered model.
+    """
+    if name is not None and references.is_marked(name):
+        return find_registered(db, name)
+    table = find_table(db, name, "model table")
+    if table is None or _beside(db, table, "_summary") is None:
+        held = _registered(db, str(name))
+        if held is not None:
+            return held
+    return ResultTable(table or resolve_table(db, name, "model table"))
+
+
+def find_registered(db: Database, name: str) -> RegisteredVersion:
+    """Return the version that a reference means, whatever tables there are."""
+    held = _registered(db, name)
+    if held is None:
+        raise model_versions.not_registered(name)
+    return held
+
+
+def _registered(db: Database, name: str) -> RegisteredVersion | None:
+    reference = references.parse(name)
+    if reference is None:
+        return None
+    found = model_versions.find(db, reference.name, reference.alias, reference.version)
+    if found is None:
+        return None
+    return RegisteredVersion(f"{reference.name}@{found.version}", found)
 
 
 def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedModel:
-    """Return the model of a table that has this key, or the best one without a key."""
-    table = resolve_table(db, name, "model table")
+    """Return the model that a reference means; of a table, that with this key, or the best one without."""
+    holder = resolve(db, name)
+    if isinstance(holder, RegisteredVersion):
+        return _of_version(db, holder, mst_key)
+    table = holder.table
     summary = _beside(db, table, "_summary")
     if summary is None:
         raise CerebroError(
@@ -73,7 +100,10 @@ def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedMo
 
 def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str]] | None:
     """Return a table of models of groups, its info table, and the group columns; None for other tables."""
-    table = resolve_table(db, name, "model table")
+    holder = resolve(db, name)
+    if isinstance(holder, RegisteredVersion):
+        return None
+    table = holder.table
     summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
     if summary is None or info is None:
         return None
@@ -132,6 +162,19 @@ def _beside(db: Database, table: Table, suffix: str) -> Table | None:
     return find_table(db, quote(table.schema, table.name + suffix))
 
 
+def _of_version(db: Database, holder: RegisteredVersion, mst_key: int | None) -> TrainedModel:
+    if mst_key is not None:
+        raise CerebroError(
+            f"mst_key {mst_key} was given, but {holder.name} is a single model", hint="Leave mst_key out."
+        )
+    held = holder.read(db)
+    selected = models.Selected(ONLY, json.loads(held.about)["model_id"], held.compile_params, held.fit_params)
+    stored = results.Stored(held.model_arch, has_weights=True)
+    return TrainedModel(
+        holder=holder, mst_key=None, selected=selected, stored=stored, run_id=None, backend=held.backend
+    )
+
+
 def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> TrainedModel:
     if mst_key is not None:
         raise CerebroError(
@@ -143,7 +186,7 @@ def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Traine
         raise CerebroError(f"model table {table.quoted} is empty", sqlstate=WRONG_STATE)
     selected = models.Selected(ONLY, row["model_id"], row["compile_params"], row["fit_params"])
     return TrainedModel(
-        table=table,
+        holder=ResultTable(table),
         mst_key=None,
         selected=selected,
         stored=stored,
@@ -163,7 +206,7 @@ def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int
         )
     selected = models.Selected(mst_key, config["model_id"], config["compile_params"], config["fit_params"])
     return TrainedModel(
-        table=table,
+        holder=ResultTable(table),
         mst_key=mst_key,
         selected=selected,
         stored=stored,

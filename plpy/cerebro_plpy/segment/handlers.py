@@ -50,6 +50,7 @@ from cerebro_plpy.store import (
     drivers,
     group_models,
     measurements,
+    model_versions,
     rates,
     results,
     run_groups,
@@ -219,7 +220,10 @@ def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing]
 
 def _copy_weights(db: Database, run: runs.RunRow, source: StartingWeights) -> None:
     place = source.table, source.key_column, source.key
-    found = db.as_caller(run.owner, results.weights_from, db, *place)
+    if source.version_id is not None:
+        found = model_versions.weights(db, source.version_id)
+    else:
+        found = db.as_caller(run.owner, results.weights_from, db, *place)
     starting_weights.add(db, run.run_id, source.model_id, source.mst_key, found)
 
 

@@ -425,7 +425,21 @@ def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None
 
 
 def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
-    """Return a summary's one row as plain values.
+    """Return a summary's one row as plain values."""
+    found = _plain_row(db, summary)
+    if found is None:
+        raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
+    _check_row(summary, found)
+    return found
+
+
+def config_row(db: Database, info: str, mst_key: int) -> Mapping[str, Any]:
+    """Return the row of a config as plain values; an empty one if there is none."""
+    return _plain_row(db, info, f" WHERE mst_key = {int(mst_key)} ORDER BY model_size IS NULL LIMIT 1") or {}
+
+
+def _plain_row(db: Database, table: str, condition: str = "") -> Mapping[str, Any] | None:
+    """Return the first row of a table as plain values.
 
     Columns of types that users have made are left out, since a cast to JSON could be anybody's code.
     """
@@ -434,15 +448,11 @@ def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
         " WHERE attrelid = pg_catalog.to_regclass($1)"
         f" AND attnum > 0 AND NOT attisdropped AND atttypid < {FIRST_OF_USERS} ORDER BY attnum",
         ["text"],
-        [summary],
+        [table],
     )
     listed = ", ".join(_quote(row["name"]) for row in known)
-    rows = db.query(f"SELECT {plain.as_json('s')} AS row FROM (SELECT {listed} FROM {summary}) AS s")
-    if not rows:
-        raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
-    found = json.loads(rows[0]["row"])
-    _check_row(summary, found)
-    return found
+    rows = db.query(f"SELECT {plain.as_json('s')} AS row FROM (SELECT {listed} FROM {table}{condition}) AS s")
+    return json.loads(rows[0]["row"]) if rows else None
 
 
 # Numbers of catalog objects from here on are those of users.

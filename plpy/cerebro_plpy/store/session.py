@@ -140,6 +140,16 @@ def statement() -> tuple[int, int, int]:
     return began(), command(False), user()
 
 
+@functools.lru_cache(maxsize=1)
+def _path() -> ctypes.c_char_p:
+    return ctypes.c_char_p.in_dll(_SERVER, "namespace_search_path")
+
+
+def path() -> bytes | None:
+    """Return the search_path of this moment, as it is set, without a statement."""
+    return _path().value
+
+
 def current_user(db: Database) -> str:
     return db.query("SELECT current_user::text AS role")[0]["role"]
 

@@ -1,0 +1,133 @@
+"""Registered models: versions that never change, and the aliases that point at them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cerebro_db import models, stored
+from cerebro_db.frames import frame
+from cerebro_db.link import Row
+from cerebro_db.statements import call
+
+if TYPE_CHECKING:
+    import pandas
+
+    from cerebro_db.protocols import Server
+
+DEFAULT = "default"
+MODELS = (
+    "name", "owner", "default_version", "versions", "newest_version", "aliases", "at", "privilege",
+    "granted_to",
+)  # fmt: skip
+VERSIONS = (
+    "name", "version", "aliases", "comment", "tags", "metrics", "compile_params", "fit_params", "lineage",
+    "weights_bytes", "digest", "registered_by", "at", "privilege",
+)  # fmt: skip
+HISTORY = ("name", "at", "event", "alias", "version", "role")
+
+
+class RegisteredModels:
+    """The registered models that you may use. A reference is name, name@alias or name@version."""
+
+    def __init__(self, db: Server) -> None:
+        self._db = db
+
+    def list(self) -> pandas.DataFrame:
+        """Return the models as a data frame."""
+        return frame(list_models(self._db), MODELS)
+
+    def versions(self, name: str) -> pandas.DataFrame:
+        """Return the versions of a model as a data frame."""
+        return frame(list_versions(self._db, name), VERSIONS)
+
+    def history(self, name: str) -> pandas.DataFrame:
+        """Return what became of a model: versions that came and went, and where its aliases pointed."""
+        query = f"SELECT {', '.join(HISTORY)} FROM cerebro.model_history WHERE name = %s ORDER BY event_id"
+        return frame(self._db.look(query, name), HISTORY)
+
+    def register(
+        self,
+        model_table: str,
+        name: str,
+        mst_key: int | None = None,
+        *,
+        comment: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Keep a model of a table, by default its best, as a new version; return the version's number."""
+        statement = call("register", model_table, name, mst_key, comment=comment, tags=tags)
+        return self._db.rows(statement)[0]["register"]
+
+    def alias(self, name: str, alias: str, version: int | None) -> None:
+        """Have an alias point at a version, or remove it if the version is None."""
+        if version is None:
+            self._db.rows(call("drop_alias", name, alias))
+        else:
+            self._db.rows(call("set_alias", name, alias, version))
+
+    def promote(
+        self,
+        name: str,
+        version: int,
+        alias: str = DEFAULT,
+        *,
+        if_better_on: str | None = None,
+        metric: str | None = None,
+    ) -> Row:
+        """Have an alias point at a version; with a packed table, only if that has less error on its rows.
+
+        Return what decided: `promoted`, `candidate`, `previous`, `measured`, `value` and `previous_value`.
+        """
+        decided = call("promote", name, version, alias, if_better_on=if_better_on, metric=metric)
+        return self._db.rows(decided.replace("SELECT ", "SELECT * FROM ", 1))[0]
+
+    def rollback(self, name: str, alias: str = DEFAULT) -> int:
+        """Have an alias point where it pointed before; return that version."""
+        return self._db.rows(call("rollback", name, alias))[0]["rollback"]
+
+    def drop(self, name: str, version: int | None = None) -> None:
+        """Remove a version that no alias points at, or without a version the whole model."""
+        self._db.rows(call("unregister", name) if version is None else call("drop_version", name, version))
+
+    def grant(self, name: str, role: str, privilege: str) -> None:
+        """Let a role predict with a model, read it or manage it; public is every role."""
+        self._db.rows(call("grant_model", name, role, privilege))
+
+    def revoke(self, name: str, role: str) -> None:
+        """Take back what a role was granted on a model."""
+        self._db.rows(call("revoke_model", name, role))
+
+    def get(self, reference: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
+        """Return a version as a live Keras model, not compiled. It takes the right to read the model."""
+        return self._restore(self._read(reference), custom_objects)
+
+    def save(self, reference: str, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
+        """Write a version to a file, `.keras` or `.onnx`, and beside it what its columns became."""
+        found = self._read(reference)
+        features = found["features"]
+        described = None if features is None else {**features, "classes": found["about"]["class_values"]}
+        return models.save(self._restore(found, custom_objects), Path(path), described)
+
+    def _restore(self, found: Row, custom_objects: Mapping[str, Any] | None) -> Any:
+        """Make the model; the server checks the net first, which somebody else may have registered."""
+        architecture = stored.checked(self._db, json.dumps(found["model_arch"]))
+        return models.restore(architecture, bytes(found["model_weights"]), custom_objects or {})
+
+    def _read(self, reference: str) -> Row:
+        return self._db.rows(call("read_model", reference).replace("SELECT ", "SELECT * FROM ", 1))[0]
+
+
+def list_models(db: Server) -> list[Row]:
+    """Return the registered models, by name."""
+    return db.look(f"SELECT {', '.join(MODELS)} FROM cerebro.models ORDER BY name")
+
+
+def list_versions(db: Server, name: str) -> list[Row]:
+    """Return the versions of a model, the newest first."""
+    return db.look(
+        f"SELECT {', '.join(VERSIONS)} FROM cerebro.model_versions WHERE name = %s ORDER BY version DESC",
+        name,
+    )

@@ -1,0 +1,157 @@
+"""Holders of trained models: result tables of runs, and the registry. Predicting sees no difference."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store import model_versions, models, predictions, results, session, state_rows
+from cerebro_plpy.store.names import Table, quote, resolve_table
+
+ClassValues = list[list[str | None] | None]
+
+
+class ModelMark(Protocol):
+    """A model as it was when it was read."""
+
+    def is_unchanged(self, db: Database) -> bool: ...
+
+
+class ModelHolder(Protocol):
+    """A holder of trained models, and what it knows of the rows that they were trained on."""
+
+    @property
+    def name(self) -> str:
+        """The name that messages give."""
+        ...
+
+    def weights_table(self, db: Database) -> Table:
+        """Return the table that the weights are in."""
+        ...
+
+    def summary(self, db: Database) -> Mapping[str, Any]:
+        """Return what a run's summary says of inputs and outputs."""
+        ...
+
+    def class_values(self, db: Database, names: Sequence[str]) -> ClassValues:
+        """Return the class values of each dependent variable; None for one that has no classes."""
+        ...
+
+    def weights(self, db: Database, found: TrainedModel) -> bytes: ...
+
+    def mark(self, db: Database, mst_key: int | None) -> ModelMark:
+        """Return a mark by which a later call sees whether the model has changed."""
+        ...
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """A trained model, and what holds it."""
+
+    holder: ModelHolder
+    mst_key: int | None
+    selected: models.Selected
+    stored: results.Stored
+    run_id: int | None
+    backend: str | None
+
+
+@dataclass(frozen=True)
+class RowMark:
+    """The row of a model table that was read."""
+
+    version: predictions.ModelVersion
+
+    def is_unchanged(self, db: Database) -> bool:
+        return predictions.unchanged(db, self.version)
+
+
+@dataclass(frozen=True)
+class ResultTable:
+    """A model table with its summary, read with the caller's rights."""
+
+    table: Table
+
+    @property
+    def name(self) -> str:
+        return self.table.quoted
+
+    def weights_table(self, db: Database) -> Table:
+        return self.table
+
+    def summary(self, db: Database) -> Mapping[str, Any]:
+        return results.summary_row(db, self._summary(db).quoted)
+
+    def class_values(self, db: Database, names: Sequence[str]) -> ClassValues:
+        return predictions.class_values(db, self._summary(db), names)
+
+    def _summary(self, db: Database) -> Table:
+        return resolve_table(db, quote(self.table.schema, self.table.name + "_summary"), "model summary")
+
+    def weights(self, db: Database, found: TrainedModel) -> bytes:
+        """Return the weights, of the run's last state where a field cannot hold them."""
+        if found.stored.has_weights:
+            key_column = None if found.mst_key is None else "mst_key"
+            return results.weights_from(db, self.table.quoted, key_column, found.mst_key)
+        role, key, run_id = session.current_user(db), found.selected.mst_key, found.run_id
+        weights = _weights_of_state(db, run_id, key, role) if run_id is not None else None
+        if weights is None:
+            raise CerebroError(
+                f"{self.table.quoted} has no weights for this model, and the state of its run is gone",
+                detail="Weights too large for a field are kept with the run, for its owner.",
+                sqlstate=WRONG_STATE,
+            )
+        return weights
+
+    def mark(self, db: Database, mst_key: int | None) -> ModelMark:
+        return RowMark(predictions.version(db, self.table, mst_key))
+
+
+@as_owner
+def _weights_of_state(db: Database, run_id: int, mst_key: int, role: str) -> bytes | None:
+    steps = {row["mst_key"]: row["step"] for row in state_rows.newest(db, run_id, role)}
+    if mst_key not in steps:
+        return None
+    frozen = states.finder(partial(state_rows.frozen, db, run_id))
+    return states.weights(states.from_parts(state_rows.read(db, run_id, mst_key, steps[mst_key]), frozen))
+
+
+@dataclass(frozen=True)
+class VersionMark:
+    """A version, which never changes. Each statement asks whether its reference still means it."""
+
+    def is_unchanged(self, db: Database) -> bool:
+        return True
+
+
+@dataclass(frozen=True)
+class RegisteredVersion:
+    """A version of a registered model, read with the owner's rights for a caller who may use it."""
+
+    name: str
+    found: model_versions.UsableVersion
+
+    def weights_table(self, db: Database) -> Table:
+        return resolve_table(db, model_versions.WEIGHTS)
+
+    def read(self, db: Database) -> model_versions.StoredVersion:
+        """Return all that the version holds besides weights."""
+        return model_versions.read(db, self.found.version_id)
+
+    def summary(self, db: Database) -> Mapping[str, Any]:
+        return json.loads(self.read(db).about)["summary"]
+
+    def class_values(self, db: Database, names: Sequence[str]) -> ClassValues:
+        return json.loads(self.read(db).about)["class_values"]
+
+    def weights(self, db: Database, found: TrainedModel) -> bytes:
+        return model_versions.weights(db, self.found.version_id)
+
+    def mark(self, db: Database, mst_key: int | None) -> ModelMark:
+        return VersionMark()

@@ -1,0 +1,1 @@
+"""Rules of the registry of models: names, references, the history of aliases. Pure."""

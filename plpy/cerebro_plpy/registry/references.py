@@ -1,0 +1,56 @@
+"""Model references: name, name@alias and name@version. Pure."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.madlib.literal import shorten
+
+# The alias that a name alone means.
+DEFAULT = "default"
+_NAME = re.compile(r"[a-z_][a-z0-9_]{0,62}", re.ASCII)
+_LARGEST_VERSION = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Reference:
+    """A registered model's name, with the alias or the number of the version that is meant."""
+
+    name: str
+    alias: str | None = DEFAULT
+    version: int | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name}@{self.alias if self.version is None else self.version}"
+
+
+def is_marked(text: str) -> bool:
+    """Return whether a text cannot be the name of a table; a table with an @ is written in double quotes."""
+    return "@" in text and '"' not in text
+
+
+def parse(text: str) -> Reference | None:
+    """Read a reference, or return None; like names in SQL, it may be written in capitals."""
+    name, at, rest = text.strip().lower().partition("@")
+    if not _NAME.fullmatch(name):
+        return None
+    if not at:
+        return Reference(name)
+    if rest.isascii() and rest.isdigit() and len(rest) <= 10 and 1 <= int(rest) <= _LARGEST_VERSION:
+        return Reference(name, None, int(rest))
+    return Reference(name, rest) if _NAME.fullmatch(rest) else None
+
+
+def check_name(text: str | None, what: str) -> str:
+    """Return the name of a model or of an alias as the registry has it."""
+    if text is None:
+        raise CerebroError(f"{what} is NULL", sqlstate=NULL_NOT_ALLOWED)
+    name = text.strip().lower()
+    if not _NAME.fullmatch(name):
+        raise CerebroError(
+            f"{shorten(text, 80)!r} cannot be {what}",
+            hint="Take a letter or _, then at most 62 letters, digits and _.",
+        )
+    return name

@@ -1,0 +1,294 @@
+"""SQL on registered models: what the caller may use, as the caller; what a version holds, as the owner."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, UNDEFINED_OBJECT, WRONG_STATE, CerebroError
+from cerebro_plpy.madlib.literal import shorten
+
+PREDICT, READ, MANAGE = "predict", "read", "manage"
+# The table that the weights are in, as a run of an evaluation names it.
+WEIGHTS = "cerebro._model_weights"
+_PART_BYTES = 4 * 2**20
+
+
+@dataclass(frozen=True)
+class UsableVersion:
+    """A version that the caller may use, and how far."""
+
+    version_id: int
+    version: int
+    privilege: str
+
+
+def find(db: Database, name: str, alias: str | None, version: int | None) -> UsableVersion | None:
+    """Return the version that an alias or a number means; None if there is none that the caller may use.
+
+    A view decides what that is, so that all rows of a statement get the answer of its snapshot.
+    """
+    rows = db.query(
+        "SELECT v.version_id, v.version, v.privilege FROM cerebro.model_versions AS v WHERE v.name = $1"
+        " AND CASE WHEN $2 IS NULL THEN v.version = $3 ELSE $2 = ANY (v.aliases) END",
+        ["text", "text", "integer"],
+        [name, alias, version],
+    )
+    return UsableVersion(**rows[0]) if rows else None
+
+
+@dataclass(frozen=True)
+class StoredVersion:
+    """A version without its weights. `about`, `metrics` and `lineage` are JSON."""
+
+    model_arch: str
+    compile_params: str
+    fit_params: str
+    backend: str | None
+    about: str
+    metrics: str
+    lineage: str
+
+
+@as_owner
+def read(db: Database, version_id: int) -> StoredVersion:
+    """Return what a version holds. The caller of this function has found that its user may use it."""
+    rows = db.query(
+        "SELECT model_arch, compile_params, fit_params, backend, about, metrics::text AS metrics,"
+        " lineage::text AS lineage FROM cerebro._model_version WHERE version_id = $1",
+        ["bigint"],
+        [version_id],
+    )
+    if not rows:
+        raise _dropped()
+    return StoredVersion(**rows[0])
+
+
+@as_owner
+def weights(db: Database, version_id: int) -> bytes:
+    """Return the weights of a version. The caller of this function has found that its user may use it."""
+    batches = db.scan(
+        "SELECT w.data FROM cerebro._model_weights AS w JOIN cerebro._model_version AS v USING (digest)"
+        " WHERE v.version_id = $1 ORDER BY w.part",
+        ["bigint"],
+        [version_id],
+        batch=1,
+    )
+    found = b"".join(row["data"] for batch in batches for row in batch)
+    if not found:
+        raise _dropped()
+    return found
+
+
+def _dropped() -> CerebroError:
+    return CerebroError("the version of the model was dropped meanwhile", sqlstate=WRONG_STATE)
+
+
+@as_owner
+def lock(db: Database, name: str) -> bool:
+    """Keep others from changing a model before this transaction ends; return whether it is there."""
+    return bool(db.query("SELECT FROM cerebro._model WHERE name = $1 FOR UPDATE", ["text"], [name]))
+
+
+@as_owner
+def last_version(db: Database, name: str) -> int:
+    """Return the highest number that a version of a model has had."""
+    rows = db.query("SELECT last_version FROM cerebro._model WHERE name = $1", ["text"], [name])
+    return rows[0]["last_version"]
+
+
+@as_owner
+def begin(db: Database, name: str, owner: str) -> None:
+    """Make a model without versions, unless there is one of this name."""
+    db.query(
+        "INSERT INTO cerebro._model (name, owner, last_version)"
+        " SELECT $1, r.oid, 0 FROM pg_catalog.pg_roles AS r WHERE r.rolname = $2 ON CONFLICT DO NOTHING",
+        ["text", "text"],
+        [name, owner],
+    )
+
+
+def privilege(db: Database, name: str) -> str | None:
+    """Return what the caller may do with a model; None if nothing."""
+    rows = db.query("SELECT privilege FROM cerebro.models WHERE name = $1", ["text"], [name])
+    return rows[0]["privilege"] if rows else None
+
+
+@as_owner
+def add(db: Database, name: str, version: int, row: Mapping[str, Any], data: bytes) -> None:
+    """Write a version down, and its weights unless they are there."""
+    for part, first in enumerate(range(0, len(data), _PART_BYTES)):
+        db.query(
+            "INSERT INTO cerebro._model_weights (digest, part, data) VALUES ($1, $2, $3)"
+            " ON CONFLICT DO NOTHING",
+            ["text", "integer", "bytea"],
+            [row["digest"], part, data[first : first + _PART_BYTES]],
+        )
+    given = {"name": name, "version": version, **row}
+    names = ", ".join(given)
+    db.query(
+        f"INSERT INTO cerebro._model_version ({names}) SELECT {names}"
+        " FROM pg_catalog.jsonb_populate_record(NULL::cerebro._model_version, $1::jsonb)",
+        ["text"],
+        [json.dumps(given)],
+    )
+    db.query(
+        "UPDATE cerebro._model SET last_version = $2 WHERE name = $1", ["text", "integer"], [name, version]
+    )
+
+
+@as_owner
+def point(db: Database, name: str, alias: str, version: int) -> None:
+    """Have an alias point at a version."""
+    db.query(
+        "INSERT INTO cerebro._model_alias (name, alias, version) VALUES ($1, $2, $3)"
+        " ON CONFLICT (name, alias) DO UPDATE SET version = excluded.version",
+        ["text", "text", "integer"],
+        [name, alias, version],
+    )
+
+
+@as_owner
+def note(
+    db: Database, name: str, event: str, role: str, *, alias: str | None = None, version: int | None = None
+) -> None:
+    """Add to a model's history."""
+    db.query(
+        "INSERT INTO cerebro._model_event (name, event, alias, version, role) VALUES ($1, $2, $3, $4, $5)",
+        ["text", "text", "text", "integer", "text"],
+        [name, event, alias, version, role],
+    )
+
+
+def aliases(db: Database, name: str) -> dict[str, int]:
+    """Return where the aliases of a model point."""
+    rows = db.query("SELECT aliases::text AS aliases FROM cerebro.models WHERE name = $1", ["text"], [name])
+    return json.loads(rows[0]["aliases"]) if rows else {}
+
+
+def events(db: Database, name: str, alias: str) -> list[tuple[str, int | None]]:
+    """Return what became of an alias and of the versions, the oldest first."""
+    rows = db.query(
+        "SELECT event, version FROM cerebro.model_history WHERE name = $1"
+        " AND (alias = $2 OR alias IS NULL) ORDER BY event_id",
+        ["text", "text"],
+        [name, alias],
+    )
+    return [(row["event"], row["version"]) for row in rows]
+
+
+def lineage(db: Database, name: str, version: int) -> dict[str, Any]:
+    """Return where a version comes from; nothing if the caller may only predict with it."""
+    rows = db.query(
+        "SELECT lineage::text AS lineage FROM cerebro.model_versions WHERE name = $1 AND version = $2",
+        ["text", "integer"],
+        [name, version],
+    )
+    return json.loads(rows[0]["lineage"] or "{}") if rows else {}
+
+
+@as_owner
+def drop_alias(db: Database, name: str, alias: str) -> None:
+    db.query(
+        "DELETE FROM cerebro._model_alias WHERE name = $1 AND alias = $2", ["text", "text"], [name, alias]
+    )
+
+
+@as_owner
+def drop(db: Database, name: str, version: int | None = None) -> None:
+    """Remove a version, or all, and the weights that no version has any more."""
+    # A version that is being added elsewhere may have the same weights.
+    db.query("LOCK TABLE cerebro._model_weights IN SHARE ROW EXCLUSIVE MODE")
+    gone = db.query(
+        "DELETE FROM cerebro._model_version WHERE name = $1 AND ($2 IS NULL OR version = $2)"
+        " RETURNING digest",
+        ["text", "integer"],
+        [name, version],
+    )
+    db.query(
+        "DELETE FROM cerebro._model_weights AS w WHERE w.digest = ANY ($1)"
+        " AND NOT EXISTS (SELECT FROM cerebro._model_version AS v WHERE v.digest = w.digest)",
+        ["text[]"],
+        [[row["digest"] for row in gone]],
+    )
+
+
+@as_owner
+def drop_model(db: Database, name: str) -> None:
+    """Remove all rows of a model."""
+    db.query("DELETE FROM cerebro._model_alias WHERE name = $1", ["text"], [name])
+    drop(db, name)
+    for table in ("_model_grant", "_model_event", "_model"):
+        db.query(f"DELETE FROM cerebro.{table} WHERE name = $1", ["text"], [name])
+
+
+def may_only_predict(name: str) -> CerebroError:
+    """Return an error for a caller who may predict with a version and no more."""
+    return CerebroError(
+        f"permission denied to read {name}: you may only predict with it",
+        hint=f"Its owner may grant that: SELECT cerebro.grant_model('{name.split('@')[0]}', 'role', 'read').",
+        sqlstate=INSUFFICIENT_PRIVILEGE,
+    )
+
+
+def not_registered(name: str) -> CerebroError:
+    return CerebroError(
+        f"there is no registered model {shorten(name, 130)!r} that you may use",
+        hint="SELECT name, aliases FROM cerebro.models shows those that you may use, cerebro.model_versions"
+        " their versions.",
+        sqlstate=UNDEFINED_OBJECT,
+    )
+
+
+def no_such_version(name: str, version: int) -> CerebroError:
+    return CerebroError(
+        f"{name} has no version {version}",
+        hint=f"SELECT version FROM cerebro.model_versions WHERE name = '{name}' shows those that it has.",
+        sqlstate=UNDEFINED_OBJECT,
+    )
+
+
+def may_use_cerebro(db: Database, role: int) -> bool:
+    """Return whether a role may call anything of the extension."""
+    return db.query(
+        "SELECT pg_catalog.has_schema_privilege($1::oid, 'cerebro', 'USAGE') AS may", ["oid"], [role]
+    )[0]["may"]
+
+
+def may_grant_usage(db: Database) -> bool:
+    """Return whether the caller may let roles use the extension."""
+    return db.query(
+        "SELECT pg_catalog.pg_has_role(nspowner, 'USAGE') AS may FROM pg_catalog.pg_namespace"
+        " WHERE nspname = 'cerebro'"
+    )[0]["may"]
+
+
+def grant_usage(db: Database, role: str) -> None:
+    """Let a role use the extension; the caller needs the right to that."""
+    db.query("SELECT cerebro.grant_usage($1::name)", ["text"], [role])
+
+
+@as_owner
+def grant(db: Database, name: str, role: int, privilege: str, granted_by: str) -> None:
+    """Let a role use a model so far; 0 is everybody."""
+    db.query(
+        "INSERT INTO cerebro._model_grant (name, role, privilege, granted_by) VALUES ($1, $2, $3, $4)"
+        " ON CONFLICT (name, role) DO UPDATE SET privilege = excluded.privilege,"
+        " granted_by = excluded.granted_by, at = pg_catalog.clock_timestamp()",
+        ["text", "oid", "text", "text"],
+        [name, role, privilege, granted_by],
+    )
+
+
+@as_owner
+def revoke(db: Database, name: str, role: int) -> bool:
+    """Take back what a role was granted; return False if that was nothing."""
+    gone = db.query(
+        "DELETE FROM cerebro._model_grant WHERE name = $1 AND role = $2 RETURNING name",
+        ["text", "oid"],
+        [name, role],
+    )
+    return bool(gone)

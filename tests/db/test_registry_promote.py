@@ -1,0 +1,86 @@
+"""cerebro.promote: an alias moves to a version that answers better on rows that neither has seen."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+from registered import COLUMNS, train
+from trial import Trial
+
+
+@pytest.fixture(scope="module", autouse=True)
+def versions(trial: Trial) -> None:
+    """Version 1 has hardly learned, 2 has; and rows of another month."""
+    train(trial)
+    for key in (2, 1):
+        trial.sql("SELECT cerebro.register('models', 'churn', %s)", key)
+    trial.sql("CREATE TABLE march AS SELECT * FROM customers WHERE id % 3 = 0")
+    trial.pack_validation("march", "march_packed", "packed", "gone", COLUMNS)
+
+
+def promote(trial: Trial, arguments: str) -> dict[str, object]:
+    return trial.read_row(f"SELECT * FROM cerebro.promote({arguments})")
+
+
+def test_the_better_one_is_promoted_and_the_worse_one_is_not(trial: Trial) -> None:
+    trial.call("madlib_evaluate", "churn@1", "march_packed", "of_one")
+    trial.call("madlib_evaluate", "churn@2", "march_packed", "of_two")
+    one, two = (trial.value(f"SELECT loss FROM {table}") for table in ("of_one", "of_two"))
+    assert two < one
+    found = promote(trial, "'churn', 2, if_better_on => 'march_packed'")
+    assert found == {
+        "promoted": True,
+        "candidate": 2,
+        "previous": 1,
+        "measured": "logloss",
+        "value": pytest.approx(two, rel=1e-4),
+        "previous_value": pytest.approx(one, rel=1e-4),
+    }
+    assert trial.value("SELECT default_version FROM cerebro.models") == 2
+    found = promote(trial, "'churn', 1, 'default', 'march_packed', 'accuracy'")
+    assert (found["promoted"], found["measured"], found["previous"]) == (False, "accuracy", 2)
+    assert trial.value("SELECT default_version FROM cerebro.models") == 2
+    assert trial.value("SELECT cerebro.rollback('churn')") == 1
+
+
+def test_a_version_is_not_better_than_itself(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.set_alias('churn', 'same', 2)")
+    found = promote(trial, "'churn', 2, 'same', 'march_packed'")
+    assert (found["promoted"], found["value"]) == (False, found["previous_value"])
+
+
+def test_without_rows_or_without_a_version_before_it_is_promoted(trial: Trial) -> None:
+    assert promote(trial, "'churn', 1, 'fresh', 'march_packed'")["promoted"]
+    found = promote(trial, "'churn', 2, 'fresh'")
+    assert (found["promoted"], found["previous"], found["value"]) == (True, 1, None)
+    assert trial.value("SELECT aliases -> 'fresh' FROM cerebro.models") == 2
+
+
+def test_rows_that_validated_are_named(trial: Trial) -> None:
+    trial.notices()
+    promote(trial, "'churn', 2, 'seen', 'packed_validation'")
+    assert "the rows of public.packed_validation validated churn@2" in trial.notices()
+
+
+WRONG = {
+    "rows that trained": ("'churn', 2, if_better_on => 'packed'", "55000", "they cannot decide"),
+    "no packed rows": ("'churn', 2, if_better_on => 'march'", "42P01", "march"),
+    "no rows": ("'churn', 2, if_better_on => 'nowhere'", "42P01", "nowhere"),
+    "a metric of quantities": ("'churn', 2, 'x', 'march_packed', 'rmse'", "22023", "no metric is called"),
+    "a metric of nothing": ("'churn', 2, metric => 'logloss'", "22023", "metric is given without rows"),
+    "no version": ("'churn', 9", "42704", "churn has no version 9"),
+    "no model": ("'nobody', 1", "42704", "no registered model 'nobody'"),
+    "an alias of NULL": ("'churn', 1, NULL", "22004", "an alias is NULL"),
+}
+
+
+@pytest.mark.parametrize("arguments, code, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused_and_moves_nothing(
+    trial: Trial, arguments: str, code: str, text: str
+) -> None:
+    before = trial.sql("SELECT aliases FROM cerebro.models")
+    with pytest.raises(psycopg2.Error) as caught:
+        promote(trial, arguments)
+    assert caught.value.pgcode == code and text in str(caught.value)
+    assert trial.sql("SELECT aliases FROM cerebro.models") == before
