@@ -206,10 +206,9 @@ def features(what: str, *arguments: Any) -> int:
 @public
 def judge(what: str, *arguments: Any) -> list[tuple[Any, ...]]:
     """Compare a model's answers with what is true of a table's rows."""
-    from cerebro_plpy.predicting import importance, parts_of_rows
+    from cerebro_plpy.predicting import judging
 
-    calls = {"importance": importance.find_importance, "evaluate_by": parts_of_rows.evaluate_by}
-    return calls[what](Session(), *arguments)
+    return judging.CALLS[what](Session(), *arguments)
 
 
 @public
@@ -416,13 +415,6 @@ def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any,
     predictor.predict_byom(
         Session(), arch_table, model_id, predictor.Rows(*rows), predictor.GivenModel(*given)
     )
-
-
-@public
-def confusion(model_table: str | None, packed_table: str | None, mst_key: int | None) -> list[Any]:
-    from cerebro_plpy.predicting import confusion as predictor
-
-    return predictor.confusion(Session(), model_table, packed_table, mst_key)
 
 
 def predict_one(model: str | int | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:

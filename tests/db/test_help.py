@@ -20,7 +20,7 @@ def test_one_name_is_told_of_with_its_parameters(sql: Sql, role: MakeRole, conne
         ((task, call, what),) = sql("SELECT * FROM cerebro.help(%s)", spelled, on=user)
         assert task == "train" and call.startswith("cerebro.madlib_fit(source_table character varying, ")
         assert "Trains" in what
-    assert len(sql("SELECT * FROM cerebro.help('predict')", on=user)) == 3
+    assert len(sql("SELECT * FROM cerebro.help('predict')", on=user)) == 6
     assert sql("SELECT call FROM cerebro.help('leaderboard')", on=user) == [("cerebro.leaderboard",)]
 
 
