@@ -17,7 +17,20 @@ from stage import Stage, connect, stage
 
 pytestmark = pytest.mark.slow
 
-VIEWS = ("decisions", "functions", "groups", "leaderboard", "metrics", "progress", "runs", "sizes", "visits")
+VIEWS = (
+    "decisions",
+    "functions",
+    "groups",
+    "leaderboard",
+    "metrics",
+    "model_history",
+    "model_versions",
+    "models",
+    "progress",
+    "runs",
+    "sizes",
+    "visits",
+)
 # Names of runs, configs and epochs are no secret: everybody may listen to them.
 KEYS = {"mst_key", "epoch", "segment", "step", "number"}
 LOSS = "from keras import ops\n\ndef secret_loss(y_true, y_pred):\n    return ops.mean(y_true - y_pred)\n"
@@ -37,6 +50,7 @@ def scene(database: str) -> Iterator[Scene]:
         made.lab(victim, "others")
         with made.acting(victim):
             run_id = made.fit("others")
+            made.sql("SELECT cerebro.register('others.m', 'secret_model')")
         made.sql("SELECT cerebro.register_function('secret_loss', %s, 'loss')", LOSS)
         with closing(connect(database, stranger)) as login:
             yield Scene(made, login, run_id)

@@ -47,10 +47,18 @@ REGISTERED = (
     "SELECT cerebro.grant_function('my_crossentropy', '{0}_gone')",
     "DROP ROLE {0}_gone",
 )
+VERSIONED = (
+    "SELECT cerebro.register('lab.m', 'kept', 1, 'before the dump', '{{}}')",
+    "SELECT cerebro.register('lab.m', 'kept')",
+    "SELECT cerebro.set_alias('kept', 'champion', 2)",
+    "SELECT cerebro.grant_model('kept', 'public', 'predict')",
+    "SELECT cerebro.grant_model('kept', '{0}_left', 'predict')",
+)
 PREDICTIONS = (
     "SELECT id, p.class, p.probability FROM lab.held, cerebro.predict('lab.m', 1, x::float8[]) AS p"
     " ORDER BY id"
 )
+BY_VERSION = PREDICTIONS.replace("'lab.m', 1", "'kept@champion', NULL")
 RIGHTS = """
 SELECT relname::text, relacl::text, relrowsecurity FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace
 UNION ALL SELECT oid::regprocedure::text, proacl::text, prosecdef FROM pg_proc
@@ -63,7 +71,18 @@ SAME = {
     "rights": RIGHTS,
     **{
         view: f"SELECT v::text FROM cerebro.{view} AS v ORDER BY 1"
-        for view in ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "functions")
+        for view in (
+            "runs",
+            "visits",
+            "metrics",
+            "leaderboard",
+            "progress",
+            "sizes",
+            "functions",
+            "models",
+            "model_versions",
+            "model_history",
+        )
     },
 }
 
@@ -98,6 +117,12 @@ def copies(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         with made.acting(owner):
             made.sql("UPDATE lab.mst SET compile_params = replace(compile_params, 'categorical_', 'my_')")
             made.sql(FIT.format("m", 1))
+        made.sql(f"CREATE ROLE {owner}_left; SELECT cerebro.grant_usage('{owner}_left')")
+        with made.acting(owner):
+            for statement in VERSIONED:
+                made.sql(statement.format(owner))
+        made.sql(f"DROP OWNED BY {owner}_left; DROP ROLE {owner}_left")
+        with made.acting(owner):
             made.sql(FAILING)
             with pytest.raises(Exception, match="the power is gone"):
                 made.sql(FIT.format("broken", 3))
@@ -128,6 +153,18 @@ def test_a_grant_to_a_dropped_role_is_not_restored(copies: Copies) -> None:
     grants = "SELECT role::text FROM cerebro._function_grant ORDER BY role::text"
     assert len(execute(copies.original, grants)) == 2
     assert execute(copies.restored, grants) == [(copies.owner,)]
+
+
+def test_a_registered_model_is_restored_whole(copies: Copies) -> None:
+    before = _as(copies.original, copies.owner, BY_VERSION)
+    assert len(before) == 4
+    assert _as(copies.restored, copies.owner, BY_VERSION) == before
+    grants = "SELECT role::oid FROM cerebro._model_grant"
+    assert len(execute(copies.original, grants)) == 2
+    assert execute(copies.restored, grants) == [(0,)]
+    assert _as(copies.restored, copies.owner, "SELECT cerebro.register('lab.m', 'kept', 1)") == [(3,)]
+    ids = "SELECT count(DISTINCT version_id), count(*) FROM cerebro._model_version"
+    assert execute(copies.restored, ids) == [(3, 3)]
 
 
 def test_predictions_are_equal(copies: Copies) -> None:
