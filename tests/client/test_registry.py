@@ -47,7 +47,7 @@ def test_versions_come_and_aliases_are_moved(client: Database, table: str) -> No
     client.models.drop("prices", 2)
     assert list(client.models.versions("prices")["version"]) == [1]
     client.models.grant("prices", "public", "predict")
-    assert client.models.list()["granted_to"][0] == {"public": "predict"}
+    assert list(client.models.list()["granted_to"]) == [{"public": "predict"}]
     client.models.revoke("prices", "public")
     client.models.drop("prices")
     assert list(client.models.list()["name"]) == []
