@@ -269,10 +269,14 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
 
 
 def _types_in_full(db: Database, table: Table) -> dict[str, str]:
+    """Return the types of a table's columns as they are written in any search_path, lengths included."""
     rows = db.query(
-        "SELECT attname::text AS name, pg_catalog.format_type(atttypid, atttypmod) AS kind"
-        " FROM pg_catalog.pg_attribute WHERE attrelid = $1 AND attnum > 0 AND NOT attisdropped"
-        " ORDER BY attnum",
+        "SELECT a.attname::text AS name, CASE WHEN a.atttypmod < 0"
+        " THEN pg_catalog.format('%I.%I', n.nspname, t.typname)"
+        " ELSE pg_catalog.format_type(a.atttypid, a.atttypmod) END AS kind FROM pg_catalog.pg_attribute AS a"
+        " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
+        " JOIN pg_catalog.pg_namespace AS n ON n.oid = t.typnamespace"
+        " WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum",
         ["oid"],
         [table.oid],
     )

@@ -66,7 +66,8 @@ def take_names(db: Database, names: NamesIn) -> None:
     db.query(
         "SELECT pg_catalog.set_config('search_path', $1, true),"
         " pg_catalog.set_config('quote_all_identifiers', $2, true)",
-        ["text", "text"],
+        # In full, since these are looked up in the path that is there before.
+        ["pg_catalog.text", "pg_catalog.text"],
         [names.path, names.quoting],
     )
 
