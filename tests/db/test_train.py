@@ -57,6 +57,24 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
         assert together > 0.9
 
 
+@pytest.mark.postgresql
+def test_a_session_that_runs_an_engine_trains_on_it(trial: Trial, connect: Connect) -> None:
+    options = {"configs": 1, "epochs": 1, "nets": "linear", "single": True}
+    again = connect()
+    for name, more, backend in (("one", {"backend": "tensorflow"}, "tensorflow"), ("two", {}, "tensorflow")):
+        again.notices.clear()
+        execute(
+            again,
+            "SELECT * FROM cerebro.train('small', 'gone', %s, '20 s', %s)",
+            name,
+            json.dumps({**options, **more}),
+        )
+        assert f'"backend": "{backend}"' in "".join(again.notices)
+    anew = connect()
+    execute(anew, "SELECT * FROM cerebro.train('small', 'gone', 'three', '20 s', %s)", json.dumps(options))
+    assert '"backend": "jax"' in "".join(anew.notices)
+
+
 def test_a_quantity_is_learned_as_such(trial: Trial) -> None:
     options = {"configs": 2, "epochs": 2, "nets": ["linear", "Dense(8, 'relu')"], "exclude": ["gone"]}
     board = trial.sql(

@@ -20,6 +20,7 @@ from cerebro_plpy.nets.engines import choose_engine
 from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
+from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, packed, results, session
 
 CONFIGS, EPOCHS = 12, 27
@@ -114,7 +115,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
         made += points.nets(net, params, rows)
         arguments = (task.table("_nets"), task.table("_packed"), net)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    backend = task.given.get("backend") or _backend(db, made)
+    backend = task.given.get("backend") or _backend(db, made, here=here)
     check = tables.check_here(db, backend, summary.segments) if here else None
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True, check=check)
     search = _search(task, summary, _loss(rows.outputs[0]), model_ids, backend)
@@ -123,9 +124,12 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     return search
 
 
-def _backend(db: Database, made: Sequence[tuple[str, str]]) -> str:
-    """Return the engine of the settings, else the one that suits the nets."""
-    fixed = session.setting(db, "backend")
+def _backend(db: Database, made: Sequence[tuple[str, str]], *, here: bool) -> str:
+    """Return the engine of the settings, else the one that suits the nets.
+
+    A session that is to train itself, and runs an engine since it has predicted, can have no other.
+    """
+    fixed = session.setting(db, "backend") or (running_engine() if here else None)
     return fixed or choose_engine([net for _, net in made], session.engines_here(*BACKENDS))
 
 

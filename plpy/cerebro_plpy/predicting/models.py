@@ -183,11 +183,12 @@ def start_chosen(
 
 def runs_engine() -> bool:
     """Return whether an engine is up in this process."""
-    try:
-        runtime.backend()
-    except CerebroError:
-        return False
-    return True
+    return running_engine() is not None
+
+
+def running_engine() -> str | None:
+    """Return the engine that is up in this process, which can have no other."""
+    return runtime.backend() if runtime.is_started() else None
 
 
 def _threads(db: Database) -> int:
