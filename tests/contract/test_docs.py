@@ -54,7 +54,7 @@ QUICK = {README, *(Path("docs/guide") / f"{name}.md" for name in ("getting-start
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
 PROGRESS = re.compile(
-    r"NOTICE: (starting (\d+ session|\w+ in this session)|epoch \d+ of|\d+ of \d+ visits|done in)"
+    r"NOTICE: (starting (\d+ session|\w+ in this session)|epoch \d+ of|\d+ (of \d+ )?visits?|done in)"
 )
 MARK = "-- example "
 # All examples are one script.

@@ -62,7 +62,7 @@ class Jax(KerasBackend):
 
 # Up to this size, rows are copied into arrays that have room for more, so that tables of about as many rows,
 # the segments of one table and its folds share their programs.
-_COPIED_BYTES = 64 * 2**20
+_COPIED_BYTES = 16 * 2**20
 
 
 class JaxLoop:
@@ -255,7 +255,12 @@ def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _inputs(feed: Feed, *, copies: bool) -> list[Any]:
-    return [settled(_with_room(array)) if copies else _array(array) for array in feed.inputs]
+    """Return the rows; those that fill their room already, and those that are too many, without a copy."""
+    roomy = [_with_room(array) if copies else array for array in feed.inputs]
+    return [
+        _array(array) if len(room) == len(array) else settled(room)
+        for room, array in zip(roomy, feed.inputs, strict=True)
+    ]
 
 
 def _with_room(array: np.ndarray) -> np.ndarray:
