@@ -44,11 +44,10 @@ def add_nets(
     table: Table,
     made: Sequence[tuple[str, str]],
     quiet: bool = False,
-    check: tables.Check | None = None,
 ) -> list[int]:
     """Add nets, made for a packed table, by title and JSON."""
     about = f"made by load_net for {table.quoted}"
-    load = partial(tables.load_model, db, arch_table, quiet=quiet, check=check)
+    load = partial(tables.load_model, db, arch_table, quiet=quiet)
     return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 from cerebro_plpy.commands import CheckModel
 from cerebro_plpy.database import Database
@@ -23,9 +22,6 @@ from cerebro_plpy.topology.choose import choose
 from cerebro_plpy.topology.inline import InlineTopology
 from cerebro_plpy.topology.local import list_started
 
-# Has Keras check a net, with its weights if there are any; returns what it found.
-Check: TypeAlias = "Callable[[str, bytes | None], Mapping[str, Any]]"
-
 
 def load_model(
     db: Database,
@@ -35,7 +31,6 @@ def load_model(
     name: str | None,
     description: str | None,
     quiet: bool = False,
-    check: Check | None = None,
 ) -> int:
     """Check an architecture with Keras, and append it to the table, which is made if it does not exist."""
     if model_arch is None:
@@ -44,7 +39,7 @@ def load_model(
     if table is not None:
         models.check_architectures(db, table)
     registry.begin(db)
-    found = (check or partial(check_architecture, db))(model_arch, weights)
+    found = check_architecture(db, model_arch, weights)
     if weights is None and found["quantized"]:
         raise CerebroError(
             f"layer {found['quantized'][0]} is quantized, and no weights are given",
@@ -93,14 +88,10 @@ def check_architecture(
     return _ask(db, topology, engines, (model_arch, weights), layers=layers)
 
 
-def check_here(db: Database, backend: str | None, segments: int) -> Check:
-    """Return a check by this very session, on the engine that it is to train on."""
+def start_here(db: Database, backend: str, segments: int) -> None:
+    """Start the engine that this session is to train on, so that it checks nets as well."""
     engines = requests.engines(db, FitOptions(backend=backend), False, segments)
-
-    def check(model_arch: str, weights: bytes | None) -> Mapping[str, Any]:
-        return _ask(db, InlineTopology(db), engines, (model_arch, weights))
-
-    return check
+    InlineTopology(db).open([replace(engines.start(backend, False), or_any=True)], 1)
 
 
 def _ask(

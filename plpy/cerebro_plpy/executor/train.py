@@ -116,8 +116,9 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
         arguments = (task.table("_nets"), task.table("_packed"), net)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
     backend = task.given.get("backend") or _backend(db, made, here=here)
-    check = tables.check_here(db, backend, summary.segments) if here else None
-    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True, check=check)
+    if here:
+        tables.start_here(db, backend, summary.segments)
+    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     search = _search(task, summary, _loss(rows.outputs[0]), model_ids, backend)
     by_hand.append(_search_by_hand(search))
     db.notice("\n".join(["the same by hand:", *by_hand]))
@@ -165,7 +166,7 @@ def _pack(db: Database, task: TrainOrder) -> str:
     options.setdefault("columns", "auto")
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
-    share = round(min(holdout.SHARE, HELD_ROWS / found.rows), 4)
+    share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
     if found.nulls:

@@ -295,7 +295,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "budget_mb": integer(1),
     "fuse": one_of(EXACT, FAST, OFF),
     "checkpoint_every": integer(1),
-    "epochs_per_pass": integer(1, 10_000),
+    "epochs_per_pass": integer(1),
     "min_rows": integer(1),
     "min_classes": integer(1),
     "fallback": boolean(),
