@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,12 +20,6 @@ _WIDTH = 1.96
 MOST_PARTS = 10_000
 # part, rows, metric, value, low, high, worse
 PartValue = tuple[str | None, int, str, float, float, float, bool]
-_EACH: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    selection.LOGLOSS: selection.each_logloss,
-    selection.ACCURACY: selection.each_wrong,
-    selection.RMSE: selection.each_square,
-    selection.MAE: selection.each_absolute,
-}
 
 
 @dataclass
@@ -74,7 +68,7 @@ def evaluate_by(
     known: dict[tuple[str | None, ...] | None, RunningSums] = {}
     for rows in judge.read():
         answers = judge.answer(rows.inputs)
-        errors = np.stack([_EACH[metric](answers, rows.truth) for metric in metrics])
+        errors = np.stack([selection.EACH[metric](answers, rows.truth) for metric in metrics])
         for key, places in _parts(rows.keys).items():
             for part in (None, key):
                 _sums(known, part, len(metrics)).add(errors[:, places])

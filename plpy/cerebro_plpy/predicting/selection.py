@@ -18,39 +18,46 @@ _LEAST = 1e-15
 _SAME = 1e-12
 
 
-def each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
     shares = np.clip(answers / answers.sum(axis=1, keepdims=True), _LEAST, 1)
     return -np.log((shares * truth).sum(axis=1))
 
 
-def each_wrong(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _each_wrong(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return (answers.argmax(axis=1) != truth.argmax(axis=1)).astype(np.float64)
 
 
-def each_square(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _each_square(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.square(answers - truth).mean(axis=1)
 
 
-def each_absolute(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+def _each_absolute(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
     return np.abs(answers - truth).mean(axis=1)
 
 
 def _logloss(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(each_logloss(answers, truth).mean())
+    return float(_each_logloss(answers, truth).mean())
 
 
 def _wrong(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(each_wrong(answers, truth).mean())
+    return float(_each_wrong(answers, truth).mean())
 
 
 def _rmse(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(np.sqrt(np.square(answers - truth).mean()))
+    return float(np.sqrt(_each_square(answers, truth).mean()))
 
 
 def _mae(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(np.abs(answers - truth).mean())
+    return float(_each_absolute(answers, truth).mean())
 
 
+# What each row is wrong by, for each metric.
+EACH: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    LOGLOSS: _each_logloss,
+    ACCURACY: _each_wrong,
+    RMSE: _each_square,
+    MAE: _each_absolute,
+}
 # What is to be small, for each metric.
 ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     LOGLOSS: _logloss,
