@@ -21,7 +21,7 @@ from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.predicting.models import running_engine
-from cerebro_plpy.store import dialect, names, packed, results, session
+from cerebro_plpy.store import dialect, names, packed, results, retraining, session
 
 CONFIGS, EPOCHS = 12, 27
 # Of a large table an epoch has about so many rows, and so many at most are held out.
@@ -68,6 +68,8 @@ class TrainCall:
     name: str | None
     budget: str | None
     options: str | None
+    # The recipe to keep, where it is not that of this very call.
+    recipe: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -79,6 +81,7 @@ class TrainOrder:
     name: str
     given: Mapping[str, Any]
     seconds: int
+    recipe: Mapping[str, Any] | None
 
     def table(self, suffix: str) -> str:
         return names.with_suffix(self.name, suffix)
@@ -110,6 +113,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     by_hand = [_pack(db, task)]
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
+    retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
     for net, params in _chosen_nets(task, summary):
         made += points.nets(net, params, rows)
@@ -121,8 +125,21 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     search = _search(task, summary, _loss(rows.outputs[0]), model_ids, backend)
     by_hand.append(_search_by_hand(search))
-    db.notice("\n".join(["the same by hand:", *by_hand]))
+    if task.recipe is None:
+        db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
+
+
+def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
+    """Return all that training anew on other rows takes."""
+    features = summary.features.features if summary.features else ()
+    return {
+        "source": names.resolve_table(db, task.source).quoted,
+        "target": summary.dependent_varname[0],
+        "seconds": task.seconds,
+        "options": task.given,
+        "inputs": [feature.name for feature in features],
+    }
 
 
 def _backend(db: Database, made: Sequence[tuple[str, str]], *, here: bool) -> str:
@@ -148,7 +165,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(f"budget is {budget}", hint="A second is the least.")
     for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
-    return TrainOrder(source, label, name, given, round(seconds))
+    return TrainOrder(source, label, name, given, round(seconds), call.recipe)
 
 
 def _pack(db: Database, task: TrainOrder) -> str:
