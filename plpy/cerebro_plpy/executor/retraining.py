@@ -1,4 +1,4 @@
-"""cerebro.retrain: trains a registered model anew, and promotes what is better on rows that neither has seen."""
+"""cerebro.retrain: trains a model anew, and promotes what is better on rows that neither has seen."""
 
 from __future__ import annotations
 
@@ -158,14 +158,14 @@ def _compare(db: Database, candidate: str, previous: str) -> Verdict:
     return Verdict(metric, value, before, len(common), float(gains.mean()), NOISE * spread)
 
 
-def _errors(db: Database, reference: str) -> tuple[str, Mapping[str | None, float]]:
+def _errors(db: Database, reference: str) -> tuple[str, Mapping[str, float]]:
     """Return what a model is wrong by in each judged row, by the row's number."""
     judge = find_judge(db, reference, retraining.temporary(retraining.JUDGED), None, [retraining.NUMBER])
     metric = selection.check_metric(None, judge.is_classes)
-    found: dict[str | None, float] = {}
+    found: dict[str, float] = {}
     for rows in judge.read():
         errors = selection.EACH[metric](judge.answer(rows.inputs), rows.truth)
-        found.update(zip((key for (key,) in rows.keys), errors.tolist(), strict=True))
+        found.update(zip((str(key) for (key,) in rows.keys), errors.tolist(), strict=True))
     return metric, found
 
 
