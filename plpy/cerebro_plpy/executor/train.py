@@ -16,7 +16,6 @@ from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, boolean, integer, one_of, parse_options
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
-from cerebro_plpy.nets.engines import choose_engine
 from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
@@ -119,7 +118,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
         made += points.nets(net, params, rows)
         arguments = (task.table("_nets"), task.table("_packed"), net)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    backend = task.given.get("backend") or _backend(db, made, here=here)
+    backend = task.given.get("backend") or _backend(db, here=here)
     if here:
         tables.start_here(db, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
@@ -142,13 +141,13 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
     }
 
 
-def _backend(db: Database, made: Sequence[tuple[str, str]], *, here: bool) -> str:
-    """Return the engine of the settings, else the one that suits the nets.
+def _backend(db: Database, *, here: bool) -> str:
+    """Return the engine of the settings, else the usual one.
 
     A session that is to train itself, and runs an engine since it has predicted, can have no other.
     """
     fixed = session.setting(db, "backend") or (running_engine() if here else None)
-    return fixed or choose_engine([net for _, net in made], session.engines_here(*BACKENDS))
+    return fixed or session.default_backend()
 
 
 def _task(db: Database, call: TrainCall) -> TrainOrder:
