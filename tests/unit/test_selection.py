@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.predicting.scoring import ERRORS
-from cerebro_plpy.predicting.selection import choose, choose_apart, split
+from cerebro_plpy.predicting.selection import choose, choose_apart, mean_of, split
 
 RANDOM = np.random.default_rng(4)
 LABELS = RANDOM.integers(0, 3, 60)
@@ -74,11 +74,15 @@ def test_no_row_is_answered_by_what_it_chose() -> None:
     knows_one, knows_other = np.ones((8, 1)), np.full((8, 1), 2.0)
     knows_one[one], knows_other[other] = 0, 0
     answers = np.stack([knows_one, knows_other])
-    found = choose_apart(answers, truth, False, "mae", 1)
+    found = choose_apart(answers, truth, False, "mae", 1).plain
     assert (found[one] == 2).all() and (found[other] == 1).all()
     assert ERRORS["mae"](found, truth) > choose(answers, truth, "mae", 1)[1]
 
 
 def test_a_row_that_is_alone_chooses_for_itself() -> None:
     answers = np.array([[[3.0]], [[1.0]]])
-    assert choose_apart(answers, np.array([[1.0]]), False, "rmse", 4) == [[1.0]]
+    assert choose_apart(answers, np.array([[1.0]]), False, "rmse", 4).plain == [[1.0]]
+
+
+def test_a_model_counts_as_often_as_it_was_chosen() -> None:
+    assert mean_of(GUESSES, {0: 1, 2: 3}) == pytest.approx(0.25 * GUESSES[0] + 0.75 * GUESSES[2])

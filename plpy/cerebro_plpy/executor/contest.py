@@ -44,7 +44,7 @@ class Contest:
     def answers(self) -> np.ndarray:
         return np.stack([one.answers for one in self.candidates])
 
-    def answer_apart(self, size: int) -> np.ndarray:
+    def answer_apart(self, size: int) -> selection.AnswersApart:
         """Return what each row is answered by the models that other rows choose in so many rounds."""
         judging = self.judging
         return selection.choose_apart(self.answers, judging.truth, judging.is_classes, self.metric, size)

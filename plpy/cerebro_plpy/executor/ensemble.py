@@ -14,7 +14,7 @@ from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, Ce
 from cerebro_plpy.executor import comparing, nets, output, standings
 from cerebro_plpy.executor.contest import Candidate, Contest, open_contest
 from cerebro_plpy.nets import joining
-from cerebro_plpy.predicting import of_packed, selection
+from cerebro_plpy.predicting import of_packed, scoring, selection, tempering
 from cerebro_plpy.store import interrupts, names, results
 
 SIZE = 25
@@ -36,10 +36,18 @@ class EnsembleCall:
 
 @dataclass(frozen=True)
 class EnsembleChoice:
-    """The models that are in, with their shares, and what the ensemble answers for the rows that chose."""
+    """The models that are in, with their shares, and the temperature, if there is one."""
 
     parts: Sequence[tuple[Candidate, float]]
+    temperature: float | None
+    # For the rows that chose.
     answers: np.ndarray
+    # For the same rows, but of each half what the other half chose.
+    apart: np.ndarray
+
+    @property
+    def shown_temperature(self) -> str:
+        return "" if self.temperature is None else f" at temperature {self.temperature:.3g}"
 
 
 def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
@@ -53,8 +61,8 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     chosen = _choose(contest, size)
     _write(db, target, contest, chosen)
     count = len(chosen.parts)
-    what = f"{target.quoted} is the mean of {count} model{'s' if count > 1 else ''}"
-    standings.tell_ensemble(db, contest, size, what)
+    what = f"{target.quoted} is the mean of {count} model{'s' if count > 1 else ''}{chosen.shown_temperature}"
+    standings.tell_ensemble(db, contest, chosen.apart, what)
     return [(int(one.found.mst_key or 0), share) for one, share in chosen.parts]
 
 
@@ -72,18 +80,23 @@ def _qualified(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _choose(contest: Contest, size: int) -> EnsembleChoice:
-    """Have all rows choose."""
-    answers = contest.answers
-    counts, _ = selection.choose(answers, contest.judging.truth, contest.metric, size)
+    """Have all rows choose; a temperature is set if it helps rows that did not choose it."""
+    truth, apart = contest.judging.truth, contest.answer_apart(size)
+    counts, _ = selection.choose(contest.answers, truth, contest.metric, size)
     total = sum(counts.values())
     parts = [(contest.candidates[place], count / total) for place, count in counts.items()]
-    return EnsembleChoice(parts, selection.mean_of(answers, counts))
+    answers = selection.mean_of(contest.answers, counts)
+    measure = scoring.ERRORS[contest.metric]
+    if measure(apart.tempered, truth) >= measure(apart.plain, truth):
+        return EnsembleChoice(parts, None, answers, apart.plain)
+    temperature = tempering.find_temperature(answers, truth)
+    return EnsembleChoice(parts, temperature, tempering.temper(answers, temperature), apart.tempered)
 
 
 def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice) -> None:
     """Write the tables of a single model, which all functions that predict take."""
     first, summary = chosen.parts[0][0].found, contest.about
-    model_arch, weights = _joined(db, chosen.parts)
+    model_arch, weights = _joined(db, chosen)
     _check_joined(db, contest, chosen, (model_arch, weights))
     about = names.target(db, target.schema, target.name + "_summary")
     types = contest.summary.class_value_types
@@ -92,6 +105,7 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
     results.add_single_model(db, target.quoted, output.field(db, 1, weights), model_arch)
     known = dict(results.columns_of_one(types)[1])
     parts = ", ".join(f"{one.found.mst_key}: {share:.3g}" for one, share in chosen.parts)
+    of_what = f"{contest.best.holder.name}{chosen.shown_temperature}"
     row = {
         **{name: value for name, value in summary.items() if name in known and name not in types},
         "model": target.quoted,
@@ -99,7 +113,7 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
         "model_id": first.selected.model_id,
         "compile_params": first.selected.compile_params,
         "fit_params": first.selected.fit_params,
-        "description": f"ensemble of {contest.best.holder.name}, by mst_key: {parts}",
+        "description": f"ensemble of {of_what}, by mst_key: {parts}",
         "model_type": "madlib_keras",
         "model_size": len(weights) / 1024,
         "backend": first.backend,
@@ -107,13 +121,16 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
     results.add_summary(db, about.quoted, row, types, contest.summary.class_values)
 
 
-def _joined(db: Database, parts: Sequence[tuple[Candidate, float]]) -> tuple[str, bytes]:
+def _joined(db: Database, chosen: EnsembleChoice) -> tuple[str, bytes]:
     """Return the net whose output is the weighted mean, and its weights."""
+    parts, temperature = chosen.parts, chosen.temperature
     # Configs of a run share a few architectures.
     known = {arch: nets.list_layers(db, arch) for arch in {one.model.model_arch for one, _ in parts}}
     listed = [known[one.model.model_arch] for one, _ in parts]
     own = [_by_layer(one, layers) for (one, _), (_, layers) in zip(parts, listed, strict=True)]
-    found = joining.join([text for text, _ in listed], [share for _, share in parts], "ensemble")
+    tempering_of = None if temperature is None else joining.Tempering(temperature, scoring.LEAST)
+    shares = [share for _, share in parts]
+    found = joining.join([text for text, _ in listed], shares, "ensemble", tempering_of)
     checked, layers = nets.list_layers(db, found)
     pieces: list[bytes] = []
     for name, _, _, count, _ in layers:

@@ -12,9 +12,9 @@ from cerebro_plpy.predicting.scoring import ACCURACY, AUC, BALANCED, F1, LOGLOSS
 ADVICE = "More rows, columns that say more, or a longer budget may help."
 
 
-def tell_ensemble(db: Database, contest: Contest, size: int, what: str) -> None:
-    """Tell how an ensemble answers that is chosen in so many rounds, and the best model alone."""
-    together, alone = contest.answer_apart(size), contest.answer_apart(1)
+def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:
+    """Tell how well an ensemble answers, and the best model alone."""
+    alone = contest.answer_apart(1).plain
     others = {"the best alone": _values(contest, alone), "one answer for all rows": _blind_values(contest)}
     _tell(db, contest, what, together, others)
     _tell_no_better(db, contest, "the ensemble", together)
@@ -24,7 +24,7 @@ def tell_best(db: Database, model_table: str, metric: str | None) -> None:
     """Tell how the best model of a table answers."""
     contest = open_contest(db, model_table, None, metric)
     if contest.candidates:
-        alone = contest.answer_apart(1)
+        alone = contest.answer_apart(1).plain
         _tell(db, contest, "the best config", alone, {"one answer for all rows": _blind_values(contest)})
         _tell_no_better(db, contest, "the best config", alone)
 

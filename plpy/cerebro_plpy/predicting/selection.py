@@ -7,10 +7,12 @@ flatter what they chose, so each half of them measures what the other half has c
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from cerebro_plpy.predicting.scoring import ERRORS
+from cerebro_plpy.predicting.scoring import ERRORS, LOGLOSS
+from cerebro_plpy.predicting.tempering import find_temperature, temper
 
 # Errors that differ by less are the same.
 _SAME = 1e-12
@@ -50,14 +52,28 @@ def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
     return np.sort(order[::2]), np.sort(order[1::2])
 
 
+@dataclass(frozen=True)
+class AnswersApart:
+    """What each row is answered by the choice of the other half, and the same at that half's temperature."""
+
+    plain: np.ndarray
+    tempered: np.ndarray
+
+
 def choose_apart(
     answers: np.ndarray, truth: np.ndarray, is_classes: bool, metric: str, size: int
-) -> np.ndarray:
-    """Return what each row is answered by the models that the other half of the rows chooses."""
+) -> AnswersApart:
+    """Return what each row is answered by the models that the other half of the rows chooses.
+
+    A temperature is set where probabilities are what counts.
+    """
     one, other = split(truth, is_classes)
-    found = np.empty(truth.shape)
+    plain, tempered = np.empty(truth.shape), np.empty(truth.shape)
     # A row that is alone chooses for itself.
     for chooses, measures in ((one, other), (other if len(other) else one, one)):
         counts, _ = choose(answers[:, chooses], truth[chooses], metric, size)
-        found[measures] = mean_of(answers[:, measures], counts)
-    return found
+        plain[measures] = tempered[measures] = mean_of(answers[:, measures], counts)
+        if metric == LOGLOSS:
+            temperature = find_temperature(mean_of(answers[:, chooses], counts), truth[chooses])
+            tempered[measures] = temper(plain[measures], temperature)
+    return AnswersApart(plain, tempered)
