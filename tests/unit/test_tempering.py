@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
@@ -31,7 +33,7 @@ def test_it_is_where_the_log_loss_is_least(classes: int, sureness: float) -> Non
         powers = found ** (1 / np.exp(logarithm))
         return log_loss(labels, powers / powers.sum(axis=1, keepdims=True))
 
-    best = minimize_scalar(loss, bounds=np.log([COLDEST, HOTTEST]), method="bounded", options={"xatol": 1e-8})
+    best: Any = minimize_scalar(loss, bounds=np.log([COLDEST, HOTTEST]), method="bounded", options={"xatol": 1e-8})
     ours = find_temperature(found, np.eye(classes)[labels])
     assert ours == pytest.approx(np.exp(best.x), rel=1e-4)
     assert ours == pytest.approx(sureness, rel=0.3)
@@ -71,7 +73,7 @@ def test_of_one_class_it_changes_nothing() -> None:
 
 
 def test_no_row_has_a_part_in_its_own_temperature() -> None:
-    """What is set on one half shows in the answers for the other, and is not set on these."""
+    """A temperature that is set on one half shows in the answers for the other."""
     labels, found = answers(3, 3.0)
     truth = np.eye(3)[labels]
     apart = choose_apart(found[np.newaxis], truth, True, "logloss", 1)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from cerebro_plpy.executor import comparing
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.predicting import belonging, models, scoring, selection, trained
 from cerebro_plpy.predicting.holders import TrainedModel
-from cerebro_plpy.store import names, packed, results
+from cerebro_plpy.store import interrupts, names, packed, results
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,8 @@ class Contest:
     metric: str
     # Whether somebody named the metric.
     is_asked: bool
+    # Lets the server act on a cancel.
+    tick: Callable[[], None]
 
     @property
     def answers(self) -> np.ndarray:
@@ -47,7 +50,14 @@ class Contest:
     def answer_apart(self, size: int) -> selection.AnswersApart:
         """Return what each row is answered by the models that other rows choose in so many rounds."""
         judging = self.judging
-        return selection.choose_apart(self.answers, judging.truth, judging.is_classes, self.metric, size)
+        return selection.choose_apart(
+            self.answers,
+            judging.truth,
+            is_classes=judging.is_classes,
+            metric=self.metric,
+            size=size,
+            tick=self.tick,
+        )
 
 
 def open_contest(
@@ -77,6 +87,7 @@ def open_contest(
         candidates=candidates,
         metric=metric,
         is_asked=asked is not None,
+        tick=partial(interrupts.tick, db),
     )
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,7 @@ from cerebro_plpy.executor import comparing, nets, output, standings
 from cerebro_plpy.executor.contest import Candidate, Contest, open_contest
 from cerebro_plpy.nets import joining
 from cerebro_plpy.predicting import of_packed, scoring, selection, tempering
-from cerebro_plpy.store import interrupts, names, results
+from cerebro_plpy.store import names, results
 
 SIZE = 25
 MOST = 1000
@@ -82,7 +81,7 @@ def _qualified(summary: Mapping[str, Any]) -> Mapping[str, Any]:
 def _choose(contest: Contest, size: int) -> EnsembleChoice:
     """Have all rows choose; a temperature is set if it helps rows that did not choose it."""
     truth, apart = contest.judging.truth, contest.answer_apart(size)
-    counts, _ = selection.choose(contest.answers, truth, contest.metric, size)
+    counts, _ = selection.choose(contest.answers, truth, contest.metric, size, contest.tick)
     total = sum(counts.values())
     parts = [(contest.candidates[place], count / total) for place, count in counts.items()]
     answers = selection.mean_of(contest.answers, counts)
@@ -144,7 +143,7 @@ def _check_joined(db: Database, contest: Contest, chosen: EnsembleChoice, net: t
     """Refuse a joined net that does not answer as the mean of its parts does."""
     model_arch, weights = net
     joined = replace(chosen.parts[0][0].model, model_arch=model_arch, weights=lambda: weights)
-    (found,) = of_packed.answers(db, joined, contest.judging.inputs, partial(interrupts.tick, db))
+    (found,) = of_packed.answers(db, joined, contest.judging.inputs, contest.tick)
     apart = np.abs(found.reshape(len(found), -1) - chosen.answers)
     if (apart > comparing.NEAR_ONE * (1 + np.abs(chosen.answers))).any():
         keys = ", ".join(str(one.found.mst_key) for one, _ in chosen.parts)

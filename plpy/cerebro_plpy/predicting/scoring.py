@@ -62,10 +62,11 @@ def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
 
 def _area(values: np.ndarray, inside: np.ndarray) -> float:
     """Return how often a row inside has a greater value than one outside; an equal one is half of it."""
-    _, places, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places.reshape(-1)]
-    first, second = int(inside.sum()), int((~inside).sum())
-    return float((ranks[inside].sum() - first * (first + 1) / 2) / (first * second))
+    ranked, own = np.sort(values), values[inside]
+    # Of equal values, each has the mean of their ranks.
+    ranks = (np.searchsorted(ranked, own, "left") + np.searchsorted(ranked, own, "right") + 1) / 2
+    first, second = len(own), len(values) - len(own)
+    return float((ranks.sum() - first * (first + 1) / 2) / (first * second))
 
 
 def _confused(answers: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ flatter what they chose, so each half of them measures what the other half has c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,13 @@ from cerebro_plpy.predicting.tempering import find_temperature, temper
 _SAME = 1e-12
 
 
-def choose(answers: np.ndarray, truth: np.ndarray, metric: str, size: int) -> tuple[dict[int, int], float]:
+def _go_on() -> None:
+    pass
+
+
+def choose(
+    answers: np.ndarray, truth: np.ndarray, metric: str, size: int, tick: Callable[[], None] = _go_on
+) -> tuple[dict[int, int], float]:
     """Return how often each model is chosen, by its place in the answers (model, row, number), and the error.
 
     Of equals, one that is in already goes before others, and the first before those after it. What counts in
@@ -34,6 +40,7 @@ def choose(answers: np.ndarray, truth: np.ndarray, metric: str, size: int) -> tu
         chosen.append(place)
         errors.append(tried[place])
         total = total + answers[place]
+        tick()
     best = min(range(size), key=lambda number: (errors[number], number))
     kept = chosen[: best + 1]
     return {place: kept.count(place) for place in sorted(set(kept))}, errors[best]
@@ -54,14 +61,19 @@ def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class AnswersApart:
-    """What each row is answered by the choice of the other half, and the same at that half's temperature."""
+    """Answers for each row by the choice of the other half, and the same at that half's temperature."""
 
     plain: np.ndarray
     tempered: np.ndarray
 
 
 def choose_apart(
-    answers: np.ndarray, truth: np.ndarray, is_classes: bool, metric: str, size: int
+    answers: np.ndarray,
+    truth: np.ndarray,
+    is_classes: bool,
+    metric: str,
+    size: int,
+    tick: Callable[[], None] = _go_on,
 ) -> AnswersApart:
     """Return what each row is answered by the models that the other half of the rows chooses.
 
@@ -71,7 +83,7 @@ def choose_apart(
     plain, tempered = np.empty(truth.shape), np.empty(truth.shape)
     # A row that is alone chooses for itself.
     for chooses, measures in ((one, other), (other if len(other) else one, one)):
-        counts, _ = choose(answers[:, chooses], truth[chooses], metric, size)
+        counts, _ = choose(answers[:, chooses], truth[chooses], metric, size, tick)
         plain[measures] = tempered[measures] = mean_of(answers[:, measures], counts)
         if metric == LOGLOSS:
             temperature = find_temperature(mean_of(answers[:, chooses], counts), truth[chooses])
