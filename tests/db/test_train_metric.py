@@ -89,3 +89,22 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
     assert values[0] == pytest.approx(measure(truth, answers), abs=near)
     trial.sql(f"SELECT cerebro.ensemble('{metric}', '{metric}_alone', 1, '{metric}')")
     assert trial.value(f"SELECT count(*) FROM {metric}_alone") == 1
+
+
+def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> None:
+    """Of labels by chance, the loss grows soon, and another epoch has the best accuracy."""
+    trial.sql(
+        "CREATE TABLE coins AS SELECT sin(i) AS x, cos(i * i) AS z,"
+        " CASE WHEN hashint4(i) % 2 = 0 THEN 'heads' ELSE 'tails' END AS side"
+        " FROM generate_series(1, 200) AS i"
+    )
+    usual = {"nets": "Dense(32, 'relu')", "configs": 2, "epochs": 12, "single": True}
+    for name, more in (("by_loss", {}), ("by_accuracy", {"metric": "accuracy"})):
+        trial.sql(
+            "SELECT cerebro.train('coins', 'side', %s, options => %s)", name, json.dumps({**usual, **more})
+        )
+        kept = (
+            "SELECT bool_and(value = best_value) FROM cerebro.leaderboard"
+            f" WHERE value IS NOT NULL AND run_id = (SELECT run_id FROM {name}_summary)"
+        )
+        assert trial.value(kept) is (name == "by_accuracy")

@@ -33,7 +33,8 @@ def test_it_is_where_the_log_loss_is_least(classes: int, sureness: float) -> Non
         powers = found ** (1 / np.exp(logarithm))
         return log_loss(labels, powers / powers.sum(axis=1, keepdims=True))
 
-    best: Any = minimize_scalar(loss, bounds=np.log([COLDEST, HOTTEST]), method="bounded", options={"xatol": 1e-8})
+    bounds = np.log([COLDEST, HOTTEST])
+    best: Any = minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-8})
     ours = find_temperature(found, np.eye(classes)[labels])
     assert ours == pytest.approx(np.exp(best.x), rel=1e-4)
     assert ours == pytest.approx(sureness, rel=0.3)
