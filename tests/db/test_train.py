@@ -101,6 +101,11 @@ WRONG = {
         "22023",
         "the model predicts classes, for which no metric is called 'rmse'",
     ),
+    "held-out rows of one class": (
+        '\'small\', \'gone\', options => \'{"metric": "auc", "validation": {"after": "70", "on": "age"}}\'',
+        "55000",
+        "have the same class, and auc compares rows of several",
+    ),
     "a name that is taken": ("'small', 'gone', 'customers'", "42P07", "already exists"),
 }
 

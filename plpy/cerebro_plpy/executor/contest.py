@@ -75,7 +75,7 @@ def open_contest(
     rows = _choosing_rows(db, packed_table, best, about)
     judging = comparing.read_rows(db, rows)
     metric = scoring.check_metric(asked, judging.is_classes)
-    scoring.check_rows(metric, judging.truth, rows.table.quoted)
+    scoring.check_rows(metric, judging.truth.sum(axis=0), rows.table.quoted)
     candidates = list(_candidates(db, best, judging))
     for one in candidates:
         judging.check(one.answers, f"mst_key {one.found.mst_key}")

@@ -65,7 +65,7 @@ def _compare(
         _check_unseen(db, found.holder.name, model_versions.lineage(db, name, one), rows)
     judging = comparing.read_rows(db, rows)
     chosen = scoring.check_metric(metric, judging.is_classes)
-    scoring.check_rows(chosen, judging.truth, rows.table.quoted)
+    scoring.check_rows(chosen, judging.truth.sum(axis=0), rows.table.quoted)
     errors = {one: judging.measure(db, found, chosen) for one, found in models.items()}
     shown = {one: scoring.shown(chosen, error) for one, error in errors.items()}
     is_better = previous is None or errors[version] < errors[previous]

@@ -65,11 +65,14 @@ OPTIONS: Mapping[str, Validator] = {
     "single": boolean(),
     "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),
 }
+# The thresholds of AUC, for all classes together, and the least for each. Rare classes need many: their
+# probabilities are all small.
+THRESHOLDS, LEAST_THRESHOLDS = 4000, 200
 # How Keras measures each metric. With a beta as large as this, F-beta is the share of right rows of a class.
 MEASURED: Mapping[str, str] = {
     scoring.LOGLOSS: "CategoricalCrossentropy(name='logloss')",
     scoring.ACCURACY: "'accuracy'",
-    scoring.AUC: "AUC(multi_label=True, num_labels={width}, name='auc')",
+    scoring.AUC: "AUC(multi_label=True, num_labels={width}, num_thresholds={thresholds}, name='auc')",
     scoring.F1: "F1Score(average='macro', name='f1')",
     scoring.BALANCED: "FBetaScore(average='macro', beta=1000.0, name='balanced_accuracy')",
     scoring.RMSE: "RootMeanSquaredError(name='rmse')",
@@ -135,6 +138,7 @@ def prepare(db: Database, call: TrainCall) -> str:
 def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
     """Return the call of the search; `here` is set where this session is to train, alone."""
     by_hand = [_pack(db, task)]
+    _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
     rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
@@ -204,6 +208,13 @@ def _pack(db: Database, task: TrainOrder) -> str:
     return _statement("training_preprocessor_dl", arguments, options)
 
 
+def _check_held_out(db: Database, task: TrainOrder) -> None:
+    """Refuse held-out rows that cannot show the metric, before anything is trained."""
+    held = names.resolve_table(db, task.table("_packed" + preprocess.VALIDATION), "packed table")
+    counts = packed.summary(db, held.schema, held.name).class_counts
+    scoring.check_rows(task.metric, (counts[0] or [1, 1]) if counts else [1, 1], held.quoted)
+
+
 def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
     """Return the nets that the call names, or those that suit the inputs, with their parameters."""
     if "nets" in task.given:
@@ -220,7 +231,9 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
 def _loss(label: NetOutput, metric: str | None) -> str:
     """Return loss and metric as a grid has them; of a quantity, the loss is the share of its variance."""
     usual = scoring.ACCURACY if label.is_classes else scoring.MAE
-    measured = f"'metrics': [{MEASURED[metric or usual].format(width=label.width)}]"
+    thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)
+    named = MEASURED[metric or usual].format(width=label.width, thresholds=thresholds)
+    measured = f"'metrics': [{named}]"
     if label.is_classes:
         return f"'loss': ['categorical_crossentropy'], {measured}"
     weight = "" if label.moments is None else f", 'loss_weights': [{1 / label.moments.variance!r}]"

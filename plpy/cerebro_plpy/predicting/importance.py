@@ -90,7 +90,7 @@ def find_importance(
     columns = _columns(judge, given.get("together", []))
     seed = given.get("seed", SEED)
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
-    scoring.check_rows(metric, rows.truth, judge.table.quoted)
+    scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
     before = mixing.measure(mixing.rows.inputs)
     db.notice(f"{metric} {scoring.shown(metric, before):.4g} on {len(mixing.rows.truth)} rows as they are")

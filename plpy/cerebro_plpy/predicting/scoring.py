@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -144,9 +144,9 @@ def check_metric(given: str | None, is_classes: bool) -> str:
     return given
 
 
-def check_rows(metric: str, truth: np.ndarray, table: str) -> None:
-    """Refuse rows by which the metric cannot be measured."""
-    if metric == AUC and (truth > 0).any(axis=0).sum() < 2:
+def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
+    """Refuse rows by which the metric cannot be measured, by how many of them each class has."""
+    if metric == AUC and sum(count > 0 for count in counts) < 2:
         raise CerebroError(
             f"all rows of {table} have the same class, and {AUC} compares rows of several",
             hint=f"Name other rows, or another metric, such as {LOGLOSS}.",
