@@ -92,7 +92,7 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
 
 
 def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> None:
-    """Of labels by chance, the loss grows soon, and another epoch has the best accuracy."""
+    """The labels are chance: the loss grows soon, and another epoch has the best accuracy."""
     trial.sql(
         "CREATE TABLE coins AS SELECT sin(i) AS x, cos(i * i) AS z,"
         " CASE WHEN hashint4(i) % 2 = 0 THEN 'heads' ELSE 'tails' END AS side"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -43,7 +43,7 @@ class Contest:
     # Lets the server act on a cancel.
     tick: Callable[[], None]
 
-    @property
+    @cached_property
     def answers(self) -> np.ndarray:
         return np.stack([one.answers for one in self.candidates])
 
