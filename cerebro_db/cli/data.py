@@ -86,6 +86,7 @@ def pack(table: str, form: str, dsn: str, **given: Any) -> None:
 @click.option("--exclude", metavar="COLUMNS", help="Columns to leave out, with commas.")
 @click.option("--configs", type=click.IntRange(1), help="How many configs to try.")
 @click.option("--epochs", type=click.IntRange(1), help="The most epochs of one config.")
+@click.option("--metric", metavar="NAME", help="The metric that decides, such as auc, f1, logloss or rmse.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of rows, weights and search.")
 @formatted
 @connected
@@ -96,6 +97,7 @@ def train(table: str, target: str, exclude: str | None, form: str, dsn: str, **g
     Examples:
       cerebro train customers churned --budget '2 minutes'
       cerebro train customers churned --exclude id,name --name churn
+      cerebro train customers churned --metric auc
     """
     options = {key: value for key, value in given.items() if value is not None}
     if exclude is not None:
@@ -106,7 +108,7 @@ def train(table: str, target: str, exclude: str | None, form: str, dsn: str, **g
         say(f"packing {table} and making nets", err=True)
         run = db.train(table, target, wait=False, **options)
         follow(run)
-        join_best(run)
+        join_best(run, options.get("metric"))
         found = ranked(run)
     show(found, form, TRAINED_COLUMNS)
 

@@ -53,8 +53,16 @@ def test_a_data_frame_is_trained_on_as_it_is(
 
 
 def test_a_session_that_ran_another_engine_is_no_hindrance(client: Database) -> None:
-    how = {"configs": 1, "epochs": 1, "nets": ["linear"], "backend": "jax"}
-    assert client.train("churn_rows", "gone", name="by_jax", **how).status == "finished"
+    how = {"configs": 2, "epochs": 1, "nets": ["linear"], "backend": "jax", "metric": "auc"}
+    run = client.train("churn_rows", "gone", name="by_jax", **how)
+    assert run.status == "finished" and {row["metric"] for row in ranked(run)} == {"auc"}
+
+
+def test_the_command_takes_the_metric_that_decides(client_database: str, client: Database) -> None:
+    how = ("--name", "by_f1", "--configs", "2", "--epochs", "1", "--metric", "f1")
+    done = cerebro("train", "churn_rows", "gone", *how, database=client_database)
+    assert done.code == 0 and " f1 " in done.out, done.out + done.err
+    assert client.rows("SELECT count(*) AS n FROM by_f1_ensemble") == [{"n": 1}]
 
 
 def test_columns_are_packed_as_they_are(client: Database) -> None:

@@ -67,7 +67,7 @@ def quantities(trial: Trial, model: str, key: int | None) -> dict[int, float]:
 
 
 def test_it_answers_with_the_weighted_mean(trial: Trial) -> None:
-    parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('out', 'joined', 6, 'logloss')"))
+    parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('out', 'joined', 6, 'accuracy')"))
     assert parts.keys() <= {1, 2, 3} and math.isclose(sum(parts.values()), 1)
     assert "joined is the mean of " in trial.notices()
     alone = {key: probabilities(trial, "out", key) for key in parts}
@@ -93,6 +93,44 @@ def test_the_least_error_on_held_out_rows_counts(trial: Trial) -> None:
     trial.sql("SELECT cerebro.madlib_evaluate('least', 'mixed_validation', 'measured')")
     best = trial.value("SELECT min(validation_loss_final) FROM out_info")
     assert trial.value("SELECT loss FROM measured") <= best + 1e-5
+
+
+def test_nets_that_are_too_sure_get_a_temperature(trial: Trial) -> None:
+    """They have learned by heart what a coin showed."""
+    trial.sql(
+        "CREATE TABLE coins AS SELECT i AS id, sin(i) AS a, cos(i * i) AS b, sin(i * i * i) AS c,"
+        " CASE WHEN hashint4(i) % 2 = 0 THEN 'heads' ELSE 'tails' END AS side"
+        " FROM generate_series(1, 300) AS i"
+    )
+    options = {"columns": "auto", "validation": 0.3}
+    trial.pack("coins", "coins_packed", "side", "a, b, c", options=options)
+    trial.sql("SELECT cerebro.load_net('coin_nets', 'coins_packed', 'Dense(64, ''relu'')')")
+    trial.select("coin_mst", [1], [ADAM.replace("0.01", "0.05")], ["batch_size=16"], arch="coin_nets")
+    trial.fit("coins_packed", "sides", "coin_mst", 12, validation_table="coins_packed_validation")
+    trial.notices()
+    trial.sql("SELECT cerebro.ensemble('sides', 'less_sure')")
+    assert "less_sure is the mean of 1 model at temperature " in trial.notices()
+    trial.sql("SELECT cerebro.madlib_evaluate('less_sure', 'coins_packed_validation', 'coins_measured')")
+    before = trial.value("SELECT validation_loss_final FROM sides_info")
+    assert trial.value("SELECT loss FROM coins_measured") < before - 0.01
+    # Both classes of a row are raised to the same power.
+    asked = "SELECT cerebro.madlib_predict(%s, 'coins', 'id', '*', %s, 'prob')"
+    for model in ("sides", "less_sure"):
+        trial.sql(asked, model, f"{model}_told")
+    (least, most), *_ = trial.sql(
+        "SELECT min(d), max(d) FROM (SELECT ln(s.prob / (1 - s.prob)) / ln(l.prob / (1 - l.prob)) AS d"
+        " FROM sides_told AS s JOIN less_sure_told AS l USING (id, class_value)"
+        " WHERE abs(s.prob - 0.5) BETWEEN 0.03 AND 0.49) AS powers"
+    )
+    assert least == pytest.approx(most, rel=1e-3) and least > 1
+    if trial.topology == "local":
+        by_row = trial.sql(
+            "SELECT p.probability, l.prob FROM coins AS s, cerebro.predict('less_sure', s) AS p,"
+            " less_sure_told AS l WHERE l.id = s.id AND l.class_value = p.class LIMIT 20"
+        )
+        assert by_row == [(pytest.approx(told, abs=2e-6), told) for _, told in by_row]
+    trial.sql("SELECT cerebro.ensemble('sides', 'as_sure', metric => 'accuracy')")
+    assert "temperature" not in trial.notices()
 
 
 def test_nets_of_a_quantity(trial: Trial) -> None:

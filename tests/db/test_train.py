@@ -33,6 +33,7 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
     assert "model_id" not in said and len(said.splitlines()) < 16
+    assert "churn_ensemble is the mean of " in said and "each half of the " in said
     # Nobody knows how many visits a search will have.
     assert " of 24 visits" not in said
     reached = trial.value(
@@ -91,6 +92,21 @@ WRONG = {
     "an unknown option": ("'small', 'gone', options => '{\"net\": 1}'", "22023", "unknown option net"),
     "no such net": ("'small', 'gone', options => '{\"nets\": [\"deep\"]}'", "22023", "no net is called deep"),
     "no budget": ("'small', 'gone', budget => '0 s'", "22023", "budget is"),
+    "no such metric": (
+        "'small', 'gone', options => '{\"metric\": \"rsme\"}'",
+        "22023",
+        "option metric is rsme",
+    ),
+    "a metric of quantities": (
+        "'small', 'gone', options => '{\"metric\": \"rmse\"}'",
+        "22023",
+        "the model predicts classes, for which no metric is called 'rmse'",
+    ),
+    "held-out rows of one class": (
+        '\'small\', \'gone\', options => \'{"metric": "auc", "validation": {"after": "70", "on": "age"}}\'',
+        "55000",
+        "have the same class, and auc compares rows of several",
+    ),
     "a name that is taken": ("'small', 'gone', 'customers'", "42P07", "already exists"),
 }
 
@@ -269,7 +285,7 @@ def test_a_result_that_is_no_better_than_a_guess_says_so(trial: Trial) -> None:
         " ELSE 'on time' END AS came, hashint4(i * 7)::float8 AS number FROM generate_series(1, 800) AS i"
     )
     for target, name, said in (
-        ("came", "guess", "always answering 'late' in"),
+        ("came", "guess", "the best config is no better than always answering 'late': accuracy 0."),
         ("number", "even", "no better than always answering the mean of number"),
     ):
         trial.notices()

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.plain import plain_net
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.nets import joining
 from reference import BACKEND
@@ -65,6 +66,39 @@ def test_the_answer_is_the_weighted_mean() -> None:
     np.testing.assert_allclose(joined.predict(rows, verbose=0), mean, rtol=1e-5)
     assert joined.output_names == [nets[0].layers[-1].name]
     assert len(joined.inputs) == 1
+
+
+def hard(keras: Any) -> Any:
+    """A net that is so sure of its first class that no other has any probability."""
+    net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")])
+    net.set_weights([np.zeros((4, 3)), np.array([500.0, 0, 0])])
+    return net
+
+
+@pytest.mark.parametrize("temperature", [0.5, 1.7])
+@pytest.mark.parametrize("makes", [(chain, chain), (hard, hard)])
+def test_a_temperature_changes_how_sure_the_mean_is(makes: Any, temperature: float) -> None:
+    keras = runtime.keras()
+    nets = [make(keras) if make is hard else drawn(make(keras), seed) for seed, make in enumerate(makes)]
+    tempering = joining.Tempering(temperature, 1e-15)
+    text = joining.join([net.to_json() for net in nets], [0.25, 0.75], "both", tempering)
+    joined = keras.models.model_from_json(text)
+    for layer in joined.layers:
+        place = joining.layer_name(layer.name)
+        if place is not None:
+            layer.set_weights(nets[place[0] - 1].get_layer(place[1]).get_weights())
+    rows = np.random.default_rng(3).normal(size=(7, 4)).astype(np.float32)
+    mean = 0.25 * nets[0].predict(rows, verbose=0) + 0.75 * nets[1].predict(rows, verbose=0)
+    powers = mean ** (1 / temperature)
+    found = joined.predict(rows, verbose=0)
+    np.testing.assert_allclose(found, powers / powers.sum(axis=1, keepdims=True), rtol=2e-5, atol=1e-7)
+    assert joined.output_names == [nets[0].layers[-1].name]
+    # A logarithm without end would have no gradient.
+    logarithms = keras.Model(joined.inputs, joined.get_layer("temper_4").output).predict(rows, verbose=0)
+    assert np.isfinite(logarithms).all()
+    plain = plain_net(joined.to_json(), b"".join(a.astype("<f4").tobytes() for a in joined.get_weights()))
+    assert plain is not None
+    np.testing.assert_allclose(plain([rows])[0], found, rtol=1e-5, atol=1e-7)
 
 
 def test_nets_with_other_inputs_are_refused() -> None:

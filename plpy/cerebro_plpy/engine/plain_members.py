@@ -1,4 +1,4 @@
-"""Layers of nets with members, computed by NumPy as those of `plain_layers` are."""
+"""Layers of nets with members and of ensembles, computed by NumPy as those of `plain_layers` are."""
 
 from __future__ import annotations
 
@@ -9,13 +9,14 @@ import numpy as np
 
 from cerebro_plpy.engine.plain_activations import Apply, Array
 from cerebro_plpy.engine.plain_layers import Make, NotHere, Params, Size, Take
-from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED, TAKE, TAKE_MODULE
+from cerebro_plpy.madlib.layers import LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 _EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
 # What a layer or an operation says of itself, where that is not what Keras' layers say.
 PLACES = {
     MEMBERS: (None, (MEMBERS_REGISTERED,)),
-    TAKE: (TAKE_MODULE, (None, TAKE)),
+    TAKE: (OPERATIONS, (None, TAKE)),
+    LOG: (OPERATIONS, (None, LOG)),
 }
 
 
@@ -48,6 +49,10 @@ def _take(params: Params, shape: Size, take: Take) -> Apply:
     return apply
 
 
+def _log(params: Params, shape: Size, take: Take) -> Apply:
+    return np.log
+
+
 def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
     equation, sizes = params.take("equation"), params.take("output_shape")
     match = _EQUATION.fullmatch(equation)
@@ -71,6 +76,7 @@ def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
 
 LAYERS: Mapping[str, Make] = {
     "EinsumDense": _einsum_dense,
+    LOG: _log,
     MEMBERS: _members,
     "RepeatVector": _repeat_vector,
     TAKE: _take,

@@ -15,7 +15,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.fit import ManyTables
 from cerebro_plpy.logical.metrics import standing
-from cerebro_plpy.logical.options import FIT_OPTIONS, FitOptions, one_of, parse_options
+from cerebro_plpy.logical.options import FIT_OPTIONS, LOSS, METRIC, FitOptions, one_of, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.logical.search.groups import SCOPES
 from cerebro_plpy.logical.search.method import WHO
@@ -29,6 +29,7 @@ _FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_valida
 OPTIONS = {
     **{key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS},
     "search": one_of(*SCOPES),
+    "compare_by": one_of(LOSS, METRIC),
 }
 
 
@@ -140,7 +141,7 @@ class AutomlCall:
         described = {
             "method": method.name,
             "arguments": search.arguments,
-            "by_loss": True,
+            "by_loss": given.compare_by != METRIC,
             **({replay.DRAWN: True} if drawn else {}),
             "backend": engines.backend,
             **({} if found is None else {"scope": groups.scope(method, given)}),

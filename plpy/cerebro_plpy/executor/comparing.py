@@ -13,7 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.packing.read import FEATURES, ONE_HOT, scan
-from cerebro_plpy.predicting import models, of_packed, selection
+from cerebro_plpy.predicting import models, of_packed, scoring
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts
 
@@ -55,7 +55,7 @@ class JudgingRows:
         """Return the error of a model, of which less is better; NaN is more than any other."""
         answers = self.answer(db, models.trained(db, found))
         self.check(answers, found.holder.name)
-        error = selection.ERRORS[metric](answers, self.truth)
+        error = scoring.ERRORS[metric](answers, self.truth)
         return error if error == error else float("inf")
 
 

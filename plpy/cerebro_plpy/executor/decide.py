@@ -6,6 +6,7 @@ between them, is all that a resumed run needs to stand where the run stood.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -108,7 +109,10 @@ class Decider:
         """Take note of an evaluation, and tell the procedure if the config waits for its decision."""
         name = "loss" if self._by_loss else deciding(list(values))
         params = self.params(mst_key)
-        value = badness(name, values.get(name), params) if name is not None else None
+        loss = values.get("loss", 0.0)
+        # A config whose loss is no number has learned nothing, whatever its metric says.
+        learned = loss is not None and math.isfinite(loss)
+        value = badness(name, values.get(name), params) if name is not None and learned else None
         self._plan.note_value(mst_key, epoch, value)
         config = self._plan.configs[mst_key]
         waits = epoch == config.until and config.stop_at is None and mst_key not in self._lost

@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor import aliases, comparing
 from cerebro_plpy.executor import request as requests
-from cerebro_plpy.predicting import belonging, selection
+from cerebro_plpy.predicting import belonging, scoring
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import model_versions, names
@@ -64,9 +64,10 @@ def _compare(
         belonging.check(db, found.holder, rows.summary, rows.table.quoted)
         _check_unseen(db, found.holder.name, model_versions.lineage(db, name, one), rows)
     judging = comparing.read_rows(db, rows)
-    chosen = selection.check_metric(metric, judging.is_classes)
+    chosen = scoring.check_metric(metric, judging.is_classes)
+    scoring.check_rows(chosen, judging.truth.sum(axis=0), rows.table.quoted)
     errors = {one: judging.measure(db, found, chosen) for one, found in models.items()}
-    shown = {one: selection.shown(chosen, error) for one, error in errors.items()}
+    shown = {one: scoring.shown(chosen, error) for one, error in errors.items()}
     is_better = previous is None or errors[version] < errors[previous]
     return Promotion(
         promoted=is_better,

@@ -10,15 +10,25 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import begin, ensemble, nets, tables
+from cerebro_plpy.executor import begin, ensemble, nets, standings, tables
 from cerebro_plpy.executor.automl import AutomlCall
 from cerebro_plpy.logical.metrics import standing
-from cerebro_plpy.logical.options import BACKENDS, LARGEST, Validator, boolean, integer, one_of, parse_options
+from cerebro_plpy.logical.options import (
+    BACKENDS,
+    LARGEST,
+    METRIC,
+    Validator,
+    boolean,
+    integer,
+    one_of,
+    parse_options,
+)
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
+from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, packed, results, retraining, session
 
@@ -28,9 +38,6 @@ EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
 # By the number of rows to train on: up to so many, and which batches are tried.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 LEAST_SECONDS = 1
-# Of a quantity's variance; less may be chance.
-LEAST_LEARNED = 0.02
-_ADVICE = "More rows, columns that say more, or a longer budget may help."
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
@@ -55,6 +62,21 @@ OPTIONS: Mapping[str, Validator] = {
     "configs": integer(1, 10_000),
     "epochs": integer(1, LARGEST),
     "single": boolean(),
+    "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),
+}
+# The thresholds of AUC, for all classes together, and the least for each. Rare classes need many: their
+# probabilities are all small.
+THRESHOLDS, LEAST_THRESHOLDS = 4000, 200
+# How Keras measures each metric. With a beta as large as this, F-beta is the share of right rows of a class.
+MEASURED: Mapping[str, str] = {
+    scoring.LOGLOSS: "CategoricalCrossentropy(name='logloss')",
+    scoring.ACCURACY: "'accuracy'",
+    scoring.AUC: "AUC(multi_label=True, num_labels={width}, num_thresholds={thresholds}, name='auc')",
+    scoring.F1: "F1Score(average='macro', name='f1')",
+    scoring.BALANCED: "FBetaScore(average='macro', beta=1000.0, name='balanced_accuracy')",
+    scoring.RMSE: "RootMeanSquaredError(name='rmse')",
+    scoring.MAE: "'mae'",
+    scoring.R2: "R2Score(name='r2')",
 }
 
 
@@ -89,6 +111,11 @@ class TrainOrder:
     def seed(self) -> int:
         return self.given.get("seed", 1)
 
+    @property
+    def metric(self) -> str | None:
+        """The metric that is to decide, if one is named."""
+        return self.given.get("metric")
+
 
 def train(db: Database, call: TrainCall) -> list[Ranked]:
     """Pack the rows, make nets, search within the budget, and return the leaderboard."""
@@ -96,7 +123,10 @@ def train(db: Database, call: TrainCall) -> list[Ranked]:
     begin.begin(db, _prepare(db, task, here=True))
     board = _leaderboard(db, task)
     if len(board) > 1 and not task.given.get("single"):
-        ensemble.ensemble(db, ensemble.EnsembleCall(task.name, task.table(ensemble.SUFFIX)))
+        together = task.table(ensemble.SUFFIX)
+        ensemble.ensemble(db, ensemble.EnsembleCall(task.name, together, metric=task.metric))
+    else:
+        standings.tell_best(db, task.name, task.metric)
     return board
 
 
@@ -110,6 +140,7 @@ def prepare(db: Database, call: TrainCall) -> str:
 def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
     """Return the call of the search; `here` is set where this session is to train, alone."""
     by_hand = [_pack(db, task)]
+    _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
@@ -122,7 +153,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     if here:
         tables.start_here(db, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
-    search = _search(task, summary, _loss(rows.outputs[0]), model_ids, backend)
+    search = _search(task, summary, _loss(rows.outputs[0], task.metric), model_ids, backend)
     by_hand.append(_search_by_hand(search))
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
@@ -182,6 +213,7 @@ def _pack(db: Database, task: TrainOrder) -> str:
     options.setdefault("columns", "auto")
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
+    scoring.check_metric(task.metric, not quantity)
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
@@ -190,6 +222,13 @@ def _pack(db: Database, task: TrainOrder) -> str:
     arguments = (task.source, task.table("_packed"), task.target, "*")
     preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
     return _statement("training_preprocessor_dl", arguments, options)
+
+
+def _check_held_out(db: Database, task: TrainOrder) -> None:
+    """Refuse held-out rows that cannot show the metric, before anything is trained."""
+    held = names.resolve_table(db, task.table("_packed" + preprocess.VALIDATION), "packed table")
+    counts = packed.summary(db, held.schema, held.name).class_counts
+    scoring.check_rows(task.metric, (counts[0] or [1, 1]) if counts else [1, 1], held.quoted)
 
 
 def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
@@ -205,12 +244,16 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
     return [("linear", None), ("tabular", '{"width": [64, 128]}'), ("tabm", '{"width": [64, 128]}')]
 
 
-def _loss(label: NetOutput) -> str:
+def _loss(label: NetOutput, metric: str | None) -> str:
     """Return loss and metric as a grid has them; of a quantity, the loss is the share of its variance."""
+    usual = scoring.ACCURACY if label.is_classes else scoring.MAE
+    thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)
+    named = MEASURED[metric or usual].format(width=label.width, thresholds=thresholds)
+    measured = f"'metrics': [{named}]"
     if label.is_classes:
-        return "'loss': ['categorical_crossentropy'], 'metrics': ['accuracy']"
+        return f"'loss': ['categorical_crossentropy'], {measured}"
     weight = "" if label.moments is None else f", 'loss_weights': [{1 / label.moments.variance!r}]"
-    return f"'loss': ['mse'], 'metrics': ['mae']{weight}"
+    return f"'loss': ['mse'], {measured}{weight}"
 
 
 def _search(
@@ -225,6 +268,8 @@ def _search(
     method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
     # A config that has begun to learn its rows by heart keeps what it was before.
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
+    if task.metric is not None:
+        options["compare_by"] = METRIC
     parts = round(summary.total_rows / EPOCH_ROWS)
     if parts > 1:
         options["epochs_per_pass"] = parts
@@ -290,43 +335,7 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
             sqlstate=WRONG_STATE,
         )
     best, *others = sorted(rows, key=_place)
-    _tell_no_better(db, task, best)
-    return [_ranked(best, is_best=True), *(_ranked(row, is_best=False) for row in others)]
-
-
-def _tell_no_better(db: Database, task: TrainOrder, best: Mapping[str, Any]) -> None:
-    """Say so where the best config answers no better than what needs no columns: a class, or the mean."""
-    held, trained_on = (
-        names.resolve_table(db, task.table(suffix), "packed table")
-        for suffix in ("_packed" + preprocess.VALIDATION, "_packed")
-    )
-    summary = packed.summary(db, held.schema, held.name)
-    if summary.one_hot[0]:
-        _compare_with_class(db, summary, best["value"])
-    elif best["loss"] is not None:
-        label = summary.dependent_varname[0]
-        trained, there = (nets.measure_label(db, table.quoted, label) for table in (trained_on, held))
-        learned = max(LEAST_LEARNED, 1 / math.sqrt(summary.total_rows))
-        # The loss is divided by the variance of the rows to train on.
-        if trained and there and best["loss"] > (1 - learned) * trained.guess(there) / trained.variance:
-            db.notice(
-                f"the best config is no better than always answering the mean of {task.target}. {_ADVICE}"
-            )
-
-
-def _compare_with_class(db: Database, summary: packed.PackedSummary, accuracy: float | None) -> None:
-    counts = summary.class_counts[0] if summary.class_counts else None
-    if not counts or accuracy is None:
-        return
-    share = max(counts) / sum(counts)
-    chance = 2 * math.sqrt(share * (1 - share) / sum(counts))
-    if accuracy <= share + chance:
-        verdict = "the net is worse" if accuracy < share - chance else "the difference may be chance"
-        frequent = (summary.class_values[0] or [])[counts.index(max(counts))]
-        db.notice(
-            f"the best config is right in {accuracy:.1%} of the held-out rows, and always answering"
-            f" '{frequent}' in {share:.1%}: {verdict}. {_ADVICE}"
-        )
+    return [_ranked(task, best, is_best=True), *(_ranked(task, row, is_best=False) for row in others)]
 
 
 def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
@@ -334,5 +343,6 @@ def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
     return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
 
 
-def _ranked(row: Mapping[str, Any], *, is_best: bool) -> Ranked:
-    return row["mst_key"], row["net"], row["params"], row["metric"], row["value"], row["loss"], is_best
+def _ranked(task: TrainOrder, row: Mapping[str, Any], *, is_best: bool) -> Ranked:
+    metric = task.metric or row["metric"]
+    return row["mst_key"], row["net"], row["params"], metric, row["value"], row["loss"], is_best

@@ -24,6 +24,7 @@ FASTEST: Final = "fastest"
 LONGEST, EVEN = "longest", "even"
 EXACT, FAST, OFF = "exact", "fast", "off"
 ALL, CHANGED = "all", "changed"
+LOSS, METRIC = "loss", "metric"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -72,6 +73,8 @@ class FitOptions:
     groups: str | None = None
     # Of a search on a table in groups: whether each is searched by itself.
     search: str | None = None
+    # Whether a search compares configs by their losses or by the metric that decides.
+    compare_by: str | None = None
 
     @property
     def measures_each_epoch(self) -> bool:

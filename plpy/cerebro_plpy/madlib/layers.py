@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
-# The operation of Keras that takes some of a row's numbers; it is given more than the outputs of layers.
-TAKE = "Take"
-TAKE_MODULE = "keras.src.ops.numpy"
+# Operations of Keras: one takes some of a row's numbers, and is given more than the outputs of layers.
+TAKE, LOG = "Take", "Log"
+OPERATIONS = "keras.src.ops.numpy"
 # The layer of our own by which members of a net learn (engine/own.py), and the name that Keras knows it by.
 MEMBERS = "Members"
 MEMBERS_REGISTERED = f"cerebro>{MEMBERS}"

@@ -28,11 +28,6 @@ class Moments:
         """The mean of the variances."""
         return math.fsum(value**2 for value in self.deviations) / len(self.deviations)
 
-    def guess(self, others: Moments) -> float:
-        """Return the mean squared error of answering these means for other rows."""
-        apart = zip(self.means, others.means, strict=True)
-        return others.variance + math.fsum((ours - theirs) ** 2 for ours, theirs in apart) / len(self.means)
-
 
 @dataclass(frozen=True)
 class NetOutput:

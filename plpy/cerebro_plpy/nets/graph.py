@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED, TAKE, TAKE_MODULE
+from cerebro_plpy.madlib.layers import LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 LONGEST_NAME = 60
 # Modules and registered names of what is no layer of Keras.
-_PLACES = {TAKE: (TAKE_MODULE, None), MEMBERS: (None, MEMBERS_REGISTERED)}
+_PLACES = {TAKE: (OPERATIONS, None), LOG: (OPERATIONS, None), MEMBERS: (None, MEMBERS_REGISTERED)}
 
 
 @dataclass(frozen=True)

@@ -5,17 +5,29 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.madlib.layers import LOG
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 INPUT = "InputLayer"
 # Names of the joined net's own layers, and of those that it takes over.
-_ADDED = re.compile(r"(net|input_|share_)\d")
+_ADDED = re.compile(r"(net|input_|share_|temper_)\d")
 
 
-def join(nets: Sequence[str], weights: Sequence[float], called: str) -> str:
+@dataclass(frozen=True)
+class Tempering:
+    """By what the logarithms of probabilities are divided, and what is added to these, so that none is 0."""
+
+    temperature: float
+    least: float
+
+
+def join(
+    nets: Sequence[str], weights: Sequence[float], called: str, tempering: Tempering | None = None
+) -> str:
     """Return the joined net as JSON; layers of the net with number n are named `net<n>_<name>`.
 
     The nets are functional or sequential models as Keras 3 writes them, with one output and the same inputs.
@@ -39,8 +51,18 @@ def join(nets: Sequence[str], weights: Sequence[float], called: str) -> str:
         label = label or end
         last = LayerOutput(names[end], 1, node, tensor)
         ends.append(graph.layer("Rescaling", last, scale=weight, offset=0.0, name=f"share_{number}"))
-    free = _ADDED.match(label) is None
-    return graph.as_json([graph.layer("Add", *ends, name=label if free else "answer")], called)
+    name = label if _ADDED.match(label) is None else "answer"
+    if tempering is None:
+        return graph.as_json([graph.layer("Add", *ends, name=name)], called)
+    mean = graph.layer("Add", *ends, name="temper_1")
+    return graph.as_json([_tempered(graph, mean, tempering, name)], called)
+
+
+def _tempered(graph: Graph, mean: LayerOutput, tempering: Tempering, name: str) -> LayerOutput:
+    node = graph.layer("Rescaling", mean, scale=1.0, offset=tempering.least, name="temper_2")
+    node = graph.layer(LOG, node, name="temper_3")
+    node = graph.layer("Rescaling", node, scale=1 / tempering.temperature, offset=0.0, name="temper_4")
+    return graph.layer("Softmax", node, name=name)
 
 
 def _only(ends: Sequence[Any]) -> Any:

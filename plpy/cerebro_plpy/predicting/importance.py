@@ -17,7 +17,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.madlib.nearest import nearest
-from cerebro_plpy.predicting import selection
+from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.labeled import Judge, LabeledRows, find_judge
 
 REPEATS, ROWS, SEED = 5, 5_000, 1
@@ -59,7 +59,7 @@ class Mixing:
     seed: int
 
     def measure(self, arrays: Sequence[np.ndarray]) -> float:
-        return selection.ERRORS[self.metric](self.judge.answer(arrays), self.rows.truth)
+        return scoring.ERRORS[self.metric](self.judge.answer(arrays), self.rows.truth)
 
     def mix(self, name: str, places: ColumnPlaces) -> list[float]:
         """Return the errors with the column mixed, once for each repetition."""
@@ -86,13 +86,14 @@ def find_importance(
     """Return what each column is worth, the most important first, in the metric's own unit."""
     given = parse_options(options, OPTIONS)
     judge = find_judge(db, model, source, mst_key)
-    metric = selection.check_metric(given.get("metric"), judge.is_classes)
+    metric = scoring.check_metric(given.get("metric"), judge.is_classes)
     columns = _columns(judge, given.get("together", []))
     seed = given.get("seed", SEED)
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
+    scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
     before = mixing.measure(mixing.rows.inputs)
-    db.notice(f"{metric} {selection.shown(metric, before):.4g} on {len(mixing.rows.truth)} rows as they are")
+    db.notice(f"{metric} {scoring.shown(metric, before):.4g} on {len(mixing.rows.truth)} rows as they are")
     found: list[Importance] = []
     for name, places in columns.items():
         errors = np.array(mixing.mix(name, places)) - before

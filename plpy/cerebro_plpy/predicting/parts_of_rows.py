@@ -11,9 +11,9 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, PROGRAM_LIMIT_EXCEEDED, CerebroError
-from cerebro_plpy.predicting import selection
+from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.labeled import find_judge
-from cerebro_plpy.predicting.selection import ACCURACY, RMSE
+from cerebro_plpy.predicting.scoring import ACCURACY, RMSE
 
 # Of a normal distribution, so that 95 % lie within.
 _WIDTH = 1.96
@@ -56,7 +56,10 @@ def _wilson(share: float, rows: int) -> tuple[float, float]:
 def evaluate_by(
     db: Database, model: str | None, source: str | None, by: Sequence[str | None] | None, mst_key: int | None
 ) -> list[PartValue]:
-    """Return every metric for all rows, and for each part of them with the same values in some columns."""
+    """Return metrics for all rows, and for each part of them with the same values in some columns.
+
+    They are those that are a mean over the rows.
+    """
     names = list(by or ())
     if not names or None in names:
         raise CerebroError(
@@ -64,11 +67,11 @@ def evaluate_by(
         )
     columns = [str(name) for name in names]
     judge = find_judge(db, model, source, mst_key, columns)
-    metrics = selection.OF_CLASSES if judge.is_classes else selection.OF_QUANTITIES
+    metrics = [one for one in scoring.of_task(judge.is_classes) if one in scoring.EACH]
     known: dict[tuple[str | None, ...] | None, RunningSums] = {}
     for rows in judge.read():
         answers = judge.answer(rows.inputs)
-        errors = np.stack([selection.EACH[metric](answers, rows.truth) for metric in metrics])
+        errors = np.stack([scoring.EACH[metric](answers, rows.truth) for metric in metrics])
         for key, places in _parts(rows.keys).items():
             for part in (None, key):
                 _sums(known, part, len(metrics)).add(errors[:, places])

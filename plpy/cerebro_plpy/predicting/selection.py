@@ -1,91 +1,30 @@
 """Chooses models for an ensemble: one after the other, each the one that helps the mean most.
 
-After Caruana and others (2004): a model may be chosen again, which gives it more weight.
+After Caruana and others (2004): a model may be chosen again, which gives it more weight. Rows that choose
+flatter what they chose, so each half of them measures what the other half has chosen.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
-from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.predicting.scoring import ERRORS, LOGLOSS
+from cerebro_plpy.predicting.tempering import find_temperature, temper
 
-LOGLOSS, ACCURACY, RMSE, MAE = "logloss", "accuracy", "rmse", "mae"
-# A probability of 0 would make the loss infinite, for one row among all.
-_LEAST = 1e-15
 # Errors that differ by less are the same.
 _SAME = 1e-12
 
 
-def _each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    shares = np.clip(answers / answers.sum(axis=1, keepdims=True), _LEAST, 1)
-    return -np.log((shares * truth).sum(axis=1))
+def _go_on() -> None:
+    pass
 
 
-def _each_wrong(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    return (answers.argmax(axis=1) != truth.argmax(axis=1)).astype(np.float64)
-
-
-def _each_square(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    return np.square(answers - truth).mean(axis=1)
-
-
-def _each_absolute(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    return np.abs(answers - truth).mean(axis=1)
-
-
-def _logloss(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(_each_logloss(answers, truth).mean())
-
-
-def _wrong(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(_each_wrong(answers, truth).mean())
-
-
-def _rmse(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(np.sqrt(_each_square(answers, truth).mean()))
-
-
-def _mae(answers: np.ndarray, truth: np.ndarray) -> float:
-    return float(_each_absolute(answers, truth).mean())
-
-
-# What each row is wrong by, for each metric.
-EACH: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    LOGLOSS: _each_logloss,
-    ACCURACY: _each_wrong,
-    RMSE: _each_square,
-    MAE: _each_absolute,
-}
-# What is to be small, for each metric.
-ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
-    LOGLOSS: _logloss,
-    ACCURACY: _wrong,
-    RMSE: _rmse,
-    MAE: _mae,
-}
-OF_CLASSES, OF_QUANTITIES = (LOGLOSS, ACCURACY), (RMSE, MAE)
-
-
-def check_metric(given: str | None, is_classes: bool) -> str:
-    """Return the metric that is named, or the usual one; refuse one that does not fit what is predicted."""
-    known = OF_CLASSES if is_classes else OF_QUANTITIES
-    if given is None:
-        return known[0]
-    if given not in known:
-        what = "classes" if is_classes else "a quantity"
-        problem = f"the model predicts {what}, for which no metric is called {given[:60]!r}"
-        raise unknown(problem, given, known)
-    return given
-
-
-def shown(metric: str, error: float) -> float:
-    """Return the metric itself for an error of these."""
-    return 1 - error if metric == ACCURACY else error
-
-
-def choose(answers: np.ndarray, truth: np.ndarray, metric: str, size: int) -> tuple[dict[int, int], float]:
+def choose(
+    answers: np.ndarray, truth: np.ndarray, metric: str, size: int, tick: Callable[[], None] = _go_on
+) -> tuple[dict[int, int], float]:
     """Return how often each model is chosen, by its place in the answers (model, row, number), and the error.
 
     Of equals, one that is in already goes before others, and the first before those after it. What counts in
@@ -101,6 +40,52 @@ def choose(answers: np.ndarray, truth: np.ndarray, metric: str, size: int) -> tu
         chosen.append(place)
         errors.append(tried[place])
         total = total + answers[place]
+        tick()
     best = min(range(size), key=lambda number: (errors[number], number))
     kept = chosen[: best + 1]
     return {place: kept.count(place) for place in sorted(set(kept))}, errors[best]
+
+
+def mean_of(answers: np.ndarray, counts: Mapping[int, int]) -> np.ndarray:
+    """Return the mean of the answers of models that were chosen so often."""
+    total = sum(counts.values())
+    return np.sum([answers[place] * (count / total) for place, count in counts.items()], axis=0)
+
+
+def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of two halves of the rows: in the order of their class or quantity, every second."""
+    first = truth.argmax(axis=1) if is_classes else truth[:, 0]
+    order = np.argsort(first, kind="stable")
+    return np.sort(order[::2]), np.sort(order[1::2])
+
+
+@dataclass(frozen=True)
+class AnswersApart:
+    """Answers for each row by the choice of the other half, and the same at that half's temperature."""
+
+    plain: np.ndarray
+    tempered: np.ndarray
+
+
+def choose_apart(
+    answers: np.ndarray,
+    truth: np.ndarray,
+    is_classes: bool,
+    metric: str,
+    size: int,
+    tick: Callable[[], None] = _go_on,
+) -> AnswersApart:
+    """Return what each row is answered by the models that the other half of the rows chooses.
+
+    A temperature is set where probabilities are what counts.
+    """
+    one, other = split(truth, is_classes)
+    plain, tempered = np.empty(truth.shape), np.empty(truth.shape)
+    # A row that is alone chooses for itself.
+    for chooses, measures in ((one, other), (other if len(other) else one, one)):
+        counts, _ = choose(answers[:, chooses], truth[chooses], metric, size, tick)
+        plain[measures] = tempered[measures] = mean_of(answers[:, measures], counts)
+        if metric == LOGLOSS:
+            temperature = find_temperature(mean_of(answers[:, chooses], counts), truth[chooses])
+            tempered[measures] = temper(plain[measures], temperature)
+    return AnswersApart(plain, tempered)

@@ -1,0 +1,185 @@
+"""Metrics: how far answers are from what is true of the rows, as an error of which less is better."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+
+import numpy as np
+
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.madlib.nearest import unknown
+
+LOGLOSS, ACCURACY, AUC, F1, BALANCED = "logloss", "accuracy", "auc", "f1", "balanced_accuracy"
+RMSE, MAE, R2 = "rmse", "mae", "r2"
+OF_CLASSES, OF_QUANTITIES = (LOGLOSS, ACCURACY, AUC, F1, BALANCED), (RMSE, MAE, R2)
+# These are better when they are greater; the error is what they lack to 1.
+_SHARES = frozenset({ACCURACY, AUC, F1, BALANCED, R2})
+# A probability of 0 would make the loss infinite, for one row among all.
+LEAST = 1e-15
+# A jackknife leaves out so many parts of the rows in turn.
+_PARTS = 20
+# A difference of so many of its deviations is more than chance.
+_SURE = 2.0
+
+
+def _each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    shares = np.clip(answers / answers.sum(axis=1, keepdims=True), LEAST, 1)
+    return -np.log((shares * truth).sum(axis=1))
+
+
+def _each_wrong(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return (answers.argmax(axis=1) != truth.argmax(axis=1)).astype(np.float64)
+
+
+def _each_square(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return np.square(answers - truth).mean(axis=1)
+
+
+def _each_absolute(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
+    return np.abs(answers - truth).mean(axis=1)
+
+
+def _logloss(answers: np.ndarray, truth: np.ndarray) -> float:
+    return float(_each_logloss(answers, truth).mean())
+
+
+def _wrong(answers: np.ndarray, truth: np.ndarray) -> float:
+    return float(_each_wrong(answers, truth).mean())
+
+
+def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
+    """Return 1 less the area under the curve, as the mean over the classes that some rows have and some not.
+
+    Rows of one class cannot be ranked: then it is as good as chance.
+    """
+    counts = truth.sum(axis=0)
+    both = np.flatnonzero((counts > 0) & (counts < len(truth)))
+    # Of two classes, the ranks by the one are those by the other, reversed.
+    places = both[1:] if len(both) == 2 else both
+    found = [_area(answers[:, place], truth[:, place] > 0) for place in places]
+    return 1 - float(np.mean(found)) if found else 0.5
+
+
+def _area(values: np.ndarray, inside: np.ndarray) -> float:
+    """Return how often a row inside has a greater value than one outside; an equal one is half of it."""
+    ranked, own = np.sort(values), values[inside]
+    # Of equal values, each has the mean of their ranks.
+    ranks = (np.searchsorted(ranked, own, "left") + np.searchsorted(ranked, own, "right") + 1) / 2
+    first, second = len(own), len(values) - len(own)
+    return float((ranks.sum() - first * (first + 1) / 2) / (first * second))
+
+
+def _confused(answers: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return, by class, how many rows are rightly said to have it, are said to have it, and have it."""
+    said, true = answers.argmax(axis=1), truth.argmax(axis=1)
+    width = truth.shape[1]
+    right = np.bincount(true[said == true], minlength=width)
+    return right, np.bincount(said, minlength=width), np.bincount(true, minlength=width)
+
+
+def _unlike(answers: np.ndarray, truth: np.ndarray) -> float:
+    """Return 1 less F1, as the mean over the classes that any row has or is said to have."""
+    right, said, true = _confused(answers, truth)
+    met = said + true > 0
+    return 1 - float((2 * right[met] / (said + true)[met]).mean())
+
+
+def _overlooked(answers: np.ndarray, truth: np.ndarray) -> float:
+    """Return 1 less the share of right rows, as the mean over the classes."""
+    right, _, true = _confused(answers, truth)
+    return 1 - float((right[true > 0] / true[true > 0]).mean())
+
+
+def _rmse(answers: np.ndarray, truth: np.ndarray) -> float:
+    return float(np.sqrt(_each_square(answers, truth).mean()))
+
+
+def _mae(answers: np.ndarray, truth: np.ndarray) -> float:
+    return float(_each_absolute(answers, truth).mean())
+
+
+def _unexplained(answers: np.ndarray, truth: np.ndarray) -> float:
+    """Return the squared error as a share of the variance, as the mean over the quantities."""
+    errors = np.square(answers - truth).mean(axis=0)
+    variance = truth.var(axis=0)
+    varied = variance > 0
+    # Of what is the same in all rows, no share can be told: it is right or wrong.
+    shares = np.where(varied, errors / np.where(varied, variance, 1), errors > 0)
+    return float(shares.mean())
+
+
+# What each row is wrong by, for metrics that are a mean over the rows.
+EACH: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    LOGLOSS: _each_logloss,
+    ACCURACY: _each_wrong,
+    RMSE: _each_square,
+    MAE: _each_absolute,
+}
+# What is to be small, for each metric.
+ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
+    LOGLOSS: _logloss,
+    ACCURACY: _wrong,
+    AUC: _misranked,
+    F1: _unlike,
+    BALANCED: _overlooked,
+    RMSE: _rmse,
+    MAE: _mae,
+    R2: _unexplained,
+}
+
+
+def of_task(is_classes: bool) -> tuple[str, ...]:
+    return OF_CLASSES if is_classes else OF_QUANTITIES
+
+
+def check_metric(given: str | None, is_classes: bool) -> str:
+    """Return the metric that is named, or the usual one; refuse one that does not fit what is predicted."""
+    known = of_task(is_classes)
+    if given is None:
+        return known[0]
+    if given not in known:
+        what = "classes" if is_classes else "a quantity"
+        problem = f"the model predicts {what}, for which no metric is called {given[:60]!r}"
+        raise unknown(problem, given, known)
+    return given
+
+
+def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
+    """Refuse rows by which the metric cannot be measured, by how many of them each class has."""
+    if metric == AUC and sum(count > 0 for count in counts) < 2:
+        raise CerebroError(
+            f"all rows of {table} have the same class, and {AUC} compares rows of several",
+            hint=f"Name other rows, or another metric, such as {LOGLOSS}.",
+            sqlstate=WRONG_STATE,
+        )
+
+
+def shown(metric: str, error: float) -> float:
+    """Return the metric itself for an error of these."""
+    return 1 - error if metric in _SHARES else error
+
+
+def blind(truth: np.ndarray, metric: str) -> np.ndarray:
+    """Return the one answer for all rows that is best by the metric: shares of classes, mean or median."""
+    middle = np.median(truth, axis=0) if metric == MAE else truth.mean(axis=0)
+    return np.broadcast_to(middle, truth.shape)
+
+
+def gain(answers: np.ndarray, others: np.ndarray, truth: np.ndarray, metric: str) -> tuple[float, float]:
+    """Return by how much answers have less error than others, and what could be chance of it.
+
+    Chance is measured by leaving out parts of the rows in turn.
+    """
+    measure = ERRORS[metric]
+    parts = min(_PARTS, len(truth))
+    part = np.arange(len(truth)) % parts
+
+    def apart(kept: np.ndarray) -> float:
+        return measure(others[kept], truth[kept]) - measure(answers[kept], truth[kept])
+
+    whole = apart(part >= 0)
+    if parts < 2:
+        return whole, abs(whole)
+    each = np.array([apart(part != one) for one in range(parts)])
+    deviation = np.sqrt((parts - 1) / parts * np.square(each - each.mean()).sum())
+    return whole, _SURE * float(deviation)
