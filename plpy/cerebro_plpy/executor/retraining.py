@@ -14,7 +14,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import aliases, ensemble, registering, train
 from cerebro_plpy.logical.options import one_of, parse_options
-from cerebro_plpy.predicting import selection
+from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.labeled import find_judge
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import model_versions, names, packed, retraining, source_rows
@@ -83,7 +83,7 @@ def retrain(
     aliases.begin_change(db, known)
     previous = aliases.version_of(db, known, moved)
     version = registering.add_version(db, known, _result(db), comment=f"retrained on {table.quoted}")
-    verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}")
+    verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}", recipe["options"].get("metric"))
     retraining.drop_temporary(db)
     found = _decide(verdict, version, previous, when)
     if found.promoted:
@@ -144,27 +144,30 @@ def _result(db: Database) -> str:
     return joined if names.find_table(db, joined) else retraining.temporary(retraining.MODELS)
 
 
-def _compare(db: Database, candidate: str, previous: str) -> Verdict:
-    """Compare the errors of two models row by row; what one of them cannot judge decides nothing."""
-    (metric, new), (_, old) = (_errors(db, reference) for reference in (candidate, previous))
+def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> Verdict:
+    """Compare the errors of two models row by row; what one of them cannot judge decides nothing.
+
+    Where the metric that is asked for tells nothing of a row alone, the usual one decides.
+    """
+    (metric, new), (_, old) = (_errors(db, reference, asked) for reference in (candidate, previous))
     common = sorted(new.keys() & old.keys())
     ours, theirs = (np.array([errors[number] for number in common]) for errors in (new, old))
     gains = theirs - ours
     spread = float(gains.std(ddof=1)) / math.sqrt(len(common)) if len(common) > 1 else math.inf
     value, before = (
-        math.sqrt(errors.mean()) if metric == selection.RMSE else float(errors.mean())
+        math.sqrt(errors.mean()) if metric == scoring.RMSE else scoring.shown(metric, float(errors.mean()))
         for errors in (ours, theirs)
     )
     return Verdict(metric, value, before, len(common), float(gains.mean()), NOISE * spread)
 
 
-def _errors(db: Database, reference: str) -> tuple[str, Mapping[str, float]]:
+def _errors(db: Database, reference: str, asked: str | None) -> tuple[str, Mapping[str, float]]:
     """Return what a model is wrong by in each judged row, by the row's number."""
     judge = find_judge(db, reference, retraining.temporary(retraining.JUDGED), None, [retraining.NUMBER])
-    metric = selection.check_metric(None, judge.is_classes)
+    metric = scoring.check_metric(asked if asked in scoring.EACH else None, judge.is_classes)
     found: dict[str, float] = {}
     for rows in judge.read():
-        errors = selection.EACH[metric](judge.answer(rows.inputs), rows.truth)
+        errors = scoring.EACH[metric](judge.answer(rows.inputs), rows.truth)
         found.update(zip((str(key) for (key,) in rows.keys), errors.tolist(), strict=True))
     return metric, found
 
