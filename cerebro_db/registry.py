@@ -84,6 +84,25 @@ class RegisteredModels:
         decided = call("promote", name, version, alias, if_better_on=if_better_on, metric=metric)
         return self._db.rows(decided.replace("SELECT ", "SELECT * FROM ", 1))[0]
 
+    def retrain(
+        self,
+        name: str,
+        source: str | None = None,
+        budget: str | None = None,
+        promote: str = "if_better",
+        alias: str = DEFAULT,
+        options: Mapping[str, Any] | None = None,
+    ) -> Row:
+        """Train a model anew, by default on the same table as before, and register the next version.
+
+        Return `version`, whether it was `promoted`, and what decided: `previous`, `measured`, `value`,
+        `previous_value`, `judged_rows` and `reason`.
+        """
+        decided = call(
+            "retrain", name, source=source, budget=budget, promote=promote, alias=alias, options=options
+        )
+        return self._db.rows(decided.replace("SELECT ", "SELECT * FROM ", 1))[0]
+
     def rollback(self, name: str, alias: str = DEFAULT) -> int:
         """Have an alias point where it pointed before; return that version."""
         return self._db.rows(call("rollback", name, alias))[0]["rollback"]

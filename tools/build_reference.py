@@ -81,6 +81,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "register",
         "set_alias",
         "promote",
+        "retrain",
         "rollback",
         "drop_alias",
         "drop_version",

@@ -20,9 +20,9 @@ WITH listed (number, task, name) AS (
     (28, 'use a model', 'predict_query'), (29, 'use a model', 'madlib_predict'),
     (30, 'use a model', 'madlib_evaluate'), (31, 'use a model', 'confusion_matrix'),
     (32, 'use a model', 'evaluate_by'), (33, 'use a model', 'importance'), (34, 'use a model', 'register'),
-    (35, 'look after it', 'drift'), (36, 'look after it', 'diagnose'), (37, 'look after it', 'sizes'),
-    (38, 'look after it', 'forget'), (39, 'look after it', 'grant_usage'), (40, 'look after it', 'grant_model_access'),
-    (41, 'look after it', 'grant_model'), (42, 'look after it', 'version')
+    (35, 'look after it', 'retrain'), (36, 'look after it', 'drift'), (37, 'look after it', 'diagnose'),
+    (38, 'look after it', 'sizes'), (39, 'look after it', 'forget'), (40, 'look after it', 'grant_usage'),
+    (41, 'look after it', 'grant_model_access'), (42, 'look after it', 'grant_model'), (43, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

@@ -51,6 +51,7 @@ def test_a_classifier_learns_and_keeps_the_best(client: Database) -> None:
     made.close()
 
 
+@pytest.mark.slow
 def test_what_a_fit_leaves_goes_with_the_estimator(client: Database) -> None:
     x, y = make_classification(60, n_features=4, random_state=1)
     runs = "SELECT run_id FROM cerebro.runs ORDER BY 1"
@@ -89,6 +90,7 @@ def test_a_fit_that_fails_leaves_no_table(client: Database, wrong: dict[str, Any
     assert client.rows(STANDING) == before
 
 
+@pytest.mark.slow
 def test_a_regressor_searches_in_a_pipeline(client: Database) -> None:
     x, y, *_ = make_regression(120, n_features=3, random_state=1)
     grid = {"optimizer": choice(["Adam", "SGD"]), "learning_rate": 0.03, "batch_size": 10}
@@ -143,6 +145,7 @@ def test_a_frame_of_mixed_columns_goes_as_it_is(client: Database) -> None:
     assert client.rows(STANDING) == []
 
 
+@pytest.mark.slow
 def test_a_frame_may_say_what_its_columns_become_and_which_net(client: Database) -> None:
     x, paid = mixed()
     said = {"plan": {"encode": "embed"}, "seen": {"parts": ["weekday"]}}
@@ -191,6 +194,7 @@ def test_defaults_are_no_worse_than_scikit_learns_own_on_scaled_rows(client: Dat
     assert cross_val_score(ours, x, y, cv=folds, **strictly).mean() >= expected - TOLERANCE
 
 
+@pytest.mark.slow
 def test_rows_far_from_zero_are_learned(client: Database) -> None:
     rows: Any = make_regression(150, n_features=3, random_state=1)
     x, y = rows

@@ -103,6 +103,7 @@ def test_event_files_hold_the_metrics(run: Run, tmp_path: Path) -> None:
         assert [event.value for event in scalars] == pytest.approx(list(own["value"]), rel=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_tracking_store_holds_a_run_for_each_config(run: Run, tmp_path: Path) -> None:
     from mlflow.tracking import MlflowClient

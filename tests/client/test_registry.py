@@ -54,6 +54,12 @@ def test_versions_come_and_aliases_are_moved(client: Database, table: str) -> No
     assert list(client.models.list()["name"]) == []
 
 
+def test_a_model_without_a_recipe_is_not_retrained(client: Database, table: str) -> None:
+    client.models.register(table, "by_hand")
+    with pytest.raises(CerebroError, match="how by_hand@1 was trained is not known"):
+        client.models.retrain("by_hand", budget="10 seconds", options={"seed": 2})
+
+
 def test_a_live_model_answers_as_the_server_does(client: Database, table: str, tmp_path: Path) -> None:
     client.models.register(table, "live")
     rows = client.rows(ROWS)

@@ -163,6 +163,7 @@ def test_rows_that_are_no_table_are_refused(client: Database, frame: pd.DataFram
     assert "to_frame()" in str(caught.value.hint)
 
 
+@pytest.mark.slow
 def test_the_models_of_another_run_are_refused(client: Database, frame: pd.DataFrame) -> None:
     how: dict[str, Any] = {"configs": 1, "epochs": 1, "nets": ["linear"], "budget": 20}
     first = client.train("churn_rows", "gone", name="twice", **how)

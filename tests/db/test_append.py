@@ -94,6 +94,7 @@ def test_a_run_goes_on_with_the_version_that_it_began_with(trial: Trial, packed:
     assert trial.value('SELECT sum("rows") FROM cerebro.visits WHERE run_id = %s', after) == 301
 
 
+@pytest.mark.slow
 def test_a_run_is_resumed_with_its_own_version(trial: Trial, packed: str, connect: Connect) -> None:
     last = trial.fit("p", "undisturbed", "mst", 60)
     with closing(connect()) as other:

@@ -92,7 +92,14 @@ DAMAGE = {
 }
 
 
-@pytest.mark.parametrize("damaged", DAMAGE)
+@pytest.mark.parametrize(
+    "damaged",
+    [
+        pytest.param("nothing", marks=pytest.mark.slow),
+        "the newest",
+        pytest.param("what waits to be averaged", marks=pytest.mark.slow),
+    ],
+)
 def test_a_run_that_was_killed_goes_on_to_the_same_bits(trial: Trial, connect: Connect, damaged: str) -> None:
     trial.sql("DROP TABLE IF EXISTS broken, broken_info, broken_summary")
     trial.sql("DROP TABLE IF EXISTS undisturbed, undisturbed_info, undisturbed_summary")

@@ -186,6 +186,7 @@ def test_cancel(caller: Caller, watcher: Connection, mine: set[int]) -> None:
     check_next_run(caller, "after_cancel")
 
 
+@pytest.mark.slow
 def test_statement_timeout(caller: Caller, watcher: Connection, mine: set[int]) -> None:
     caller.trial.fit("packed", "warm_up", "quick", 1)
     caller.trial.sql("SET statement_timeout = '8s'")
@@ -251,6 +252,7 @@ def test_cancel_in_the_callers_own_session(caller: Caller, watcher: Connection, 
     check_next_run(caller, "after_inline")
 
 
+@pytest.mark.slow
 def test_a_dropped_client_ends_the_run(caller: Caller, watcher: Connection, mine: set[int]) -> None:
     """psql was killed: the caller's backend looks whether its client is there."""
     caller.trial.sql("SET client_connection_check_interval = '200ms'")

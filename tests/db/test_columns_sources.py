@@ -33,7 +33,13 @@ def customers(trial: Trial) -> None:
         trial.sql("UPDATE customers SET photo = %s WHERE id %% 4 = %s", picture(number), number)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+# The kinds that every run of the tests tries: numbers, texts and pictures.
+QUICK = {"numbers", "words", "images"}
+
+
+@pytest.mark.parametrize(
+    "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
+)
 def test_bits_are_the_same_in_one_session_and_in_several(trial: Trial, connect: Connect, kind: str) -> None:
     """Whatever order the rows lie in, and whether the caller's session plays all segments."""
     listed, said = KINDS[kind]
@@ -111,6 +117,7 @@ def latin(database: str) -> Iterator[Trial]:
             execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_text_in_another_encoding_is_the_same_text(latin: Trial) -> None:
     latin.sql(

@@ -110,6 +110,7 @@ def test_budgets(trial: Trial) -> None:
         fit(trial, "many", 1, max_configs=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("background", [False, True])
 def test_a_budget_that_was_exceeded_is_told_wherever_the_run_goes_on(trial: Trial, background: bool) -> None:
     out = f"long_{background}".lower()

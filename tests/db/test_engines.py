@@ -57,6 +57,7 @@ def test_each_architecture_trains_on_its_own_engine(trial: Trial) -> None:
     assert trial.value("SELECT count(*) FROM cerebro.visits WHERE run_id = cerebro.last_run()") == 8
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_of_two_engines_goes_on_with_both(trial: Trial, connect: Connect) -> None:
     fit(trial, "both", "whole", epochs=30, backend=MIXED)
     caller = Trial(connect())

@@ -54,6 +54,7 @@ def test_when_all_is_over_the_leaderboard_is_as_ever(trial: Trial) -> None:
     assert trial.sql(board.format("even")) == trial.sql(board.format("usual"))
 
 
+@pytest.mark.slow
 def test_in_mid_run_all_are_ranked_at_one_epoch(trial: Trial) -> None:
     trial.call(
         "madlib_fit_multiple_model", "packed", "watched", "configs", 60, metrics_compute_frequency=1,

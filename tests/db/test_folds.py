@@ -157,6 +157,7 @@ def test_without_a_final_model_none_is_left(trial: Trial) -> None:
     assert trial.value("SELECT count(*) FROM measured_only_info") == 2 * FOLDS
 
 
+@pytest.mark.slow
 def test_it_is_interrupted_and_goes_on_with_the_same_bits(trial: Trial) -> None:
     options = {"cross_validate": {"final": True}}
     with cancelled(trial, 8):

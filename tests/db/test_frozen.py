@@ -163,6 +163,7 @@ def stopped(trial: Trial, connect: Connect, out: str) -> int:
     return run
 
 
+@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(trial: Trial, connect: Connect) -> None:
     run = stopped(trial, connect, "killed")
     trial.sql("SELECT cerebro.resume(%s)", run)
@@ -170,6 +171,7 @@ def test_a_killed_run_resumes_to_the_same_bits(trial: Trial, connect: Connect) -
     assert trial.weights("killed") == trial.weights("whole")
 
 
+@pytest.mark.slow
 @parted
 def test_damaged_frozen_weights_are_named(trial: Trial, connect: Connect) -> None:
     run = stopped(trial, connect, "hurt")
@@ -180,6 +182,7 @@ def test_damaged_frozen_weights_are_named(trial: Trial, connect: Connect) -> Non
     assert "is damaged: The checksum of part 0 does not match." in reason
 
 
+@pytest.mark.slow
 @parted
 def test_groups_share_what_is_frozen(trial: Trial) -> None:
     trial.sql("CREATE TABLE grouped AS SELECT *, y % 2 AS kind FROM blobs")

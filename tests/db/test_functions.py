@@ -117,7 +117,10 @@ def mine(trial: Trial, tables: None) -> str:
     return "mine"
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "backend",
+    [pytest.param("tensorflow", marks=pytest.mark.tensorflow), pytest.param("jax", marks=pytest.mark.slow)],
+)
 def test_a_registered_loss_trains_to_the_bits_of_keras_own(trial: Trial, mine: str, backend: str) -> None:
     trial.fit("packed", f"own_{backend}", mine, 2, options={"backend": backend})
     trial.fit("packed", f"keras_{backend}", "theirs", 2, options={"backend": backend})

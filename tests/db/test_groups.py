@@ -92,6 +92,7 @@ def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_the_batched_form_is_close_and_has_the_same_bits_whichever_groups_there_are(trial: Trial) -> None:
     trial.select("one_net", [1], [ADAM], ["batch_size=7"])
     kept = "SELECT country, shop, model_weights FROM {} ORDER BY 1, 2"
@@ -132,6 +133,7 @@ def test_the_leaderboard_ranks_within_each_group(trial: Trial) -> None:
     assert trial.sql(best) == trial.sql(ranked)
 
 
+@pytest.mark.slow
 def test_it_is_interrupted_and_goes_on_with_the_same_bits(trial: Trial) -> None:
     options = {"fuse": "off", "checkpoint_every": 2}
     with cancelled(trial, 8):

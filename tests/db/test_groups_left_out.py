@@ -85,6 +85,7 @@ def test_rows_of_other_groups_are_answered_for_by_the_model_of_all_rows(trial: T
     assert trial.value(f"SELECT count(*) FROM ({unknown}) AS u WHERE class IS NULL") == 0
 
 
+@pytest.mark.slow
 def test_it_is_interrupted_and_goes_on(trial: Trial) -> None:
     options = {**OPTIONS, "checkpoint_every": 2}
     with cancelled(trial, 8):

@@ -24,9 +24,10 @@ def tables(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("hurt", "table"),
     [
-        (
+        pytest.param(
             "UPDATE cerebro._state SET data = overlay(data PLACING '\\x0000' FROM 200) WHERE run_id = %s",
             "states",
+            marks=pytest.mark.slow,
         ),
         ("DELETE FROM cerebro._metric WHERE run_id = %s AND epoch = 1", "metrics"),
     ],

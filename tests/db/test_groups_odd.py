@@ -33,7 +33,13 @@ def fresh(trial: Trial, *names: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("group_by", "groups"), [("nothing", 1), ("own", ROWS), ("shop", 7), (["nothing", "shop"], 7)]
+    ("group_by", "groups"),
+    [
+        pytest.param("nothing", 1, marks=pytest.mark.slow),
+        pytest.param("own", ROWS, marks=pytest.mark.slow),
+        ("shop", 7),
+        (["nothing", "shop"], 7),
+    ],
 )
 def test_groups_of_any_size_are_trained_and_predicted(trial: Trial, group_by: object, groups: int) -> None:
     """Each is smaller than a batch."""
@@ -45,6 +51,7 @@ def test_groups_of_any_size_are_trained_and_predicted(trial: Trial, group_by: ob
     assert trial.value("SELECT count(*) FROM told") == ROWS
 
 
+@pytest.mark.slow
 def test_the_label_and_a_feature_may_name_groups(trial: Trial) -> None:
     fresh(trial, "packed", "models")
     trial.pack("sales", "packed", options={"group_by": "y"})
@@ -92,6 +99,7 @@ def test_rows_are_added_by_those_who_may(trial: Trial, connect: Connect, role: M
     assert trial.value("SELECT sum(__rows__)::int FROM packed_groups") == 2 * ROWS
 
 
+@pytest.mark.slow
 def test_a_run_of_another_role_is_no_beginning(trial: Trial, connect: Connect, role: MakeRole) -> None:
     fresh(trial, "packed", "models")
     trial.pack("sales", "packed", options={"group_by": "shop"})

@@ -24,14 +24,16 @@ def tables(trial: Trial) -> None:
     )
 
 
-@pytest.fixture
-def theirs(trial: Trial, connect: Connect, role: MakeRole) -> Iterator[Trial]:
+@pytest.fixture(scope="module")
+def theirs(trial: Trial, database: str) -> Iterator[Trial]:
     """A session of a role that row-level security lets see two of three groups."""
-    user = role()
+    user = f"{database}_near"
+    trial.sql(f"CREATE ROLE {user} LOGIN; SELECT cerebro.grant_usage('{user}')")
     trial.sql(f"CREATE SCHEMA own; GRANT ALL ON SCHEMA own TO {user}; GRANT SELECT ON sales TO {user}")
     trial.sql("ALTER TABLE sales ENABLE ROW LEVEL SECURITY")
     trial.sql(f"CREATE POLICY near ON sales TO {user} USING (country <> 'FR')")
-    with closing(connect(user=user)) as connection:
+    with closing(psycopg2.connect(dbname=database, user=user)) as connection:
+        connection.autocommit = True
         connection.notices = []
         session = Trial(connection)
         session.sql("SET search_path = own, public")
@@ -40,7 +42,7 @@ def theirs(trial: Trial, connect: Connect, role: MakeRole) -> Iterator[Trial]:
         session.select("configs", [1], [ADAM], ["batch_size=10"])
         session.fit("packed", "models", "configs", 2)
         yield session
-    trial.sql("DROP SCHEMA own CASCADE; DROP POLICY near ON sales")
+    trial.sql(f"DROP POLICY near ON sales; DROP OWNED BY {user} CASCADE; DROP ROLE {user}")
 
 
 def test_a_role_trains_the_groups_of_the_rows_that_it_sees(theirs: Trial) -> None:

@@ -58,6 +58,7 @@ def test_some_are_stopped_and_the_log_says_why(trial: Trial, stopped: int) -> No
     ) == trial.value("SELECT count(*) FROM models_info WHERE status = 'stopped'")
 
 
+@pytest.mark.slow
 def test_a_run_that_was_interrupted_decides_the_same(trial: Trial, stopped: int) -> None:
     with cancelled(trial, 5):
         trial.fit("packed", "again", "configs", EPOCHS, options=OPTIONS)
@@ -77,6 +78,7 @@ def test_a_target_ends_each_group_by_itself(trial: Trial) -> None:
     assert len({epochs for _, epochs in found}) > 1
 
 
+@pytest.mark.slow
 def test_a_run_in_the_background_leaves_the_same_and_can_be_repeated(trial: Trial, stopped: int) -> None:
     trial.sql(
         "CREATE DOMAIN place AS text CHECK (VALUE <> 'nowhere');"

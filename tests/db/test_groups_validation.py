@@ -75,6 +75,7 @@ def test_a_group_without_validation_rows_is_ranked_by_its_training_rows(trial: T
     ) == [(None, True)]
 
 
+@pytest.mark.slow
 def test_groups_trained_as_one_program_are_measured_alike(trial: Trial) -> None:
     for out, fuse in (("fused", "exact"), ("apart", "off")):
         trial.fit(

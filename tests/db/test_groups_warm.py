@@ -35,7 +35,7 @@ def tables(trial: Trial) -> None:
     trial.select("configs", [1], [ADAM, MOMENTUM], ["batch_size=10,epochs=1"])
 
 
-@pytest.mark.parametrize("fuse", ["exact", "off"])
+@pytest.mark.parametrize("fuse", [pytest.param("exact", marks=pytest.mark.slow), "off"])
 def test_two_runs_of_two_epochs_equal_one_of_four(trial: Trial, fuse: str) -> None:
     fresh(trial, "whole", "halves")
     options = {**JAX, "fuse": fuse}
@@ -196,6 +196,7 @@ def test_after_a_run_of_changed_groups_all_go_on_from_their_states(trial: Trial,
     assert trial.sql(of.format("kept")) == trial.sql(of.format("whole"))
 
 
+@pytest.mark.slow
 def test_a_run_of_changed_groups_is_resumed(trial: Trial, grown: None) -> None:
     fresh(trial, "whole")
     options = {**JAX, "fuse": "off", "checkpoint_every": 3, "groups": "changed"}
@@ -251,6 +252,7 @@ def test_validation_rows_of_groups_cannot_be_added(trial: Trial) -> None:
         trial.call("append_rows", "checked", "later")
 
 
+@pytest.mark.slow
 def test_a_large_group_goes_on_where_its_rows_ended(trial: Trial) -> None:
     x, y = blobs(6100, features=FEATURES)
     trial.table("many", "x real[], y integer", rows_of(x, y))

@@ -173,6 +173,7 @@ def test_another_seed_gives_other_bits(trial: Trial, done: Done) -> None:
     assert len(differing(trial.weights("other_seed"), done.weights)) == len(CONFIGS)
 
 
+@pytest.mark.slow
 def test_same_bits_in_the_transaction_that_packed(trial: Trial, done: Done) -> None:
     """No other session can see the rows, so the caller's own trains, and says so."""
     trial.notices()

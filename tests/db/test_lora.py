@@ -126,6 +126,7 @@ def test_what_cannot_be_is_refused(trial: Trial, call: str, code: str, message: 
     assert trial.value("SELECT count(*) FROM arch") == before
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_a_grid_of_adapters_hops_less_than_a_twentieth(trial: Trial) -> None:
     """Eight configs of a transformer of four blocks, fine-tuned by adapters and whole."""

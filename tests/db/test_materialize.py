@@ -83,6 +83,7 @@ def test_weights_are_those_without(trial: Trial, backend: str) -> None:
     assert np.allclose(found, wanted, rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_a_run_that_was_cancelled_goes_on_to_the_same_bits(trial: Trial) -> None:
     trial.keep("stopped", "mst", [1, 2, 3, 4])
     with cancelled(trial, 3):
@@ -131,6 +132,7 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
     assert found[0] == found[1]
 
 
+@pytest.mark.slow
 def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
     """The layers before it are too few to be worth it."""
     for name, layer in (

@@ -37,6 +37,7 @@ def cuts(trial: Trial, out: str) -> int:
     return len(trial.value(found.format(out)) or {})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("method", "params"),
     [("asha", "num_configs=8, num_iterations=9"), ("pbt", "population=4, num_iterations=4, replaced=2")],
@@ -60,6 +61,7 @@ def test_a_search_prunes_as_without(trial: Trial, method: str, params: str) -> N
     assert len({row[3][-1] for row in found[0][2]}) > 1 or method == "pbt"
 
 
+@pytest.mark.slow
 def test_a_clone_unfreezes_and_the_others_go_on(run: Run, trial: Trial) -> None:
     run.start("steered", "long", 2)
     run.steer("pause")

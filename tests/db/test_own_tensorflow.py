@@ -50,10 +50,10 @@ def fresh(trial: Trial) -> Iterator[Connection]:
 @pytest.mark.parametrize(
     "statements",
     [
-        (LIGHT, OWN, PREDICT, OWN),
+        pytest.param((LIGHT, OWN, PREDICT, OWN), marks=pytest.mark.slow),
         (PREDICT, OWN),
         (LIGHT, COMPILED, OWN, PREDICT),
-        (LIGHT, OWN, COMPILED, PREDICT),
+        pytest.param((LIGHT, OWN, COMPILED, PREDICT), marks=pytest.mark.slow),
     ],
     ids=["before", "after", "after_jit", "before_jit"],
 )

@@ -36,7 +36,7 @@ LEFT = """
         ), 0)
     FROM cerebro.progress AS p JOIN cerebro._config AS c USING (run_id, mst_key) WHERE p.run_id = %s
 """
-SEGMENTS, FREQUENCY, EPOCHS = 2, 7, 300
+SEGMENTS, FREQUENCY, EPOCHS = 2, 7, 120
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -107,6 +107,7 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
     assert trial.sql("SELECT DISTINCT seconds_left FROM cerebro.progress WHERE run_id = %s", run) == [(None,)]
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_runs_that_crashed_cost_nothing(trial: Trial) -> None:
     """Their last event is that they run; nobody waits for what they would still take."""

@@ -286,7 +286,9 @@ BEGIN
 END $$"""
 
 
-@pytest.mark.parametrize("isolation", ["READ COMMITTED", "REPEATABLE READ"])
+@pytest.mark.parametrize(
+    "isolation", ["READ COMMITTED", pytest.param("REPEATABLE READ", marks=pytest.mark.slow)]
+)
 def test_a_query_that_a_run_outlives_does_not_take_it_for_dead(
     user: Trial, database: str, isolation: str
 ) -> None:

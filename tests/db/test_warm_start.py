@@ -179,7 +179,7 @@ def granted(trial: Trial, table: str) -> object:
     return trial.value("SELECT relacl::text FROM pg_class WHERE oid = %s::regclass", table)
 
 
-@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("background", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_views_and_grants_stay_over_a_warm_start(
     trial: Trial, warm_selection: str, background: bool, greenplum: bool
 ) -> None:

@@ -1,4 +1,5 @@
-"""Rounds of the fault harness, every kind of fault at least once; `make faults` plays two hundred."""
+"""Rounds of the fault harness: some in each run of the tests, every kind of fault at least once in all of
+them; `make faults` plays two hundred."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ import kinds
 from harness import Harness
 
 ROUNDS = 24
+QUICK_ROUNDS = 8
 
 
 def test_every_kind_has_its_round(harness: Harness) -> None:
@@ -25,7 +27,13 @@ def short(harness: Harness) -> Iterator[Harness]:
         yield harness
 
 
-@pytest.mark.parametrize("number", range(1, ROUNDS + 1))
+@pytest.mark.parametrize(
+    "number",
+    [
+        *range(1, QUICK_ROUNDS + 1),
+        *(pytest.param(number, marks=pytest.mark.slow) for number in range(QUICK_ROUNDS + 1, ROUNDS + 1)),
+    ],
+)
 def test_nothing_is_lost(short: Harness, number: int) -> None:
     play(short, number)
 

@@ -19,6 +19,14 @@ from cerebro_plpy.store.names import check_writable
 
 def begin_change(db: Database, name: str | None) -> str:
     """Return the name of a model that the caller may change, and keep others from changing it."""
+    known = check_change(db, name)
+    if not model_versions.lock(db, known):
+        raise model_versions.not_registered(known)
+    return known
+
+
+def check_change(db: Database, name: str | None) -> str:
+    """Return the name of a model that the caller may change."""
     known = references.check_name(name, "the name of a model")
     check_writable(db, f"a change of {known}")
     privilege = model_versions.privilege(db, known)
@@ -30,8 +38,6 @@ def begin_change(db: Database, name: str | None) -> str:
             hint=f"Its owner may grant that: SELECT cerebro.grant_model('{known}', 'role', 'manage').",
             sqlstate=INSUFFICIENT_PRIVILEGE,
         )
-    if not model_versions.lock(db, known):
-        raise model_versions.not_registered(known)
     return known
 
 
@@ -81,6 +87,11 @@ def _existing(db: Database, name: str, alias: str | None) -> str:
             sqlstate=UNDEFINED_OBJECT,
         )
     return known
+
+
+def version_of(db: Database, name: str, alias: str | None) -> int:
+    """Return the version that an alias points at."""
+    return model_versions.aliases(db, name)[_existing(db, name, alias)]
 
 
 def rollback(db: Database, name: str | None, alias: str | None) -> int:

@@ -14,7 +14,7 @@ from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.trained import find_model, resolve
 from cerebro_plpy.registry import history, references
-from cerebro_plpy.store import model_versions, results, runs, session
+from cerebro_plpy.store import model_versions, names, packed, results, retraining, runs, session
 from cerebro_plpy.store.model_versions import MANAGE, PREDICT
 from cerebro_plpy.store.names import check_writable, quote
 from cerebro_plpy.store.packed import FEATURES
@@ -24,6 +24,8 @@ _ABOUT = ("dependent_varname", "independent_varname", "num_classes", "normalizin
 # What of a summary says where a model comes from.
 _LINEAGE = ("run_id", "seed", "segments", "name", "description")
 _TABLES = ("source_table", "validation_table")
+# Of a version's lineage: the call of cerebro.train, for cerebro.retrain.
+RECIPE = retraining.RECIPE
 
 
 def register(
@@ -38,26 +40,39 @@ def register(
     known = references.check_name(name, "the name of a model")
     said = _read_tags(tags)
     check_writable(db, f"a version of {known}")
+    version = add_version(db, known, model_table, mst_key, comment, said)
+    _tell(db, known, version)
+    return version
+
+
+def add_version(
+    db: Database,
+    name: str,
+    model_table: str | None,
+    mst_key: int | None = None,
+    comment: str | None = None,
+    tags: Mapping[str, Any] | None = None,
+) -> int:
+    """Keep a trained model as the next version of a registered model."""
     found = find_model(db, model_table, mst_key)
     if isinstance(found.holder, RegisteredVersion) and found.holder.found.privilege == PREDICT:
         raise model_versions.may_only_predict(found.holder.name)
     role = session.current_user(db)
     row, data = _version_row(db, found), found.holder.weights(db, found)
     digest = hashlib.sha256(data).hexdigest()
-    version = _next_version(db, known, role)
+    version = _next_version(db, name, role)
     given = {
         **row,
         "digest": digest,
         "weights_bytes": len(data),
         "comment": comment,
-        "tags": said,
+        "tags": tags or {},
         "registered_by": role,
     }
-    model_versions.add(db, known, version, given, data)
-    model_versions.note(db, known, history.REGISTERED, role, version=version)
+    model_versions.add(db, name, version, given, data)
+    model_versions.note(db, name, history.REGISTERED, role, version=version)
     if version == 1:
-        aliases.point(db, known, references.DEFAULT, version)
-    _tell(db, known, version)
+        aliases.point(db, name, references.DEFAULT, version)
     return version
 
 
@@ -115,6 +130,7 @@ def _origin(
         **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
         **{key: comparing.named_table(summary, key) for key in _TABLES},
         **_of_run(db, found.run_id),
+        **_recipe(db, summary),
         "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
     }
     return {"metrics": _measured(db, holder, found, summary), "lineage": lineage}
@@ -140,6 +156,14 @@ def _measured(
         for what, table in zip(("training", "validation"), _TABLES, strict=True)
         if row.get(f"{what}_loss_final") is not None
     }
+
+
+def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the call of cerebro.train, if the rows were packed by one."""
+    table = names.find_table(db, comparing.named_table(summary, "source_table"))
+    beside = table and names.find_table(db, quote(table.schema, table.name + packed.SUMMARY))
+    found = beside and retraining.recipe(db, beside)
+    return {RECIPE: json.loads(found)} if found else {}
 
 
 def _engines(db: Database) -> Mapping[str, str]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_plpy.executor import aliases, model_rights, promoting, registering
+from cerebro_plpy.executor import aliases, model_rights, promoting, registering, retraining
 
 CALLS: Mapping[str, Callable[..., Any]] = {
     "register": registering.register,
     "set_alias": aliases.set_alias,
     "drop_alias": aliases.drop_alias,
     "promote": promoting.promote,
+    "retrain": retraining.retrain,
     "rollback": aliases.rollback,
     "drop_version": aliases.drop_version,
     "unregister": aliases.unregister,

@@ -25,13 +25,12 @@ from cerebro_plpy.logical.options import (
 )
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
-from cerebro_plpy.nets.engines import choose_engine
 from cerebro_plpy.nets.fitting import NetOutput
 from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.models import running_engine
-from cerebro_plpy.store import dialect, names, packed, results, session
+from cerebro_plpy.store import dialect, names, packed, results, retraining, session
 
 CONFIGS, EPOCHS = 12, 27
 # Of a large table an epoch has about so many rows, and so many at most are held out.
@@ -90,6 +89,8 @@ class TrainCall:
     name: str | None
     budget: str | None
     options: str | None
+    # The recipe to keep, where it is not that of this very call.
+    recipe: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True)
@@ -101,6 +102,7 @@ class TrainOrder:
     name: str
     given: Mapping[str, Any]
     seconds: int
+    recipe: Mapping[str, Any] | None
 
     def table(self, suffix: str) -> str:
         return names.with_suffix(self.name, suffix)
@@ -141,28 +143,42 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
+    retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
     for net, params in _chosen_nets(task, summary):
         made += points.nets(net, params, rows)
         arguments = (task.table("_nets"), task.table("_packed"), net)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    backend = task.given.get("backend") or _backend(db, made, here=here)
+    backend = task.given.get("backend") or _backend(db, here=here)
     if here:
         tables.start_here(db, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     search = _search(task, summary, _loss(rows.outputs[0], task.metric), model_ids, backend)
     by_hand.append(_search_by_hand(search))
-    db.notice("\n".join(["the same by hand:", *by_hand]))
+    if task.recipe is None:
+        db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
 
 
-def _backend(db: Database, made: Sequence[tuple[str, str]], *, here: bool) -> str:
-    """Return the engine of the settings, else the one that suits the nets.
+def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
+    """Return all that training anew on other rows takes."""
+    features = summary.features.features if summary.features else ()
+    return {
+        "source": names.resolve_table(db, task.source).quoted,
+        "target": summary.dependent_varname[0],
+        "seconds": task.seconds,
+        "options": task.given,
+        "inputs": [feature.name for feature in features],
+    }
+
+
+def _backend(db: Database, *, here: bool) -> str:
+    """Return the engine of the settings, else the usual one.
 
     A session that is to train itself, and runs an engine since it has predicted, can have no other.
     """
     fixed = session.setting(db, "backend") or (running_engine() if here else None)
-    return fixed or choose_engine([net for _, net in made], session.engines_here(*BACKENDS))
+    return fixed or session.default_backend()
 
 
 def _task(db: Database, call: TrainCall) -> TrainOrder:
@@ -179,7 +195,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(f"budget is {budget}", hint="A second is the least.")
     for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
-    return TrainOrder(source, label, name, given, round(seconds))
+    return TrainOrder(source, label, name, given, round(seconds), call.recipe)
 
 
 def _pack(db: Database, task: TrainOrder) -> str:

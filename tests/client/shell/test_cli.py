@@ -303,6 +303,7 @@ def shown(database: str, *arguments: str) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_names_do_not_command_a_terminal(database: str, run: int, trial: Trial) -> None:
     evil = "\x1b]0;mine\x07\x1b[2Jgone\x9b31mred\u202eback\rover"
     trial.select("failing", [1], [SGD.replace("0.1", "1e30")], ["batch_size=30"])

@@ -452,6 +452,7 @@ def ended(connection: socket.socket) -> bytes:
     return found
 
 
+@pytest.mark.slow
 def test_who_says_nothing_is_not_waited_for(database: str) -> None:
     form = b"POST /enter HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\ntoken="
     with dashboard(database) as page:

@@ -109,6 +109,7 @@ def test_every_route_refuses_what_is_no_address(page: Page, run: int) -> None:
     assert page.ask("/api/overview")[0] == 200
 
 
+@pytest.mark.slow
 def test_every_route_refuses_what_is_no_parameter(page: Page, run: int) -> None:
     assert set(QUERIES) <= set(routes())
     hostile = [*(urllib.parse.quote(text, safe="") for text in [*NUMBERS, *TEXTS]), *BYTES]

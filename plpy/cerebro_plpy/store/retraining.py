@@ -1,0 +1,69 @@
+"""SQL of retraining: how a packed table came about, and the rows that only judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.names import Table, has_columns, quote
+
+# Kept in the summary of a packed table.
+RECIPE = "recipe"
+# What a retraining makes and removes again, in the session's own schema.
+PREFIX = "cerebro_retrain"
+LEARNED, JUDGED, MODELS = f"{PREFIX}_rows", f"{PREFIX}_judged", f"{PREFIX}ed"
+NUMBER = "__row__"
+_PARTS = 1_000_000
+
+
+def temporary(name: str) -> str:
+    return quote("pg_temp", name)
+
+
+def keep_recipe(db: Database, summary: str, recipe: str) -> None:
+    """Keep the call that made a packed table in its summary."""
+    db.query(f"ALTER TABLE {summary} ADD COLUMN {RECIPE} jsonb")
+    db.query(f"UPDATE {summary} SET {RECIPE} = $1::text::jsonb", ["text"], [recipe])
+
+
+def recipe(db: Database, summary: Table) -> str | None:
+    """Return the call that made a packed table; None where it was packed by hand."""
+    if has_columns(db, summary, [RECIPE]):
+        return None
+    rows = db.query(f"SELECT {RECIPE}::text AS found FROM {summary.quoted}")
+    return rows[0]["found"] if rows else None
+
+
+def split(db: Database, source: Table, columns: Sequence[str], share: float) -> int:
+    """Put a share of the rows into a table, the others into a view; return the number of rows that judge.
+
+    A row's own values decide, so that a row that judges now has judged before and will again; a smaller share
+    is a part of a larger one.
+    """
+    listed = ", ".join(f"s.{quote(name)}" for name in columns)
+    part = f"pg_catalog.hashtextextended((ROW({listed}))::pg_catalog.text, 0)"
+    place = f"pg_catalog.abs({part} % {_PARTS})"
+    limit = round(share * _PARTS)
+    db.query(
+        f"CREATE TEMPORARY VIEW {quote(LEARNED)} AS"
+        f" SELECT s.* FROM {source.rows} WHERE {place} >= {limit}"
+    )
+    db.query(
+        f"CREATE TEMPORARY TABLE {quote(JUDGED)} AS"
+        f" SELECT s.*, (pg_catalog.row_number() OVER ())::integer AS {quote(NUMBER)}"
+        f" FROM {source.rows} WHERE {place} < {limit}"
+    )
+    return db.query(f"SELECT pg_catalog.count(*) AS found FROM {temporary(JUDGED)}")[0]["found"]
+
+
+def drop_temporary(db: Database) -> None:
+    """Remove the view and the tables that a retraining has made."""
+    found = db.query(
+        "SELECT relname::text AS name, relkind = 'v' AS is_view FROM pg_catalog.pg_class"
+        " WHERE relnamespace = pg_catalog.pg_my_temp_schema() AND relkind IN ('r', 'p', 'v')"
+        " AND NOT relispartition AND pg_catalog.starts_with(relname::text, $1)",
+        ["text"],
+        [PREFIX],
+    )
+    for row in found:
+        db.query(f"DROP {'VIEW' if row['is_view'] else 'TABLE'} {temporary(row['name'])}")

@@ -1,0 +1,134 @@
+"""cerebro.retrain: a registered model is trained anew, and what is better on unseen rows is promoted."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+from typing import Any
+
+import psycopg2
+import pytest
+
+from fixtures import Connect, MakeRole
+from trial import Trial
+
+pytestmark = pytest.mark.postgresql
+
+ROWS = 900
+# One net, and few steps: enough for a rule that one column tells.
+NET = "Dense(8, activation='relu')"
+OPTIONS = {"nets": [NET], "configs": 1, "epochs": 3, "exclude": ["id"], "single": True}
+HISTORY = "SELECT event, alias, version FROM cerebro.model_history WHERE name = %s ORDER BY event_id"
+LEFT = "SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_retrain%%'"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(trial: Trial) -> None:
+    """Version 1 knows the rule of January; since March it is the other way round."""
+    trial.sql(
+        "CREATE TABLE january AS SELECT i AS id, ((i * 7919) %% 1000) / 1000.0::float8 AS a,"
+        " CASE WHEN (i * 7919) %% 1000 > 500 THEN 'yes' ELSE 'no' END AS gone"
+        " FROM generate_series(1, %s) AS i",
+        ROWS,
+    )
+    trial.sql(
+        "CREATE VIEW march AS SELECT id, a, CASE gone WHEN 'yes' THEN 'no' ELSE 'yes' END AS gone,"
+        " 'new' AS more FROM january"
+    )
+    trial.sql(
+        "SELECT * FROM cerebro.train('january', 'gone', 'churn', '1 minute', %s)", json.dumps(OPTIONS)
+    )
+    trial.sql("SELECT cerebro.register('public.churn', 'leaves')")
+
+
+def retrain(trial: Trial, arguments: str) -> dict[str, Any]:
+    return trial.read_row(f"SELECT * FROM cerebro.retrain({arguments})")
+
+
+def test_what_has_changed_is_learned_and_promoted(trial: Trial) -> None:
+    found = retrain(trial, "'leaves', 'march'")
+    assert (found["version"], found["promoted"], found["previous"]) == (2, True, 1)
+    assert found["value"] < 0.7 < found["previous_value"]
+    assert (found["measured"], found["reason"]) == ("logloss", "it is better by more than noise")
+    assert ROWS * 0.05 < found["judged_rows"] < ROWS * 0.2
+    asked = "SELECT p.class FROM january AS j, cerebro.predict('leaves', j) AS p WHERE a > 0.9 GROUP BY 1"
+    assert trial.sql(asked) == [("no",)]
+    assert trial.sql(HISTORY, "leaves")[-2:] == [("registered", None, 2), ("set", "default", 2)]
+    assert trial.value(LEFT) == 0
+    recipe = trial.value("SELECT lineage -> 'recipe' FROM cerebro.model_versions WHERE version = 2")
+    assert (recipe["inputs"], recipe["target"], recipe["source"]) == (["a"], "gone", "public.march")
+
+
+def test_what_is_no_better_is_kept_and_not_promoted(trial: Trial) -> None:
+    before = trial.value("SELECT default_version FROM cerebro.models WHERE name = 'leaves'")
+    found = retrain(trial, "'leaves', 'march'")
+    assert (found["promoted"], found["previous"]) == (False, before)
+    assert found["value"] == pytest.approx(found["previous_value"])
+    assert found["reason"] == "it is not better"
+    assert trial.value("SELECT default_version FROM cerebro.models WHERE name = 'leaves'") == before
+    assert trial.value("SELECT max(version) FROM cerebro.model_versions") == found["version"]
+
+
+def test_rows_of_the_same_values_judge_each_time(trial: Trial) -> None:
+    once = retrain(trial, "'leaves', 'march', promote => 'never'")
+    trial.sql("CREATE VIEW both_months AS TABLE march UNION ALL TABLE march")
+    twice = retrain(trial, "'leaves', 'both_months', promote => 'never'")
+    assert twice["judged_rows"] == 2 * once["judged_rows"]
+
+
+def test_another_alias_moves_and_always_is_always(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.set_alias('leaves', 'trial', 1)")
+    before = trial.value("SELECT default_version FROM cerebro.models WHERE name = 'leaves'")
+    options = json.dumps({"seed": 5})
+    found = trial.read_row(
+        "SELECT * FROM cerebro.retrain('leaves', 'january', '20 seconds', 'always', 'trial', %s)", options
+    )
+    assert (found["promoted"], found["previous"]) == (True, 1)
+    assert found["reason"].startswith('promote is "always"; it is')
+    aliases = trial.value("SELECT aliases FROM cerebro.models WHERE name = 'leaves'")
+    assert aliases == {"default": before, "trial": found["version"]}
+
+
+WRONG = {
+    "no model": ("'nobody'", "42704", "no registered model 'nobody'"),
+    "no source": ("'leaves', 'nowhere'", "42P01", "nowhere"),
+    "no column": ("'leaves', 'narrow'", "42703", 'has no column "a", on which the model was trained'),
+    "few rows": ("'leaves', 'few'", "55000", "has too few rows"),
+    "another word": ("'leaves', promote => 'sometimes'", "22023", "option promote is"),
+    "another option": ("'leaves', options => '{\"epoch\": 1}'", "22023", "epoch"),
+    "no alias": ("'leaves', alias => 'champion'", "42704", "leaves has no alias champion"),
+}
+
+
+@pytest.mark.parametrize("arguments, code, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused_and_leaves_nothing(
+    trial: Trial, arguments: str, code: str, text: str
+) -> None:
+    trial.sql("CREATE OR REPLACE VIEW narrow AS SELECT id, gone FROM january")
+    trial.sql("CREATE OR REPLACE VIEW few AS SELECT * FROM january WHERE id <= 90")
+    before = trial.sql(HISTORY, "leaves")
+    with pytest.raises(psycopg2.Error) as caught:
+        retrain(trial, arguments)
+    assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
+    assert trial.sql(HISTORY, "leaves") == before
+    assert trial.value(LEFT) == 0
+
+
+def test_a_model_that_was_trained_by_hand_has_no_recipe(trial: Trial) -> None:
+    trial.pack("january", "by_hand", "gone", "a", options={"columns": "auto"})
+    trial.call("load_net", "arch", "by_hand", "linear")
+    compiled = "loss='categorical_crossentropy',optimizer='Adam',metrics=['accuracy']"
+    trial.select("configs", [1], [compiled], ["batch_size=64"])
+    trial.fit("by_hand", "made_by_hand", "configs", 1)
+    trial.sql("SELECT cerebro.register('made_by_hand', 'plain')")
+    with pytest.raises(psycopg2.Error, match="how plain@1 was trained is not known") as caught:
+        retrain(trial, "'plain'")
+    assert caught.value.pgcode == "55000"
+
+
+def test_who_may_only_predict_may_not_retrain(trial: Trial, connect: Connect, role: MakeRole) -> None:
+    user = role()
+    trial.sql(f"GRANT SELECT ON january, march TO {user}")
+    trial.sql("SELECT cerebro.grant_model('leaves', %s, 'read')", user)
+    with closing(connect(user=user)) as connection, pytest.raises(psycopg2.errors.InsufficientPrivilege):
+        Trial(connection).sql("SELECT * FROM cerebro.retrain('leaves', 'march')")
