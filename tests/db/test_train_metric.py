@@ -98,7 +98,7 @@ def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> No
         " CASE WHEN hashint4(i) % 2 = 0 THEN 'heads' ELSE 'tails' END AS side"
         " FROM generate_series(1, 200) AS i"
     )
-    usual = {"nets": "Dense(32, 'relu')", "configs": 2, "epochs": 12, "single": True}
+    usual = {"nets": "Dense(32, 'relu')", "configs": 9, "epochs": 27, "single": True}
     for name, more in (("by_loss", {}), ("by_accuracy", {"metric": "accuracy"})):
         trial.sql(
             "SELECT cerebro.train('coins', 'side', %s, options => %s)", name, json.dumps({**usual, **more})
