@@ -72,9 +72,11 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict_byom",
         "predict",
         "predict_query",
+        "explain_predict",
         "confusion_matrix",
         "importance",
         "evaluate_by",
+        "worst_rows",
         "grant_model_access",
     ),
     "Registered models": (

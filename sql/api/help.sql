@@ -17,12 +17,13 @@ WITH listed (number, task, name) AS (
     (17, 'watch', 'progress'), (18, 'watch', 'leaderboard'), (19, 'watch', 'metrics'), (20, 'watch', 'wait'),
     (21, 'steer', 'pause'), (22, 'steer', 'resume'), (23, 'steer', 'stop'), (24, 'steer', 'stop_config'),
     (25, 'steer', 'clone_config'), (26, 'steer', 'add_configs'), (27, 'use a model', 'predict'),
-    (28, 'use a model', 'predict_query'), (29, 'use a model', 'madlib_predict'),
-    (30, 'use a model', 'madlib_evaluate'), (31, 'use a model', 'confusion_matrix'),
-    (32, 'use a model', 'evaluate_by'), (33, 'use a model', 'importance'), (34, 'use a model', 'register'),
-    (35, 'look after it', 'drift'), (36, 'look after it', 'diagnose'), (37, 'look after it', 'sizes'),
-    (38, 'look after it', 'forget'), (39, 'look after it', 'grant_usage'), (40, 'look after it', 'grant_model_access'),
-    (41, 'look after it', 'grant_model'), (42, 'look after it', 'version')
+    (28, 'use a model', 'predict_query'), (29, 'use a model', 'explain_predict'), (30, 'use a model', 'madlib_predict'),
+    (31, 'use a model', 'madlib_evaluate'), (32, 'use a model', 'confusion_matrix'), (33, 'use a model', 'evaluate_by'),
+    (34, 'use a model', 'worst_rows'), (35, 'use a model', 'importance'), (36, 'use a model', 'register'),
+    (37, 'look after it', 'drift'),
+    (40, 'look after it', 'diagnose'), (41, 'look after it', 'sizes'), (42, 'look after it', 'forget'),
+    (43, 'look after it', 'grant_usage'), (44, 'look after it', 'grant_model_access'),
+    (45, 'look after it', 'grant_model'), (46, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

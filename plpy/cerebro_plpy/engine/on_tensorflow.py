@@ -18,6 +18,8 @@ from cerebro_plpy.engine.backends import (
     KerasBackend,
     KnownArrays,
     Pace,
+    ScoreOf,
+    Slope,
     Tick,
     VariableLoop,
 )
@@ -72,6 +74,9 @@ class TensorFlow(KerasBackend):
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
         return _TracedForward(model, inputs)
+
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Slope:
+        return _TracedSlope(model, inputs, score)
 
 
 def _choose_gpu(wanted: Running) -> None:
@@ -204,6 +209,37 @@ class _TracedForward:
             training=False,
         )
         return runtime.keras().tree.flatten(found)
+
+
+class _TracedSlope:
+    """A score and its slopes along the inputs, as one graph for every number of rows."""
+
+    def __init__(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> None:
+        self._model, self._score = model, score
+        variables = [*model.trainable_variables, *model.non_trainable_variables]
+        self._split, self._end = len(model.trainable_variables), len(variables)
+        signature = [tf.TensorSpec(v.shape, v.dtype) for v in variables]
+        signature += [tf.TensorSpec((None, *shape), tf.float32) for shape in inputs]
+        self._concrete = _traced(self._run, [*signature, tf.TensorSpec((None, None), tf.float32)])
+
+    def __call__(
+        self, variables: list[Any], batch: list[np.ndarray], given: np.ndarray
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        scores, *slopes = self._concrete(*variables, *map(tf.constant, [*batch, given]))
+        return scores.numpy(), [slope.numpy() for slope in slopes]
+
+    def _run(self, *tensors: Any) -> Any:
+        batch = list(tensors[self._end : -1])
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(batch)
+            found, _ = self._model.stateless_call(
+                list(tensors[: self._split]),
+                list(tensors[self._split : self._end]),
+                forms.pack(self._model, batch),
+                training=False,
+            )
+            scores = self._score(runtime.keras().tree.flatten(found)[0], tensors[-1])
+        return [scores, *tape.gradient(scores, batch, unconnected_gradients=tf.UnconnectedGradients.ZERO)]
 
 
 def _traced(run: Callable[..., Any], signature: list[Any]) -> Any:

@@ -69,7 +69,7 @@ def evaluate_by(
     for rows in judge.read():
         answers = judge.answer(rows.inputs)
         errors = np.stack([selection.EACH[metric](answers, rows.truth) for metric in metrics])
-        for key, places in _parts(rows.keys).items():
+        for key, places in _parts(rows.texts).items():
             for part in (None, key):
                 _sums(known, part, len(metrics)).add(errors[:, places])
     return list(_values(known, metrics, columns))
