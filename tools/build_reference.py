@@ -77,6 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "importance",
         "evaluate_by",
         "worst_rows",
+        "check",
         "grant_model_access",
     ),
     "Registered models": (
@@ -106,7 +107,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 VIEWS = (
     "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "models", "model_versions",
-    "model_history", "functions",
+    "model_history", "model_health", "functions",
 )  # fmt: skip
 
 _TEXT = r"'((?:[^']|'')*)'"

@@ -472,7 +472,7 @@ def _ready_model(
 
 
 @internal
-def explain_row(*asked: Any) -> list[tuple[Any, ...]]:
+def explain_row(*asked: Any) -> Sequence[tuple[Any, ...]]:
     from cerebro_plpy.predicting import explained
 
     return explained.explain_row(partial(judge, "explained"), *asked)

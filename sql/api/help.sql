@@ -20,7 +20,7 @@ WITH listed (number, task, name) AS (
     (28, 'use a model', 'predict_query'), (29, 'use a model', 'explain_predict'), (30, 'use a model', 'madlib_predict'),
     (31, 'use a model', 'madlib_evaluate'), (32, 'use a model', 'confusion_matrix'), (33, 'use a model', 'evaluate_by'),
     (34, 'use a model', 'worst_rows'), (35, 'use a model', 'importance'), (36, 'use a model', 'register'),
-    (37, 'look after it', 'drift'),
+    (37, 'look after it', 'check'), (38, 'look after it', 'model_health'), (39, 'look after it', 'drift'),
     (40, 'look after it', 'diagnose'), (41, 'look after it', 'sizes'), (42, 'look after it', 'forget'),
     (43, 'look after it', 'grant_usage'), (44, 'look after it', 'grant_model_access'),
     (45, 'look after it', 'grant_model'), (46, 'look after it', 'version')

@@ -23,6 +23,7 @@ VIEWS = (
     "groups",
     "leaderboard",
     "metrics",
+    "model_health",
     "model_history",
     "model_versions",
     "models",

@@ -82,6 +82,7 @@ SAME = {
             "models",
             "model_versions",
             "model_history",
+            "model_health",
         )
     },
 }

@@ -16,7 +16,7 @@ from cerebro_plpy.engine.backends import ScoreOf
 from cerebro_plpy.engine.inference import inference
 from cerebro_plpy.engine.slopes import BoundSlopes, Slopes
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.explaining.path import ENOUGH, FIRST, attribute
+from cerebro_plpy.explaining.path import ENOUGH, FIRST, MOST, attribute
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 RANDOM = np.random.default_rng(4)
@@ -54,13 +54,13 @@ def plain(weights: list[np.ndarray], way: Callable[[np.ndarray], np.ndarray], st
         )
         return way(value)[0], first @ ((inside > 0) * (second @ by_value))
 
-    for doubled in range(6):
-        steps = FIRST << doubled
+    parts, steps, gap = np.zeros(FEATURES), FIRST // 2, np.inf
+    difference = score(end)[0] - score(start)[0]
+    while gap > ENOUGH * abs(difference) and steps < MOST:
+        steps *= 2
         slopes = [score(start + (place + 0.5) / steps * (end - start))[1] for place in range(steps)]
         parts = (end - start) * np.mean(slopes, axis=0)
-        difference = score(end)[0] - score(start)[0]
-        if abs(parts.sum() - difference) <= ENOUGH * abs(difference):
-            break
+        gap = abs(parts.sum() - difference)
     return parts
 
 

@@ -16,7 +16,8 @@ Arrays = Sequence[np.ndarray]
 # Of some points, given array by array: the score of each, and the slopes there.
 SlopesAt = Callable[[Arrays], tuple[np.ndarray, Arrays]]
 # With both ends, the first steps are one call.
-FIRST, DOUBLED = 30, 5
+FIRST = 30
+MOST = FIRST * 32
 # By so much of the difference of scores the sum may miss it. Scores themselves are no more exact than that.
 ENOUGH = 0.01
 _ROUNDED = 1e-6
@@ -34,29 +35,33 @@ class Attribution:
 
 def attribute(slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> Attribution:
     """Return what leads from a row to another one; slopes are asked for so many points at once."""
-    ends = np.array([0.0, 1.0])
-    for doubled in range(DOUBLED + 1):
-        steps = FIRST << doubled
-        middles = (np.arange(steps) + 0.5) / steps
-        shares = np.concatenate([ends, middles])
-        baseline, score, sums = _walk(slopes_at, start, end, shares, at_once)
-        ways = zip(start, end, sums, strict=True)
-        parts = [(b - a).astype(np.float64) * slopes / steps for a, b, slopes in ways]
-        gap = abs(math.fsum(float(part.sum()) for part in parts) - (score - baseline))
-        rounded = gap <= _ROUNDED * max(1.0, abs(score), abs(baseline))
-        if rounded or gap <= ENOUGH * abs(score - baseline):
-            break
-    return Attribution(baseline, score, parts, _error(gap, score - baseline, rounded))
+    steps = FIRST
+    found = _sum(slopes_at, start, end, steps, at_once=at_once)
+    while found.error > ENOUGH and steps < MOST:
+        steps *= 2
+        found = _sum(slopes_at, start, end, steps, at_once=at_once)
+    return found
 
 
-def _error(gap: float, difference: float, rounded: bool) -> float:
-    if rounded:
+def _sum(slopes_at: SlopesAt, start: Arrays, end: Arrays, steps: int, *, at_once: int) -> Attribution:
+    """Add up the slopes in the middle of so many steps."""
+    shares = np.concatenate([[0.0, 1.0], (np.arange(steps) + 0.5) / steps])
+    baseline, score, sums = _walk(slopes_at, start, end, shares, at_once=at_once)
+    ways = zip(start, end, sums, strict=True)
+    parts = [(b - a).astype(np.float64) * slopes / steps for a, b, slopes in ways]
+    gap = abs(math.fsum(float(part.sum()) for part in parts) - (score - baseline))
+    return Attribution(baseline, score, parts, _error(gap, score, baseline))
+
+
+def _error(gap: float, score: float, baseline: float) -> float:
+    """Return the gap as a share of the difference of scores; none, if scores are no more exact than that."""
+    if gap <= _ROUNDED * max(1.0, abs(score), abs(baseline)):
         return 0.0
-    return gap / abs(difference) if difference else math.inf
+    return gap / abs(score - baseline) if score != baseline else math.inf
 
 
 def _walk(
-    slopes_at: SlopesAt, start: Arrays, end: Arrays, shares: np.ndarray, at_once: int
+    slopes_at: SlopesAt, start: Arrays, end: Arrays, shares: np.ndarray, *, at_once: int
 ) -> tuple[float, float, list[np.ndarray]]:
     """Return the scores of the first two points, and the sums of the slopes at all others."""
     scores: list[float] = []

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from cerebro_plpy.predicting import confusion, explained, importance, parts_of_rows, worst
+from cerebro_plpy.predicting import confusion, explained, importance, parts_of_rows, watching, worst
 
 CALLS: Mapping[str, Callable[..., Any]] = {
+    "check": watching.check,
     "confusion_matrix": confusion.confusion,
     "evaluate_by": parts_of_rows.evaluate_by,
     "explained": explained.make_ready,
