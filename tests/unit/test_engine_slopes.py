@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -54,13 +55,13 @@ def plain(weights: list[np.ndarray], way: Callable[[np.ndarray], np.ndarray], st
         )
         return way(value)[0], first @ ((inside > 0) * (second @ by_value))
 
-    parts, steps, gap = np.zeros(FEATURES), FIRST // 2, np.inf
+    parts, steps, error = np.zeros(FEATURES), FIRST // 2, 2 * ENOUGH
     difference = score(end)[0] - score(start)[0]
-    while gap > ENOUGH * abs(difference) and steps < MOST:
-        steps *= 2
+    while error > ENOUGH and steps < MOST:
+        steps = min(MOST, steps * 2 ** max(1, math.ceil(math.log2(error / ENOUGH))))
         slopes = [score(start + (place + 0.5) / steps * (end - start))[1] for place in range(steps)]
         parts = (end - start) * np.mean(slopes, axis=0)
-        gap = abs(parts.sum() - difference)
+        error = abs(parts.sum() / difference - 1)
     return parts
 
 
@@ -86,7 +87,7 @@ def test_parts_are_those_of_a_plain_calculation(
     weights = dense(outputs)
     net = bound(nets.mlp(FEATURES, UNITS, outputs, activation), score, weights)
     start, end = drawn((FEATURES,), (FEATURES,))
-    marks = np.tile(np.array(given, np.float32), (net.rows, 1))
+    marks = np.array(given, np.float32)
     found = attribute(partial(net.at, given=marks), [start], net.enter([end[np.newaxis]]), net.rows)
     assert net.leave(found.parts)[0] == pytest.approx(plain(weights, way, start, end), abs=1e-4)
     assert found.score - found.baseline == pytest.approx(found.parts[0].sum(), rel=2 * ENOUGH)
@@ -109,7 +110,7 @@ def test_codes_are_explained_by_their_vectors() -> None:
     shares[1, 0], shares[2:4, 1] = 1.0, 0.5
     start = net.enter_mean([np.zeros(2, np.float32)], [shares])
     end = net.enter([np.array([[4, 5]], np.float32)])
-    found = attribute(partial(net.at, given=np.ones((net.rows, 1), np.float32)), start, end, net.rows)
+    found = attribute(partial(net.at, given=np.ones(1, np.float32)), start, end, net.rows)
     (parts,) = net.leave(found.parts)
     moved = table[[4, 5]] - np.stack([table[1], table[2:4].mean(axis=0)])
     assert parts == pytest.approx((moved.ravel() * kernel[:, 0]).reshape(2, 3).sum(axis=1), abs=1e-5)

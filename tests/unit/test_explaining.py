@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
 import pytest
 
 from cerebro_plpy.explaining.means import find_mean_row, find_shares
-from cerebro_plpy.explaining.path import ENOUGH, attribute
+from cerebro_plpy.explaining.path import ENOUGH, FIRST, MOST, attribute
 from cerebro_plpy.features.rows import RowEncoder
 from cerebro_plpy.features.specification import (
     Array,
@@ -128,7 +127,7 @@ def test_parts_add_up_to_the_difference(at_once: int) -> None:
 
     start, end = np.zeros(3, np.float32), np.array([1.0, 0.5, 0.2], np.float32)
     found = attribute(slopes_at, [start], [end], at_once)
-    assert set(calls) == {at_once}
+    assert max(calls) <= at_once
     assert found.baseline == 0
     assert found.score == pytest.approx(0.8, rel=1e-6)
     assert found.error <= ENOUGH
@@ -146,7 +145,8 @@ def test_steps_are_doubled_until_the_sum_is_close_and_no_longer() -> None:
 
     found = attribute(slopes_at, [np.zeros(1, np.float32)], [np.ones(1, np.float32)], 32)
     assert found.error > ENOUGH
-    assert sum(counted) == sum(math.ceil((2 + 30 * 2**doubled) / 32) * 32 for doubled in range(6))
+    # Without any slope the error is all, so that there are most steps at once.
+    assert sum(counted) == (2 + FIRST) + (2 + MOST)
 
 
 def test_what_changes_nothing_has_no_error() -> None:

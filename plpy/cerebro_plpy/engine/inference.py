@@ -132,7 +132,7 @@ class Inference:
             batch = [array[first : first + batch_rows] for array in inputs]
             rows = len(batch[0])
             if self._backend.fixed_rows:
-                batch = [_pad(array, batch_rows) for array in batch]
+                batch = [pad(array, batch_rows) for array in batch]
             found.append([output[:rows] for output in self.predict(loaded, batch)])
             tick()
         return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
@@ -159,7 +159,7 @@ def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarra
     ]
 
 
-def _pad(array: np.ndarray, rows: int) -> np.ndarray:
-    """Fill up the last batch, so that it needs no program of its own."""
+def pad(array: np.ndarray, rows: int) -> np.ndarray:
+    """Return a batch that is filled up with its last row, so that it needs no program of its own."""
     missing = rows - len(array)
     return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

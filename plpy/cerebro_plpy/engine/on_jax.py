@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -66,16 +66,17 @@ class Jax(KerasBackend):
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
         return PlainForward(jax.jit(partial(_forward, model)))
 
-    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Slope:
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
         slope = jax.jit(partial(_slope, model, score))
 
-        def run(
-            variables: list[Any], batch: list[np.ndarray], given: np.ndarray
-        ) -> tuple[np.ndarray, list[np.ndarray]]:
-            scores, slopes = slope(variables, batch, given)
-            return np.asarray(scores), [np.asarray(one) for one in slopes]
+        def bind(variables: list[Any]) -> Slope:
+            def run(batch: list[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+                scores, slopes = slope(variables, batch, given)
+                return np.asarray(scores), [np.asarray(one) for one in slopes]
 
-        return run
+            return run
+
+        return bind
 
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one

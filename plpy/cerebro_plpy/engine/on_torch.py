@@ -57,8 +57,8 @@ class Torch(KerasBackend):
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
         return PlainForward(partial(_forward, model))
 
-    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Slope:
-        return partial(_slope, model, score)
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
+        return partial(partial, _slope, model, score)
 
 
 class Generator:

@@ -11,12 +11,13 @@ import numpy as np
 
 from cerebro_plpy.engine import runtime, trunk
 from cerebro_plpy.engine.architecture import DescribedModel
-from cerebro_plpy.engine.backends import ScoreOf
-from cerebro_plpy.engine.inference import Loaded, inference
+from cerebro_plpy.engine.backends import ScoreOf, Slope
+from cerebro_plpy.engine.inference import Loaded, inference, pad
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 
-# So many rows go into one call, fewer of large nets.
-MOST_ROWS = 32
+# So many points go into one call, fewer of large nets. Where each number of points is a program of its own,
+# they are filled up to the one or the other.
+FEW, MOST_ROWS = 32, 256
 # Layers whose output jumps where their input changes.
 _OF_CODES = (
     "CategoryEncoding",
@@ -59,6 +60,7 @@ class Slopes:
         shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
         self._slope = runtime.get_keras_backend().make_slope(head, shapes, score)
         self.rows = min(MOST_ROWS, self.net.rows)
+        self._fixed = runtime.get_keras_backend().fixed_rows
         self.output_width = int(model.outputs[0].shape[-1])
 
     def takers(self, number: int) -> list[str]:
@@ -70,12 +72,19 @@ class Slopes:
     def bound(self, loaded: Loaded) -> BoundSlopes:
         return BoundSlopes(self, loaded)
 
-    def at(
-        self, loaded: Loaded, points: Sequence[np.ndarray], given: np.ndarray
-    ) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return score and slopes at some points, given opening by opening."""
-        variables = [loaded.tensors[place] for place in self._variables]
-        return self._slope(variables, list(points), given)
+    def bind(self, loaded: Loaded) -> Slope:
+        """Return one model's score and slopes as a function of points, opening by opening, and marks."""
+        slope = self._slope([loaded.tensors[place] for place in self._variables])
+
+        def at(points: list[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+            rows = wanted = len(points[0])
+            if self._fixed:
+                wanted = min(self.rows, FEW if rows <= FEW else MOST_ROWS)
+            marks = np.repeat(given[np.newaxis], wanted, axis=0)
+            scores, slopes = slope([pad(array, wanted) for array in points], marks)
+            return scores[:rows], [one[:rows] for one in slopes]
+
+        return at
 
 
 @functools.lru_cache(maxsize=16)
@@ -88,7 +97,7 @@ class BoundSlopes:
     """The slopes of one model."""
 
     def __init__(self, net: Slopes, loaded: Loaded) -> None:
-        self._net, self._loaded = net, loaded
+        self._net, self._loaded, self._slope = net, loaded, net.bind(loaded)
         self.rows, self.openings, self.width = net.rows, net.openings, net.output_width
         self._tables = {
             one.table: runtime.to_numpy(loaded.tensors[one.table])
@@ -101,8 +110,8 @@ class BoundSlopes:
         return self._net.net.predict(self._loaded, inputs)[0]
 
     def at(self, points: Sequence[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return score and slopes at some points, of which there are as many as `rows`."""
-        return self._net.at(self._loaded, points, given)
+        """Return score and slopes at some points, of which there are no more than `rows`."""
+        return self._slope(list(points), given)
 
     def enter(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Return a row's numbers at each opening."""

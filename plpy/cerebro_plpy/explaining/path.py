@@ -1,7 +1,7 @@
 """Integrated gradients: what each number of a row adds to a score on the straight way from another row.
 
 The parts add up to the difference of both scores, but for the error of a sum in place of an integral. The
-number of steps is doubled until that is small.
+number of steps is doubled, once or more often, until that is small.
 """
 
 from __future__ import annotations
@@ -38,9 +38,14 @@ def attribute(slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> 
     steps = FIRST
     found = _sum(slopes_at, start, end, steps, at_once=at_once)
     while found.error > ENOUGH and steps < MOST:
-        steps *= 2
+        steps = min(MOST, 2 * steps if found.error == math.inf else steps * _times(found.error))
         found = _sum(slopes_at, start, end, steps, at_once=at_once)
     return found
+
+
+def _times(error: float) -> int:
+    """Return the power of two by which there should be more steps: twice as many halve the error."""
+    return 2 ** max(1, math.ceil(math.log2(error / ENOUGH)))
 
 
 def _sum(slopes_at: SlopesAt, start: Arrays, end: Arrays, steps: int, *, at_once: int) -> Attribution:
@@ -66,21 +71,16 @@ def _walk(
     """Return the scores of the first two points, and the sums of the slopes at all others."""
     scores: list[float] = []
     sums = [np.zeros(one.shape) for one in start]
-    for points, rows in _points(start, end, shares, at_once):
+    for points in _points(start, end, shares, at_once):
         found, slopes = slopes_at(points)
         first = max(0, 2 - len(scores))
-        scores += found[:rows].tolist()
+        scores += found.tolist()
         for total, one in zip(sums, slopes, strict=True):
-            total += one[first:rows].sum(axis=0, dtype=np.float64)
+            total += one[first:].sum(axis=0, dtype=np.float64)
     return scores[0], scores[1], sums
 
 
-def _points(
-    start: Arrays, end: Arrays, shares: np.ndarray, at_once: int
-) -> Iterator[tuple[list[np.ndarray], int]]:
-    """Yield so many points each time, of which the last ones fill up, with how many are meant."""
+def _points(start: Arrays, end: Arrays, shares: np.ndarray, at_once: int) -> Iterator[list[np.ndarray]]:
     for first in range(0, len(shares), at_once):
-        own = shares[first : first + at_once]
-        rows = len(own)
-        own = np.concatenate([own, np.repeat(own[-1:], at_once - rows)]).astype(np.float32)
-        yield [a + own.reshape(-1, *[1] * a.ndim) * (b - a) for a, b in zip(start, end, strict=True)], rows
+        own = shares[first : first + at_once].astype(np.float32)
+        yield [a + own.reshape(-1, *[1] * a.ndim) * (b - a) for a, b in zip(start, end, strict=True)]

@@ -18,7 +18,8 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine import scores
 from cerebro_plpy.engine.backends import ScoreOf
-from cerebro_plpy.engine.inference import inference
+from cerebro_plpy.engine.inference import Predict, inference
+from cerebro_plpy.engine.plain_layers import NotHere
 from cerebro_plpy.engine.slopes import BoundSlopes, Slopes, slopes
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.explaining.means import find_mean_row, find_shares
@@ -63,9 +64,10 @@ PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray]], list
 
 @dataclass(frozen=True)
 class Explainer:
-    """A model's slopes, the mean row of its training rows, and how numbers belong to columns."""
+    """A model's slopes, what stands at each opening for the mean row, and how numbers belong to columns."""
 
     output: Output
+    forward: Predict
     slopes: BoundSlopes
     start: list[np.ndarray]
     parts_of: PartsOf
@@ -74,7 +76,7 @@ class Explainer:
         self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None
     ) -> list[ExplainedColumn]:
         """Return what so many columns of a row add, that with the greatest part first."""
-        answer, probability, prediction, _ = one.name_answer(self.output, self.slopes.answer(inputs))
+        answer, probability, prediction, _ = one.name_answer(self.output, self._forward(inputs))
         at = partial(self.slopes.at, given=self._marks(answer))
         found = attribute(at, self.start, self.slopes.enter(inputs), self.slopes.rows)
         parts = self.parts_of(given, inputs, self.slopes.leave(found.parts))
@@ -93,12 +95,18 @@ class Explainer:
             for part in sorted(parts, key=lambda part: -abs(part.contribution))[:most]
         ]
 
+    def _forward(self, inputs: list[np.ndarray]) -> np.ndarray:
+        try:
+            return self.forward(inputs)[0]
+        except NotHere:
+            return self.slopes.answer(inputs)
+
     def _marks(self, answer: str | None) -> np.ndarray:
-        """Return a one at the place of the predicted class, for each point."""
-        marks = np.zeros((self.slopes.rows, self.slopes.width), np.float32)
+        """Return a one at the place of the predicted class."""
+        marks = np.zeros(self.slopes.width, np.float32)
         if self.output.values is not None:
             place = self.output.values.index(answer)
-            marks[:, 0 if self.output.is_binary else place] = place if self.output.is_binary else 1
+            marks[0 if self.output.is_binary else place] = place if self.output.is_binary else 1
         return marks
 
 
@@ -133,18 +141,18 @@ def make_ready(db: Database, model: str | None, mst_key: int | None) -> Kept:
         )
     if kept.explainer is None:
         found = models.trained(db, trained.find_model(db, model, mst_key))
-        kept.explainer, nbytes = _make(db, kept.output, found)
+        kept.explainer, nbytes = _make(db, kept, found)
         kept.nbytes += nbytes
     return kept
 
 
-def _make(db: Database, output: Output, model: models.Model) -> tuple[Explainer, int]:
+def _make(db: Database, kept: Kept, model: models.Model) -> tuple[Explainer, int]:
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     known = model.features
     shapes = [] if known is None else [one_.shape for one_ in known.inputs]
     described = models.described(model, shapes)
-    net = slopes(described, _score(output))
+    net = slopes(described, _score(kept.output))
     if known is None:
         mean, shares = _zeros(described.inputs), [None]
         parts_of: PartsOf = partial(_of_array, model.independents[0], model.divisor)
@@ -154,7 +162,8 @@ def _make(db: Database, output: Output, model: models.Model) -> tuple[Explainer,
         parts_of = partial(_of_columns, known.inputs)
     loaded = inference(described).load(model.weights())
     bound = net.bound(loaded)
-    return Explainer(output, bound, bound.enter_mean(mean, shares), parts_of), loaded.nbytes
+    start = bound.enter_mean(mean, shares)
+    return Explainer(kept.output, kept.forward, bound, start, parts_of), loaded.nbytes
 
 
 def _zeros(shapes: Sequence[Sequence[int | None]]) -> list[np.ndarray]:
