@@ -123,7 +123,9 @@ def check(
     seen = SeenRows(judge, profile, metrics)
     for inputs, labels in judge.read_all():
         seen.add(inputs, labels)
-    lines = [*_of_columns(seen, limits), *_of_answers(seen, limits), *_of_metrics(seen, limits)]
+    places = {name: place for place, name in enumerate(judge.find_places())}
+    of_columns = sorted(_of_columns(seen, limits), key=lambda line: places[line.column or ""])
+    lines = [*of_columns, *_of_answers(seen, limits), *_of_metrics(seen, limits)]
     holder = found.holder
     if isinstance(holder, RegisteredVersion) and holder.found.privilege == MANAGE:
         kept = [{**line._asdict(), "value": _finite(line.value)} for line in lines]
