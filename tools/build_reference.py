@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "forget",
         "config_state",
     ),
-    "Planning a run": ("explain_fit", "explain_automl", "explain_run"),
+    "Planning a run": ("explain_fit", "explain_automl", "explain_run", "advise"),
     "Steering a run": (
         "pause",
         "stop",

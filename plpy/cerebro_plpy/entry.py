@@ -317,12 +317,12 @@ def evaluate(*arguments: Any) -> None:
 
 
 @public
-def explain(what: str, *arguments: Any) -> list[str]:
-    """Return the plan of a run that has not begun, or of one that has."""
-    from cerebro_plpy.executor import explain, explain_run
+def explain(what: str, *arguments: Any) -> list[Any]:
+    """Return the plan of a run that has not begun, or of one that has, or advice on one."""
+    from cerebro_plpy.executor import advising, explain, explain_run
 
     ways = {"fit": explain.fit, "automl": explain.automl, "run": explain_run.explain_run}
-    return ways[what](Session(), *arguments)
+    return {**ways, "advice": advising.advise}[what](Session(), *arguments)
 
 
 @public

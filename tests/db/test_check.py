@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import psycopg2
 import pytest
 
 from fixtures import Connect, MakeRole, execute
@@ -132,3 +133,20 @@ def test_checks_are_kept_and_outlive_the_training_rows(
         assert execute(other, "SELECT count(*) FROM cerebro.model_health WHERE name = 'kept'") == [(1,)]
     trial.sql("SELECT cerebro.unregister('kept')")
     assert trial.sql("SELECT FROM cerebro._model_check WHERE name = 'kept'") == []
+
+
+def test_a_run_whose_loss_diverges_is_told(trial: Trial, role: MakeRole, connect: Connect) -> None:
+    trial.select(
+        "steep",
+        [1],
+        [f"loss='mse',optimizer='SGD(lr={rate})',metrics=['accuracy']" for rate in ("1e39", "0.01")],
+        ["batch_size=32"],
+        arch="nets",
+    )
+    run = trial.fit("packed", "steep_models", "steep", 2)
+    found = trial.sql("SELECT mst_key, finding, epoch, advice FROM cerebro.advise(%s)", run)
+    assert [one[:3] for one in found] == [(1, "the loss diverges", 1)]
+    assert "learning rate" in found[0][3]
+    with closing(connect(user=role())) as other, pytest.raises(psycopg2.Error) as caught:
+        execute(other, "SELECT * FROM cerebro.advise(%s)", run)
+    assert caught.value.pgcode == "42501"
