@@ -47,7 +47,7 @@ class ConfigCurves:
 
 
 class Advice(NamedTuple):
-    """What is wrong with a config, or with all if it has no key, since when, and what to try."""
+    """A finding on a config, or on all if it has no key: since when, and what to try."""
 
     mst_key: int | None
     finding: str

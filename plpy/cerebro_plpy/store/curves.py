@@ -6,10 +6,10 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.store.runs import no_such_run
 
 # By config and kind of rows: epochs and losses.
-Curves = dict[tuple[int, str], tuple[list[int], list[float]]]
+CurvesOfRun = dict[tuple[int, str], tuple[list[int], list[float]]]
 
 
-def read(db: Database, run_id: int | None) -> Curves:
+def read(db: Database, run_id: int | None) -> CurvesOfRun:
     """Return the losses of a run after each epoch; refuse a run that is not the caller's to see."""
     if not db.query("SELECT FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id]):
         raise no_such_run(run_id)
@@ -19,7 +19,7 @@ def read(db: Database, run_id: int | None) -> Curves:
         ["bigint"],
         [run_id],
     )
-    found: Curves = {}
+    found: CurvesOfRun = {}
     for row in rows:
         epochs, losses = found.setdefault((row["mst_key"], row["dataset"]), ([], []))
         epochs.append(row["epoch"])
