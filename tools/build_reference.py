@@ -55,7 +55,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "forget",
         "config_state",
     ),
-    "Planning a run": ("explain_fit", "explain_automl", "explain_run"),
+    "Planning a run": ("explain_fit", "explain_automl", "explain_run", "advise"),
     "Steering a run": (
         "pause",
         "stop",
@@ -72,9 +72,12 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict_byom",
         "predict",
         "predict_query",
+        "explain_predict",
         "confusion_matrix",
         "importance",
         "evaluate_by",
+        "worst_rows",
+        "check",
         "grant_model_access",
     ),
     "Registered models": (
@@ -105,7 +108,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
 }
 VIEWS = (
     "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "models", "model_versions",
-    "model_history", "functions",
+    "model_history", "model_health", "functions",
 )  # fmt: skip
 
 _TEXT = r"'((?:[^']|'')*)'"

@@ -204,8 +204,8 @@ def features(what: str, *arguments: Any) -> int:
 
 
 @public
-def judge(what: str, *arguments: Any) -> list[tuple[Any, ...]]:
-    """Compare a model's answers with what is true of a table's rows."""
+def judge(what: str, *arguments: Any) -> Any:
+    """Compare a model's answers with what is true of a table's rows, or make one ready to explain them."""
     from cerebro_plpy.predicting import judging
 
     return judging.CALLS[what](Session(), *arguments)
@@ -234,7 +234,6 @@ def generate_model_configs(*arguments: Any) -> None:
 
 @public
 def function(what: str, *arguments: Any) -> Any:
-    """Carry out a call about registered functions."""
     from cerebro_plpy.executor import function_calls
 
     return function_calls.CALLS[what](Session(), *arguments)
@@ -242,7 +241,6 @@ def function(what: str, *arguments: Any) -> Any:
 
 @public
 def registry(what: str, *arguments: Any) -> Any:
-    """Carry out a call about registered models."""
     from cerebro_plpy.executor import registry_calls
 
     return registry_calls.CALLS[what](Session(), *arguments)
@@ -319,12 +317,12 @@ def evaluate(*arguments: Any) -> None:
 
 
 @public
-def explain(what: str, *arguments: Any) -> list[str]:
-    """Return the plan of a run that has not begun, or of one that has."""
-    from cerebro_plpy.executor import explain, explain_run
+def explain(what: str, *arguments: Any) -> list[Any]:
+    """Return the plan of a run that has not begun, or of one that has, or advice on one."""
+    from cerebro_plpy.executor import advising, explain, explain_run
 
     ways = {"fit": explain.fit, "automl": explain.automl, "run": explain_run.explain_run}
-    return ways[what](Session(), *arguments)
+    return {**ways, "advice": advising.advise}[what](Session(), *arguments)
 
 
 @public
@@ -471,6 +469,13 @@ def _ready_model(
     kept = _model_of_rows(model, mst_key, features, by_engine=by_engine)
     _predictor_of_rows().remember(model, mst_key, kept, by_row=features is None)
     return kept
+
+
+@internal
+def explain_row(*asked: Any) -> Sequence[tuple[Any, ...]]:
+    from cerebro_plpy.predicting import explained
+
+    return explained.explain_row(partial(judge, "explained"), *asked)
 
 
 @functools.cache

@@ -14,15 +14,17 @@ WITH listed (number, task, name) AS (
     (9, 'say what to train', 'load_keras_model'), (10, 'say what to train', 'generate_model_configs'),
     (11, 'train', 'train'), (12, 'train', 'explain_fit'), (13, 'train', 'madlib_fit'),
     (14, 'train', 'madlib_fit_multiple_model'), (15, 'train', 'madlib_automl'), (16, 'watch', 'runs'),
-    (17, 'watch', 'progress'), (18, 'watch', 'leaderboard'), (19, 'watch', 'metrics'), (20, 'watch', 'wait'),
-    (21, 'steer', 'pause'), (22, 'steer', 'resume'), (23, 'steer', 'stop'), (24, 'steer', 'stop_config'),
-    (25, 'steer', 'clone_config'), (26, 'steer', 'add_configs'), (27, 'use a model', 'predict'),
-    (28, 'use a model', 'predict_query'), (29, 'use a model', 'madlib_predict'),
-    (30, 'use a model', 'madlib_evaluate'), (31, 'use a model', 'confusion_matrix'),
-    (32, 'use a model', 'evaluate_by'), (33, 'use a model', 'importance'), (34, 'use a model', 'register'),
-    (35, 'look after it', 'retrain'), (36, 'look after it', 'drift'), (37, 'look after it', 'diagnose'),
-    (38, 'look after it', 'sizes'), (39, 'look after it', 'forget'), (40, 'look after it', 'grant_usage'),
-    (41, 'look after it', 'grant_model_access'), (42, 'look after it', 'grant_model'), (43, 'look after it', 'version')
+    (17, 'watch', 'progress'), (18, 'watch', 'leaderboard'), (19, 'watch', 'metrics'), (20, 'watch', 'advise'),
+    (21, 'watch', 'wait'), (22, 'steer', 'pause'), (23, 'steer', 'resume'), (24, 'steer', 'stop'),
+    (25, 'steer', 'stop_config'), (26, 'steer', 'clone_config'), (27, 'steer', 'add_configs'),
+    (28, 'use a model', 'predict'), (29, 'use a model', 'predict_query'), (30, 'use a model', 'explain_predict'),
+    (31, 'use a model', 'madlib_predict'), (32, 'use a model', 'madlib_evaluate'),
+    (33, 'use a model', 'confusion_matrix'), (34, 'use a model', 'evaluate_by'), (35, 'use a model', 'worst_rows'),
+    (36, 'use a model', 'importance'), (37, 'use a model', 'register'), (38, 'look after it', 'check'),
+    (39, 'look after it', 'model_health'), (40, 'look after it', 'retrain'), (41, 'look after it', 'drift'),
+    (42, 'look after it', 'diagnose'), (43, 'look after it', 'sizes'), (44, 'look after it', 'forget'),
+    (45, 'look after it', 'grant_usage'), (46, 'look after it', 'grant_model_access'),
+    (47, 'look after it', 'grant_model'), (48, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

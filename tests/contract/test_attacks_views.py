@@ -23,6 +23,7 @@ VIEWS = (
     "groups",
     "leaderboard",
     "metrics",
+    "model_health",
     "model_history",
     "model_versions",
     "models",
@@ -51,6 +52,7 @@ def scene(database: str) -> Iterator[Scene]:
         with made.acting(victim):
             run_id = made.fit("others")
             made.sql("SELECT cerebro.register('others.m', 'secret_model')")
+            made.sql("SELECT cerebro.check('secret_model', 'others.held')")
         made.sql("SELECT cerebro.register_function('secret_loss', %s, 'loss')", LOSS)
         with closing(connect(database, stranger)) as login:
             yield Scene(made, login, run_id)

@@ -38,11 +38,23 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
     )
     bodies = [(name, body) for name, body in found if not name.startswith("_")]
     internal = {name for name, _ in found} - {name for name, _ in bodies}
-    assert internal == {"_begin_command", "_command", "_go_on", "_predict_row", "_predict_statement", "_show"}
+    assert internal == {
+        "_begin_command",
+        "_command",
+        "_explain_row",
+        "_go_on",
+        "_predict_row",
+        "_predict_statement",
+        "_show",
+    }
     assert {"_model_of_rows", "predict_statement"} <= public_entries()
     called = [(name, PYTHON_BODY.fullmatch(body)) for name, body in bodies]
     # The planner sees through one, the other runs its caller's query: each name is qualified.
-    assert {name for name, body in called if body is None} == {"predict", "predict_query"}
+    assert {name for name, body in called if body is None} == {
+        "explain_predict",
+        "predict",
+        "predict_query",
+    }
     entries = {body[1] for _, body in called if body is not None}
     assert entries <= public_entries() | {"predict_one"}
 

@@ -51,6 +51,7 @@ VERSIONED = (
     "SELECT cerebro.register('lab.m', 'kept', 1, 'before the dump', '{{}}')",
     "SELECT cerebro.register('lab.m', 'kept')",
     "SELECT cerebro.set_alias('kept', 'champion', 2)",
+    "SELECT cerebro.check('kept@2', 'lab.held')",
     "SELECT cerebro.grant_model('kept', 'public', 'predict')",
     "SELECT cerebro.grant_model('kept', '{0}_left', 'predict')",
 )
@@ -82,6 +83,7 @@ SAME = {
             "models",
             "model_versions",
             "model_history",
+            "model_health",
         )
     },
 }

@@ -1,9 +1,12 @@
-"""Columns that are worth something to a model are told, and parts of the rows that it answers worse."""
+"""The columns that a model goes by, for all rows and for each, and the rows that it answers worse."""
 
 from __future__ import annotations
 
+import itertools
 import json
+import math
 
+import numpy as np
 import psycopg2
 import pytest
 
@@ -27,6 +30,7 @@ def model(trial: Trial) -> None:
         " FROM generate_series(1, %s) i",
         ROWS,
     )
+    trial.sql("CREATE VIEW few AS SELECT * FROM calls WHERE i <= 40")
     options = {"columns": "auto", "exclude": ["i", "region", "size"]}
     trial.pack("calls", "packed", "answer", "*", options=options)
     trial.value("SELECT cerebro.load_net('nets', 'packed', 'Dense(16, \"relu\")')")
@@ -89,15 +93,120 @@ def test_a_part_that_the_model_answers_worse_is_named(trial: Trial) -> None:
 
 def test_rows_without_a_known_label_are_left_out(trial: Trial) -> None:
     trial.sql(
-        "CREATE VIEW few AS SELECT c.*, c.region AS place FROM calls c WHERE i <= 40"
+        "CREATE VIEW placed AS SELECT c.*, c.region AS place FROM calls c WHERE i <= 40"
         " UNION ALL SELECT 0, 0, 'a', 0, 'west', 'perhaps', 0, 'north'"
         " UNION ALL SELECT 0, 0, 'a', 0, 'west', NULL, 0, 'north'"
     )
     found = trial.sql(
-        "SELECT rows FROM cerebro.evaluate_by('models', 'few', ARRAY['place']) WHERE part IS NULL"
+        "SELECT rows FROM cerebro.evaluate_by('models', 'placed', ARRAY['place']) WHERE part IS NULL"
     )
     assert found == [(40,)] * 2
     assert '1 of 41 rows are left out: the model does not know their "answer"' in trial.notices()
+
+
+def test_the_rows_with_the_greatest_loss_come_first(trial: Trial) -> None:
+    trial.sql(
+        "CREATE VIEW mislabeled AS SELECT i, first, kind, noise, CASE WHEN i = 77"
+        "  THEN CASE answer WHEN 'yes' THEN 'no' ELSE 'yes' END ELSE answer END AS answer,"
+        " '\\x00'::bytea AS raw"
+        " FROM calls WHERE region = 'west' AND abs(first) > 0.8 OR i = 77"
+    )
+    found = trial.sql("SELECT * FROM cerebro.worst_rows('models', 'mislabeled', \"limit\" => 3)")
+    row, truth, prediction, probability, loss = found[0]
+    assert len(found) == 3
+    assert (row["i"], row["answer"]) == (77, truth)
+    assert "raw" not in row
+    assert prediction in {"yes", "no"} - {truth}
+    assert loss == pytest.approx(-math.log(probability), rel=1e-6)
+    assert [one[4] for one in found] == sorted((one[4] for one in found), reverse=True)
+    trial.sql("SELECT cerebro.register('models', 'judged')")
+    named = trial.sql("SELECT * FROM cerebro.worst_rows('judged@1', 'mislabeled', \"limit\" => 3)")
+    assert named == found
+
+
+EXPLAINED = (
+    "SELECT c.i, e.probability, e.score, e.baseline, e.column_name, e.value, e.contribution,"
+    " e.approximation_error, e.class"
+    " FROM calls AS c, cerebro.explain_predict(%s, c, top => NULL) AS e WHERE c.i <= 20 ORDER BY c.i"
+)
+
+
+@pytest.mark.postgresql
+def test_what_columns_add_makes_the_prediction(trial: Trial) -> None:
+    found = trial.sql(EXPLAINED, "models")
+    assert len(found) == 20 * 3
+    sizes: dict[str, float] = {}
+    for _, rows in itertools.groupby(found, key=lambda row: row[0]):
+        parts = list(rows)
+        _, probability, score, baseline, *_, error, _ = parts[0]
+        assert score == pytest.approx(math.log(probability / (1 - probability)), abs=1e-3)
+        assert error <= 0.01
+        assert sum(row[6] for row in parts) == pytest.approx(score - baseline, rel=0.0101, abs=1e-5)
+        assert [abs(row[6]) for row in parts] == sorted((abs(row[6]) for row in parts), reverse=True)
+        for row in parts:
+            sizes[row[4]] = sizes.get(row[4], 0.0) + abs(row[6])
+    assert max(sizes, key=lambda name: sizes[name]) == "first"
+    assert sizes["noise"] < sizes["kind"] < sizes["first"]
+    trial.sql("SELECT cerebro.register('models', 'explained')")
+    assert trial.sql(EXPLAINED, "explained@1") == found
+    trial.pack_validation("few", "judging", "packed", "answer", "*")
+    trial.sql("SELECT cerebro.ensemble('models', 'alone', packed_table => 'judging')")
+    for one, other in zip(found, trial.sql(EXPLAINED, "alone"), strict=True):
+        assert (other[0], other[4]) == (one[0], one[4])
+        assert other[6] == pytest.approx(one[6], abs=1e-4)
+
+
+@pytest.mark.postgresql
+def test_contributions_are_those_of_a_plain_calculation(trial: Trial) -> None:
+    """The net is exported, and all is written out in double precision."""
+    data = np.frombuffer(trial.weights("models")[1], "<f4").astype(float)
+    kernel, bias, last, end = np.split(data, np.cumsum([5 * 16, 16, 16 * 2]))
+    first, second = kernel.reshape(5, 16), last.reshape(16, 2)
+    specification = trial.value("SELECT feature_specification FROM models_summary")
+    ways = {column["name"]: column for column in specification["columns"]}
+    shares = [trial.value("SELECT avg((kind = %s)::int)::float FROM calls", kind) for kind in "abc"]
+    assert ways["kind"]["statistics"]["counts"] == pytest.approx([share * ROWS for share in shares])
+    start = np.array([0, *shares, 0])
+    row = trial.read_row("SELECT first, kind, noise FROM calls WHERE i = 9")
+    scaled = {name: (row[name] - ways[name]["center"]) / ways[name]["spread"] for name in ("first", "noise")}
+    stop = np.array([scaled["first"], *(row["kind"] == kind for kind in "abc"), scaled["noise"]], float)
+    found = trial.sql(
+        "SELECT e.column_name, e.contribution, e.class"
+        " FROM calls AS c, cerebro.explain_predict('models', c) AS e WHERE c.i = 9"
+    )
+    sign = 1 if found[0][2] == "yes" else -1
+
+    def score(point: np.ndarray) -> tuple[float, np.ndarray]:
+        inside = point @ first + bias
+        apart = sign * (second[:, 1] - second[:, 0])
+        return np.maximum(inside, 0) @ apart + sign * (end[1] - end[0]), first @ ((inside > 0) * apart)
+
+    difference = score(stop)[0] - score(start)[0]
+    parts, steps, error = np.zeros(5), 15, 0.02
+    while error > 0.01 and steps < 960:
+        steps = min(960, steps * 2 ** max(1, math.ceil(math.log2(error / 0.01))))
+        points = [start + (place + 0.5) / steps * (stop - start) for place in range(steps)]
+        parts = (stop - start) * np.mean([score(point)[1] for point in points], axis=0)
+        error = abs(parts.sum() / difference - 1)
+    expected = {"first": parts[0], "kind": parts[1:4].sum(), "noise": parts[4]}
+    assert {name: part for name, part, _ in found} == pytest.approx(expected, abs=1e-4)
+
+
+CANNOT = {
+    "no columns": ("'models', c, top => 0", "22023", "top must be at least 1"),
+    "no row": ("'models', NULL::calls", "22004", "the row is NULL"),
+    "no such model": ("'nobody@1', c", "42704", "no registered model"),
+    "no column": ("'models', (SELECT r FROM (SELECT 1 AS i) AS r)", "42703", '"first"'),
+}
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize(("given", "code", "text"), CANNOT.values(), ids=CANNOT)
+def test_what_cannot_be_explained_is_named(trial: Trial, given: str, code: str, text: str) -> None:
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.sql(f"SELECT e.* FROM calls AS c, cerebro.explain_predict({given}) AS e WHERE c.i = 1")
+    assert caught.value.pgcode == code
+    assert text in str(caught.value)
 
 
 WRONG = {
@@ -118,6 +227,8 @@ WRONG = {
     ),
     "no label": ("importance('models', 'packed')", "42703", "lacks"),
     "no such column": ("evaluate_by('models', 'calls', ARRAY['regio'])", "42703", '"regio"'),
+    "too many rows": ("worst_rows('models', 'calls', 10001)", "22023", "not 10001"),
+    "no number of rows": ("worst_rows('models', 'calls', NULL)", "22004", "limit is NULL"),
     "no columns": ("evaluate_by('models', 'calls', NULL)", "22004", "by is NULL"),
 }
 
@@ -149,4 +260,26 @@ def test_a_quantity_is_judged_in_its_own_unit(trial: Trial) -> None:
         " WHERE part IS NULL"
     )
     assert [name for name, _ in metrics] == ["rmse", "mae"]
+    trial.sql(
+        "CREATE VIEW misread AS SELECT i, first, kind, noise,"
+        " size + CASE i WHEN 5 THEN 3 WHEN 6 THEN -4 ELSE 0 END AS size FROM calls"
+    )
+    worst = trial.sql(
+        "SELECT (w.\"row\"->>'i')::int, truth::float, prediction::float, probability, loss"
+        " FROM cerebro.worst_rows('size_models', 'misread', 2) AS w"
+    )
+    assert [(one[0], one[3]) for one in worst] == [(6, None), (5, None)]
+    assert [one[4] for one in worst] == pytest.approx([4, 3], abs=0.1)
+    assert [abs(one[1] - one[2]) for one in worst] == pytest.approx([one[4] for one in worst], abs=1e-5)
+    if trial.topology == "local":
+        explained = trial.sql(
+            "SELECT e.prediction, e.score, e.baseline, e.column_name, e.contribution"
+            " FROM calls AS c, cerebro.explain_predict('size_models', c) AS e WHERE c.i = 4"
+        )
+        prediction, score, baseline, column, _ = explained[0]
+        assert column == "first"
+        assert prediction == pytest.approx(score, rel=1e-5)
+        # A linear net: nothing is approximate.
+        assert sum(row[4] for row in explained) == pytest.approx(score - baseline, abs=1e-5)
+        assert baseline == pytest.approx(5, abs=0.2)
     assert all(0 < value < 1 for _, value in metrics)

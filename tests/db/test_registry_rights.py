@@ -90,6 +90,32 @@ def test_a_model_without_the_right_is_as_one_that_is_not_there(trial: Trial, use
         assert user.sql(f"SELECT * FROM cerebro.{view}") == []
 
 
+@pytest.mark.postgresql
+def test_who_may_predict_may_have_it_explained_and_checked(trial: Trial, user: User) -> None:
+    explained = (
+        "SELECT e.column_name, e.contribution FROM customers AS c, cerebro.explain_predict('churn', c) AS e"
+        " WHERE c.id < 4"
+    )
+    calls = (
+        explained,
+        "SELECT * FROM cerebro.worst_rows('churn', 'customers')",
+        "SELECT * FROM cerebro.check('churn', 'customers')",
+    )
+    trial.sql(f"GRANT SELECT ON customers TO {user.name}")
+    for call in calls:
+        assert user.is_refused(call)[0] in ("42704", "42P01")
+    grant(trial, user, "predict")
+    expected = trial.sql(explained)
+    assert user.sql(explained) == expected
+    for call in calls[1:]:
+        assert user.sql(call)
+    trial.sql(f"REVOKE SELECT ON customers FROM {user.name}")
+    for call in calls:
+        assert user.is_refused(call)[0] == "42501"
+    trial.sql("SELECT cerebro.revoke_model('churn', %s)", user.name)
+    assert user.is_refused(explained)[0] in ("42501", "42704", "42P01")
+
+
 READS = {
     "its copy": "cerebro.register('churn', 'copied')",
     "what it holds": "cerebro.read_model('churn')",

@@ -35,9 +35,7 @@ def registered(trial: Trial) -> None:
         "CREATE VIEW march AS SELECT id, a, CASE gone WHEN 'yes' THEN 'no' ELSE 'yes' END AS gone,"
         " 'new' AS more FROM january"
     )
-    trial.sql(
-        "SELECT * FROM cerebro.train('january', 'gone', 'churn', '1 minute', %s)", json.dumps(OPTIONS)
-    )
+    trial.sql("SELECT * FROM cerebro.train('january', 'gone', 'churn', '1 minute', %s)", json.dumps(OPTIONS))
     trial.sql("SELECT cerebro.register('public.churn', 'leaves')")
 
 

@@ -76,7 +76,7 @@ def test_predictions_are_those_of_the_adapted_net(name: str) -> None:
     loaded = forward.load(flat(made.get_weights()))
     (found,) = forward.predict_many(loaded, [x], 9, nothing)
     np.testing.assert_allclose(found, made.predict(x, verbose=0), rtol=1e-4, atol=1e-5)
-    assert not lora.adapters(forward._model)  # pyright: ignore[reportPrivateUsage]
+    assert not lora.adapters(forward.model)
     # And those of the base, where these are all the weights that there are.
     base = [w for w in made.weights if not w.name.startswith("lora_")]
     (plain,) = forward.predict_many(forward.load(flat(w.numpy() for w in base)), [x], 9, nothing)

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "features", "logical", "madlib", "nets", "planner", "registry"}
+PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "registry"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -41,6 +41,7 @@ KNOWS: dict[str, set[str]] = {
     "planner": {"logical"},
     "engine": {"madlib"},
     "features": {"logical", "madlib"},
+    "explaining": {"features", "logical"},
     "nets": {"features", "logical", "madlib"},
     "registry": {"madlib"},
     "store": {"features", "madlib"},
@@ -48,6 +49,7 @@ KNOWS: dict[str, set[str]] = {
     "topology": {"commands", "store"},
     "predicting": {
         "engine",
+        "explaining",
         "features",
         "logical",
         "madlib",

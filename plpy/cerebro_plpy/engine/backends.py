@@ -76,6 +76,10 @@ class Loop(Protocol):
 
 
 BoundForward = Callable[[list[np.ndarray]], list[Any]]
+# Makes one number of each row's output and of the numbers that come with the row, by Keras' operations.
+ScoreOf = Callable[[Any, Any], Any]
+# Of inputs and what comes with the rows: each row's score, and its slopes along each input.
+Slope = Callable[[list[np.ndarray], np.ndarray], tuple[np.ndarray, list[np.ndarray]]]
 
 
 class Forward(Protocol):
@@ -119,6 +123,10 @@ class KerasBackend(Protocol):
         ...
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward: ...
+
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
+        """Return a function of a model's variables that gives one for the score of its first output."""
+        ...
 
     def to_numpy(self, tensor: Any) -> np.ndarray:
         """Copy a tensor of the backend, or an array, into a new array."""

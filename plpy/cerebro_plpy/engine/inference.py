@@ -46,18 +46,18 @@ class Inference:
         # Adapters are added to their kernels, once and not for each row.
         self._merges = lora.can_merge(described.adapters)
         text = lora.without(described.json) if self._merges else described.json
-        self._model = architecture.build(text)
-        self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
-        self._call = self._backend.make_forward(self._model, described.inputs)
+        self.model = architecture.build(text)
+        self.variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
+        self._call = self._backend.make_forward(self.model, described.inputs)
         self._shapes = described.weight_shapes
         self._described = described
         self.rows = max(1, min(MOST_ROWS, FLOPS_PER_CALL // max(1, described.flops_per_row)))
 
     def load(self, weights: bytes) -> Loaded:
         """Take the weights of a model in MADlib's form."""
-        arrays = zip(self._model.weights, self._split(weights), strict=True)
+        arrays = zip(self.model.weights, self._split(weights), strict=True)
         given = {id(variable): array for variable, array in arrays}
-        found = [self._array(v, given).astype(v.dtype, copy=False) for v in self._variables]
+        found = [self._array(v, given).astype(v.dtype, copy=False) for v in self.variables]
         return Loaded([self._backend.to_tensor(array) for array in found], sum(a.nbytes for a in found))
 
     def _split(self, weights: bytes) -> list[np.ndarray]:
@@ -132,7 +132,7 @@ class Inference:
             batch = [array[first : first + batch_rows] for array in inputs]
             rows = len(batch[0])
             if self._backend.fixed_rows:
-                batch = [_pad(array, batch_rows) for array in batch]
+                batch = [pad(array, batch_rows) for array in batch]
             found.append([output[:rows] for output in self.predict(loaded, batch)])
             tick()
         return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
@@ -159,7 +159,7 @@ def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarra
     ]
 
 
-def _pad(array: np.ndarray, rows: int) -> np.ndarray:
-    """Fill up the last batch, so that it needs no program of its own."""
+def pad(array: np.ndarray, rows: int) -> np.ndarray:
+    """Return a batch that is filled up with its last row, so that it needs no program of its own."""
     missing = rows - len(array)
     return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

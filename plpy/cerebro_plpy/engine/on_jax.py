@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,17 @@ import numpy as np
 
 from cerebro_plpy.engine import forms, runtime
 from cerebro_plpy.engine.architecture import Shape
-from cerebro_plpy.engine.backends import Feed, Forward, KerasBackend, KnownArrays, Pace, PlainForward, Tick
+from cerebro_plpy.engine.backends import (
+    Feed,
+    Forward,
+    KerasBackend,
+    KnownArrays,
+    Pace,
+    PlainForward,
+    ScoreOf,
+    Slope,
+    Tick,
+)
 from cerebro_plpy.engine.data import is_shareable
 from cerebro_plpy.engine.jax_given import numbers, with_given
 from cerebro_plpy.engine.jax_programs import keep_programs
@@ -55,6 +65,18 @@ class Jax(KerasBackend):
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
         return PlainForward(jax.jit(partial(_forward, model)))
+
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
+        slope = jax.jit(partial(_slope, model, score))
+
+        def bind(variables: list[Any]) -> Slope:
+            def run(batch: list[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+                scores, slopes = slope(variables, batch, given)
+                return np.asarray(scores), [np.asarray(one) for one in slopes]
+
+            return run
+
+        return bind
 
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
@@ -293,6 +315,16 @@ def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:
         variables[:split], variables[split:], forms.pack(model, batch), training=False
     )
     return runtime.keras().tree.flatten(found)
+
+
+def _slope(model: Any, score: ScoreOf, variables: list[Any], batch: list[Any], given: Any) -> Any:
+    def total(batch: list[Any]) -> tuple[Any, Any]:
+        scores = score(_forward(model, variables, batch)[0], given)
+        # Rows do not touch each other: the slopes of the sum are those of each.
+        return scores.sum(), scores
+
+    (_, scores), slopes = jax.value_and_grad(total, has_aux=True)(batch)
+    return scores, slopes
 
 
 make = Jax

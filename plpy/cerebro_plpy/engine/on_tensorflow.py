@@ -18,6 +18,8 @@ from cerebro_plpy.engine.backends import (
     KerasBackend,
     KnownArrays,
     Pace,
+    ScoreOf,
+    Slope,
     Tick,
     VariableLoop,
 )
@@ -72,6 +74,9 @@ class TensorFlow(KerasBackend):
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
         return _TracedForward(model, inputs)
+
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
+        return partial(_BoundSlope, model, inputs, score)
 
 
 def _choose_gpu(wanted: Running) -> None:
@@ -204,6 +209,35 @@ class _TracedForward:
             training=False,
         )
         return runtime.keras().tree.flatten(found)
+
+
+class _BoundSlope:
+    """A score and its slopes along the inputs, as one graph for every number of rows.
+
+    It holds the variables: to look at each of them in every call would cost TensorFlow more than a small net.
+    """
+
+    def __init__(self, model: Any, inputs: Sequence[Shape], score: ScoreOf, variables: list[Any]) -> None:
+        split = len(model.trainable_variables)
+        self._model, self._score = model, score
+        self._variables = variables[:split], variables[split:]
+        signature = [tf.TensorSpec((None, *shape), tf.float32) for shape in inputs]
+        self._concrete = _traced(self._run, [tf.TensorSpec((None, None), tf.float32), *signature])
+
+    def __call__(self, batch: list[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+        scores, *slopes = self._concrete(*map(tf.constant, [given, *batch]))
+        return scores.numpy(), [slope.numpy() for slope in slopes]
+
+    def _run(self, given: Any, *batch: Any) -> Any:
+        inputs = list(batch)
+        with tf.GradientTape(watch_accessed_variables=False) as tape:
+            tape.watch(inputs)
+            found, _ = self._model.stateless_call(
+                *self._variables, forms.pack(self._model, inputs), training=False
+            )
+            scores = self._score(runtime.keras().tree.flatten(found)[0], given)
+        slopes = tape.gradient(scores, inputs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+        return [scores, *slopes]
 
 
 def _traced(run: Callable[..., Any], signature: list[Any]) -> Any:

@@ -11,7 +11,16 @@ import torch
 
 from cerebro_plpy.engine import forms, runtime
 from cerebro_plpy.engine.architecture import Shape
-from cerebro_plpy.engine.backends import Feed, Forward, KerasBackend, PlainForward, Tick, VariableLoop
+from cerebro_plpy.engine.backends import (
+    Feed,
+    Forward,
+    KerasBackend,
+    PlainForward,
+    ScoreOf,
+    Slope,
+    Tick,
+    VariableLoop,
+)
 from cerebro_plpy.engine.runtime import Running
 
 
@@ -47,6 +56,9 @@ class Torch(KerasBackend):
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
         return PlainForward(partial(_forward, model))
+
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
+        return partial(partial, _slope, model, score)
 
 
 class Generator:
@@ -114,15 +126,26 @@ def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
 
 
 def _forward(model: Any, variables: list[Any], batch: list[np.ndarray]) -> list[np.ndarray]:
-    split = len(model.trainable_variables)
     with torch.no_grad():
-        found, _ = model.stateless_call(
-            variables[:split],
-            variables[split:],
-            forms.pack(model, [_tensor(np.array(array)) for array in batch]),
-            training=False,
-        )
-    return [runtime.to_numpy(output) for output in runtime.keras().tree.flatten(found)]
+        found = _outputs(model, variables, [_tensor(np.array(array)) for array in batch])
+    return [runtime.to_numpy(output) for output in found]
+
+
+def _outputs(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:
+    split = len(model.trainable_variables)
+    found, _ = model.stateless_call(
+        variables[:split], variables[split:], forms.pack(model, batch), training=False
+    )
+    return runtime.keras().tree.flatten(found)
+
+
+def _slope(
+    model: Any, score: ScoreOf, variables: list[Any], batch: list[np.ndarray], given: np.ndarray
+) -> tuple[np.ndarray, list[np.ndarray]]:
+    tensors = [_tensor(np.array(array)).requires_grad_() for array in batch]
+    scores = score(_outputs(model, variables, tensors)[0], _tensor(given))
+    found = torch.autograd.grad(scores.sum(), tensors, materialize_grads=True, allow_unused=True)
+    return runtime.to_numpy(scores), list(map(runtime.to_numpy, found))
 
 
 make = Torch

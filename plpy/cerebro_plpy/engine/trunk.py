@@ -53,6 +53,22 @@ def leaving(model: Any, names: Collection[str]) -> list[Any]:
     return [_node(model, one).output_tensors[0] for one in chosen if id(one) in outside]
 
 
+def operations(model: Any) -> list[Any]:
+    """Return all operations of a model's graph, its inputs among them."""
+    return list(_graph(model).operations)
+
+
+def sources(model: Any, operation: Any) -> list[Any]:
+    """Return the operations whose outputs another one takes; none if the model uses it several times."""
+    node = _node(model, operation)
+    return [] if node is None else _sources(node)
+
+
+def takers(model: Any, source: Any) -> list[str]:
+    """Return the names of the operations that take another's output."""
+    return [node.operation.name for node in _nodes(model) if any(one is source for one in _sources(node))]
+
+
 def _graph(model: Any) -> Any:
     """Return the model's graph, which a Sequential has inside."""
     return getattr(model, "_functional", None) or model

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
 
 import numpy as np
 
@@ -74,10 +73,3 @@ def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.n
     if not found:
         raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
     return np.concatenate(found)
-
-
-def named_table(summary: Mapping[str, Any], column: str) -> str | None:
-    """Return a table that a summary names, by its qualified name if the summary has one."""
-    qualified = summary.get("qualified_names")
-    found = (qualified if isinstance(qualified, Mapping) else {}).get(column) or summary.get(column)
-    return found if isinstance(found, str) else None

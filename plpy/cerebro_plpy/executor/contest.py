@@ -94,7 +94,7 @@ def open_contest(
 def _choosing_rows(
     db: Database, packed_table: str | None, best: TrainedModel, summary: Mapping[str, Any]
 ) -> requests.Data:
-    named = packed_table or comparing.named_table(summary, "validation_table")
+    named = packed_table or results.named_table(summary, "validation_table")
     if named is None:
         raise CerebroError(
             f"{best.holder.name} was trained without a validation table",
@@ -102,7 +102,7 @@ def _choosing_rows(
             hint="Name a packed table of other rows: packed_table => '…'.",
         )
     rows = requests.data(db, named, "packed table")
-    trained_on = comparing.named_table(summary, "source_table")
+    trained_on = results.named_table(summary, "source_table")
     if trained_on is not None and rows.table == names.find_table(db, trained_on):
         raise CerebroError(
             f"{best.holder.name} was trained on the rows of {rows.table.quoted}: they cannot choose",

@@ -9,8 +9,9 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
-from cerebro_plpy.executor import aliases, comparing
+from cerebro_plpy.executor import aliases
 from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.predicting import profiles
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.trained import find_model, resolve
 from cerebro_plpy.registry import history, references
@@ -101,10 +102,12 @@ def _next_version(db: Database, name: str, role: str) -> int:
 def _version_row(db: Database, found: TrainedModel) -> dict[str, Any]:
     """Return all of a version that is no weights; refuse what no function predicts with."""
     holder, summary = found.holder, found.holder.summary(db)
+    known = profiles.find_profile(db, found)
     about = {
         "model_id": found.selected.model_id,
         "summary": {key: summary[key] for key in _ABOUT if key in summary},
         "class_values": holder.class_values(db, summary["dependent_varname"]),
+        "profile": None if known is None else known.as_json(),
     }
     return {
         "model_arch": found.stored.model_arch,
@@ -128,7 +131,7 @@ def _origin(
         "model_table": holder.name,
         "mst_key": found.mst_key,
         **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
-        **{key: comparing.named_table(summary, key) for key in _TABLES},
+        **{key: results.named_table(summary, key) for key in _TABLES},
         **_of_run(db, found.run_id),
         **_recipe(db, summary),
         "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
@@ -148,7 +151,7 @@ def _measured(
     kinds = row.get("metrics_type") or [None]
     return {
         what: {
-            "rows": comparing.named_table(summary, table),
+            "rows": results.named_table(summary, table),
             "loss": row[f"{what}_loss_final"],
             "metric": kinds[0],
             "value": row.get(f"{what}_metrics_final"),
@@ -160,7 +163,7 @@ def _measured(
 
 def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the call of cerebro.train, if the rows were packed by one."""
-    table = names.find_table(db, comparing.named_table(summary, "source_table"))
+    table = names.find_table(db, results.named_table(summary, "source_table"))
     beside = table and names.find_table(db, quote(table.schema, table.name + packed.SUMMARY))
     found = beside and retraining.recipe(db, beside)
     return {RECIPE: json.loads(found)} if found else {}

@@ -168,7 +168,7 @@ def _errors(db: Database, reference: str, asked: str | None) -> tuple[str, Mappi
     found: dict[str, float] = {}
     for rows in judge.read():
         errors = scoring.EACH[metric](judge.answer(rows.inputs), rows.truth)
-        found.update(zip((str(key) for (key,) in rows.keys), errors.tolist(), strict=True))
+        found.update(zip((str(key) for (key,) in rows.texts), errors.tolist(), strict=True))
     return metric, found
 
 

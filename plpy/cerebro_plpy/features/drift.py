@@ -12,7 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from cerebro_plpy.features import profile
 from cerebro_plpy.features.encode import CategoryCodes
+from cerebro_plpy.features.profile import Distribution
 from cerebro_plpy.features.specification import (
     HASH,
     ONE_HOT,
@@ -24,12 +26,10 @@ from cerebro_plpy.features.specification import (
     Text,
 )
 
-# Numbers are compared in so many ranges, each with as many of the earlier rows. Codes are compared one by one
-# where they are frequent, and all others together.
-RANGES = 10
-MOST_CODES = 20
 # In place of an empty share.
 LEAST_SHARE = 1e-4
+# No text of a server is this value.
+UNSEEN = "\0"
 # From here on the index is taken for a shift; see `noise`.
 SHIFTED = 0.25
 
@@ -72,10 +72,10 @@ def of_feature(
 ) -> Shift:
     """Compare a column of a feature specification, given samples of its features, (rows, width)."""
     known = feature.statistics
-    nulls_before = known["nulls"] / rows_before if rows_before and "nulls" in known else None
+    nulls_before = null_share(feature, rows_before)
     shares = ((before, nulls_before), (after, counts.nulls))
-    unseen = [_unseen(feature, sample, nulls) for sample, nulls in shares]
-    index, noise = _compared(feature, before, after)
+    unseen = [find_unseen(feature, sample, nulls) for sample, nulls in shares]
+    index, noise = compare(describe(feature, before), values_of(feature, after))
     return Shift(
         feature.name,
         nulls_before=nulls_before,
@@ -89,16 +89,22 @@ def of_feature(
     )
 
 
+def null_share(feature: Feature, rows: int) -> float | None:
+    """Return the share of NULL among the rows that a specification was made of; None if it does not say."""
+    known = feature.statistics
+    return known["nulls"] / rows if rows and "nulls" in known else None
+
+
 def of_values(column: str, before: np.ndarray, after: np.ndarray, times: float = 1.0) -> Shift:
     """Compare numbers that were packed as they are, divided by a constant."""
-    index, noise = _ranges(before.ravel(), after.ravel())
+    index, noise = compare(profile.describe(before.ravel(), is_coded=False), after.ravel())
     means = [float(sample.mean()) * times if sample.size else None for sample in (before, after)]
     return Shift(column, mean_before=means[0], mean=means[1], stability=index, noise=noise)
 
 
 def of_classes(column: str, before: np.ndarray, after: np.ndarray) -> Shift:
     """Compare one-hot labels."""
-    index, noise = _shares(before.sum(axis=0), after.sum(axis=0))
+    index, noise = compare_counts(before.sum(axis=0), after.sum(axis=0))
     return Shift(column, stability=index, noise=noise)
 
 
@@ -112,7 +118,7 @@ def samples_of(one: FeatureInput, sample: np.ndarray) -> Mapping[str, np.ndarray
     }
 
 
-def _unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> float | None:
+def find_unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> float | None:
     """Return the share of values, or of words, without a place of their own: unseen or rare."""
     way = feature.way
     if not len(sample):
@@ -122,10 +128,16 @@ def _unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> float 
         return None if way.buckets or not words else float((sample == 1).sum() / words)
     if not isinstance(way, Category) or way.encode == HASH:
         return None
-    codes = CategoryCodes(way)
-    unseen = codes["\0"]
-    share = float((_codes(way, sample) == unseen).mean())
-    return max(0.0, share - (nulls or 0.0)) if codes[None] == unseen else share
+    share = float((_codes(way, sample) == CategoryCodes(way)[UNSEEN]).mean())
+    return without_nulls(feature, share, nulls)
+
+
+def without_nulls(feature: Feature, share: float, nulls: float | None) -> float:
+    """Return the share of unseen values without NULL, which may have the same place."""
+    if not isinstance(feature.way, Category):
+        return share
+    codes = CategoryCodes(feature.way)
+    return max(0.0, share - (nulls or 0.0)) if codes[None] == codes[UNSEEN] else share
 
 
 def _codes(way: Category, sample: np.ndarray) -> np.ndarray:
@@ -134,46 +146,32 @@ def _codes(way: Category, sample: np.ndarray) -> np.ndarray:
     return np.where(sample.any(axis=1), sample.argmax(axis=1), -1)
 
 
-def _compared(feature: Feature, before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
+def values_of(feature: Feature, sample: np.ndarray) -> np.ndarray:
+    """Return the values by which a column is compared, given a sample of its features, (rows, width)."""
     match feature.way:
         case Number():
-            return _ranges(before[:, 0], after[:, 0])
+            return sample[:, 0]
         case Category() as way:
-            return _by_code(_codes(way, before), _codes(way, after))
+            return _codes(way, sample)
         case Text():
-            return _by_code(before[before > 0].astype(np.int64), after[after > 0].astype(np.int64))
+            return sample[sample > 0].astype(np.int64)
         case Date() as way:
-            if way.is_cyclic(way.parts[0]):
-                return _ranges(*(np.arctan2(sample[:, 0], sample[:, 1]) for sample in (before, after)))
-            return _ranges(before[:, 0], after[:, 0])
-    return _ranges(before.ravel(), after.ravel())
+            is_angle = way.is_cyclic(way.parts[0])
+            return np.arctan2(sample[:, 0], sample[:, 1]) if is_angle else sample[:, 0]
+    return sample.ravel()
 
 
-def _ranges(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
-    if not before.size or not after.size:
-        return None, 0.0
-    edges = np.unique(np.quantile(before, np.arange(1, RANGES) / RANGES))
-    # A value that is an edge is in the range below it: of few values each has its own.
-    counts = [
-        np.bincount(np.searchsorted(edges, sample, side="left"), minlength=len(edges) + 1)
-        for sample in (before, after)
-    ]
-    return _shares(*counts)
+def describe(feature: Feature, sample: np.ndarray) -> Distribution:
+    """Describe how a column's values are distributed, given a sample of its features."""
+    return profile.describe(values_of(feature, sample), is_coded=isinstance(feature.way, Category | Text))
 
 
-def _by_code(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
-    codes, counts = np.unique(before, return_counts=True)
-    frequent = np.sort(codes[np.argsort(-counts, kind="stable")[:MOST_CODES]])
-    return _shares(*(_counted(sample, frequent) for sample in (before, after)))
+def compare(before: Distribution, after: np.ndarray) -> tuple[float | None, float]:
+    """Compare values with how they were distributed before, as `compare_counts` does."""
+    return compare_counts(np.array(before.counts), before.count(after))
 
 
-def _counted(sample: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """Count how often each of the codes occurs, and all others together."""
-    found = np.array([(sample == code).sum() for code in codes] or [0])
-    return np.append(found, len(sample) - found.sum())
-
-
-def _shares(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
+def compare_counts(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
     """Return the population stability index, and its average if nothing but chance is at work."""
     rows = before.sum(), after.sum()
     if not all(rows):

@@ -152,7 +152,7 @@ def settle(
         raise CerebroError(f'column "{column.name}" cannot be an input: {chosen.why}')
     way = _WAYS[kind](Making(column, said, facts, rows, wanted.shape, words))
     of = said.get("input") or (VECTOR if _is_plain(way) else column.name)
-    known = _statistics(facts, rows)
+    known = {**_statistics(facts, rows), **_counts(way, facts)}
     return Feature(column.name, column.shown_type, column.element, of, way, statistics=known)
 
 
@@ -173,6 +173,14 @@ def _statistics(facts: ColumnFacts | None, rows: int) -> Mapping[str, Any]:
     if facts.quartiles is not None:
         known["quartiles"] = list(facts.quartiles)
     return known
+
+
+def _counts(way: Treatment, facts: ColumnFacts | None) -> Mapping[str, Any]:
+    """Return how many rows have each value that has a code of its own."""
+    if not isinstance(way, Category) or not isinstance(facts, TextFacts) or not way.values:
+        return {}
+    counts = dict(facts.values)
+    return {"counts": [counts[value] for value in way.values]}
 
 
 @dataclass(frozen=True)

@@ -11,6 +11,8 @@ from typing import Any, Protocol
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.features import profile
+from cerebro_plpy.features.profile import Profile
 from cerebro_plpy.store import model_versions, models, predictions, results, session, state_rows
 from cerebro_plpy.store.names import Table, quote, resolve_table
 
@@ -149,6 +151,11 @@ class RegisteredVersion:
 
     def class_values(self, db: Database, names: Sequence[str]) -> ClassValues:
         return json.loads(self.read(db).about)["class_values"]
+
+    def profile(self, db: Database) -> Profile | None:
+        """Return what was known of the training rows when the version was registered."""
+        found = json.loads(self.read(db).about).get("profile")
+        return None if found is None else profile.read(found)
 
     def weights(self, db: Database, found: TrainedModel) -> bytes:
         return model_versions.weights(db, self.found.version_id)

@@ -121,4 +121,4 @@ def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, Colum
 
 def _join(parts: Sequence[LabeledRows]) -> LabeledRows:
     arrays: list[Any] = [np.concatenate(same) for same in zip(*(part.inputs for part in parts), strict=True)]
-    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [])
+    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [], [])

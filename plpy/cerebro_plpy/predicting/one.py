@@ -138,15 +138,21 @@ def check_features(features: Features | None) -> Features:
 
 def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
     """Answer for a row of a table, given as JSON."""
+    given = parse_row(kept, row)
+    one = kept.of_row(given) if isinstance(kept, KeptGroups) else kept
+    if one is None or one.rows is None:
+        return NO_ANSWER
+    return name_answer(one.output, one.forward(one.rows.encode(given))[0])
+
+
+def parse_row(kept: Kept | KeptGroups, row: str | None) -> dict[str, Any]:
+    """Return the columns of a row that is given as JSON."""
     if row is None:
         raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
     given = kept.parse(row)
     if not isinstance(given, dict):
         raise _no_row(given, row)
-    one = kept.of_row(given) if isinstance(kept, KeptGroups) else kept
-    if one is None or one.rows is None:
-        return NO_ANSWER
-    return _named_answer(one.output, one.forward(one.rows.encode(given))[0])
+    return given
 
 
 def _no_row(given: object, text: str) -> CerebroError:
@@ -266,10 +272,11 @@ def _answer(kept: Kept, features: Features) -> RowAnswer:
         values /= kept.divisor
     if not np.isfinite(values).all():
         raise _not_finite(features)
-    return _named_answer(kept.output, kept.forward([values[np.newaxis]])[0])[:3]
+    return name_answer(kept.output, kept.forward([values[np.newaxis]])[0])[:3]
 
 
-def _named_answer(output: Output, result: np.ndarray) -> BestAnswer:
+def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
+    """Return what a net's output for one row says."""
     if output.values is None:
         return None, None, float(result.reshape(-1)[0]), None
     if output.logits is not None or output.is_binary:

@@ -9,10 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
+
 from cerebro_plpy.engine import forms
 from cerebro_plpy.engine.architecture import DescribedModel, Shape
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import Call
+from cerebro_plpy.predicting import choices
 from cerebro_plpy.predicting.choices import LOGITS_SIGMOID, LOGITS_SOFTMAX
 
 
@@ -28,6 +31,13 @@ class Output:
     width: int
     logits: str | None = None
     is_binary: bool = False
+
+    def read(self, result: np.ndarray) -> np.ndarray:
+        """Return the probability of each class, or the quantity, for each row of a net's output."""
+        flat = result.reshape(len(result), -1)
+        if self.values is None:
+            return flat.astype(np.float64)
+        return choices.probabilities(flat, self.logits, self.is_binary)[:, : len(self.values)]
 
     @cached_property
     def shown(self) -> list[str]:

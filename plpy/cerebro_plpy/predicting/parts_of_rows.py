@@ -67,12 +67,12 @@ def evaluate_by(
         )
     columns = [str(name) for name in names]
     judge = find_judge(db, model, source, mst_key, columns)
-    metrics = [one for one in scoring.of_task(judge.is_classes) if one in scoring.EACH]
+    metrics = scoring.of_rows(judge.is_classes)
     known: dict[tuple[str | None, ...] | None, RunningSums] = {}
     for rows in judge.read():
         answers = judge.answer(rows.inputs)
         errors = np.stack([scoring.EACH[metric](answers, rows.truth) for metric in metrics])
-        for key, places in _parts(rows.keys).items():
+        for key, places in _parts(rows.texts).items():
             for part in (None, key):
                 _sums(known, part, len(metrics)).add(errors[:, places])
     return list(_values(known, metrics, columns))

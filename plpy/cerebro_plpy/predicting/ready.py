@@ -42,6 +42,14 @@ class RowInputs(Protocol):
     def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]: ...
 
 
+class RowExplainer(Protocol):
+    """A model that is ready to explain its answers (`explained.py`)."""
+
+    def explain(self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None) -> list[Any]:
+        """Return what so many columns of a row add, with the answer beside each."""
+        ...
+
+
 @dataclass
 class Kept:
     """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
@@ -62,6 +70,7 @@ class Kept:
     by_columns: bool = False
     # The statement in which it was found to be what it was, and the caller's to use.
     looked: tuple[int, int, int] | None = None
+    explainer: RowExplainer | None = None
 
     def parse(self, row: str) -> Any:
         """Read a row that comes as JSON."""

@@ -132,6 +132,11 @@ def of_task(is_classes: bool) -> tuple[str, ...]:
     return OF_CLASSES if is_classes else OF_QUANTITIES
 
 
+def of_rows(is_classes: bool) -> list[str]:
+    """Return the metrics that are a mean over the rows."""
+    return [metric for metric in of_task(is_classes) if metric in EACH]
+
+
 def check_metric(given: str | None, is_classes: bool) -> str:
     """Return the metric that is named, or the usual one; refuse one that does not fit what is predicted."""
     known = of_task(is_classes)

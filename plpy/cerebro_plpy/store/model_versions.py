@@ -200,6 +200,11 @@ def drop_alias(db: Database, name: str, alias: str) -> None:
 @as_owner
 def drop(db: Database, name: str, version: int | None = None) -> None:
     """Remove a version, or all, and the weights that no version has any more."""
+    db.query(
+        "DELETE FROM cerebro._model_check WHERE name = $1 AND ($2 IS NULL OR version = $2)",
+        ["text", "integer"],
+        [name, version],
+    )
     # A version that is being added elsewhere may have the same weights.
     db.query("LOCK TABLE cerebro._model_weights IN SHARE ROW EXCLUSIVE MODE")
     gone = db.query(

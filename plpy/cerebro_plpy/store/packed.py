@@ -58,6 +58,8 @@ class SourceColumn:
 TEXT, BYTES, ARRAY, VECTOR = "text", "bytes", "array", "vector"
 # As VECTOR, with NaN for NULL; as TEXT, the same whatever the session's settings.
 NUMBERS, PLAIN = "numbers", "plain"
+# The columns together, as the text of their row's JSON.
+ROW = "row"
 DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")
 
 
@@ -70,7 +72,7 @@ class Expression:
 
     @property
     def is_text(self) -> bool:
-        return self.how in (TEXT, PLAIN)
+        return self.how in (TEXT, PLAIN, ROW)
 
     @property
     def text(self) -> str:
@@ -128,6 +130,9 @@ def _text(expression: Expression) -> str:
         case "numbers":
             filled = (f"coalesce({as_double(column)}, 'NaN')" for column in expression.columns)
             return f"cerebro._array_bytes(ARRAY[{', '.join(filled)}])"
+        case "row":
+            values = ", ".join(column.value for column in expression.columns)
+            return plain.as_json(f"(SELECT r FROM (SELECT {values}) AS r)")
     # numeric has no fixed width that could be read from its bytes; vectors are no arrays.
     bases = {"numeric": "double precision[]", "vector": "real[]", "halfvec": "real[]"}
     return f"cerebro._array_bytes({first.value}::{bases.get(first.element, first.base_type)})"

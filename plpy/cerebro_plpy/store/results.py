@@ -479,3 +479,10 @@ def empty(db: Database, quoted: str) -> None:
 
 def keys_with_weights(db: Database, model: str) -> list[Mapping[str, Any]]:
     return db.query(f"SELECT mst_key FROM {model} WHERE model_weights IS NOT NULL")
+
+
+def named_table(summary: Mapping[str, Any], column: str) -> str | None:
+    """Return a table that a summary names, by its qualified name if the summary has one."""
+    qualified = summary.get("qualified_names")
+    found = (qualified if isinstance(qualified, Mapping) else {}).get(column) or summary.get(column)
+    return found if isinstance(found, str) else None

@@ -45,8 +45,7 @@ def split(db: Database, source: Table, columns: Sequence[str], share: float) -> 
     place = f"pg_catalog.abs({part} % {_PARTS})"
     limit = round(share * _PARTS)
     db.query(
-        f"CREATE TEMPORARY VIEW {quote(LEARNED)} AS"
-        f" SELECT s.* FROM {source.rows} WHERE {place} >= {limit}"
+        f"CREATE TEMPORARY VIEW {quote(LEARNED)} AS SELECT s.* FROM {source.rows} WHERE {place} >= {limit}"
     )
     db.query(
         f"CREATE TEMPORARY TABLE {quote(JUDGED)} AS"

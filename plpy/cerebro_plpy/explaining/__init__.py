@@ -1,0 +1,1 @@
+"""Rules of explanations: the row that they begin from, and what each number of a row adds. Pure."""

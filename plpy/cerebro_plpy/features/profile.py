@@ -1,0 +1,76 @@
+"""The profile of a model's training rows: how their values, and the answers, are distributed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+
+# Numbers are compared in so many ranges, each with as many of the earlier rows. Codes are compared one by one
+# where they are frequent, and all others together.
+RANGES = 10
+MOST_CODES = 20
+
+
+@dataclass(frozen=True)
+class Distribution:
+    """Ranges of numbers between edges, or codes and all others, with how many values each has."""
+
+    is_coded: bool
+    # The edges between ranges, or the codes.
+    marks: list[float]
+    counts: list[int]
+
+    def count(self, values: np.ndarray) -> np.ndarray:
+        """Count how many of some values each range or code has."""
+        return _count(self.is_coded, np.array(self.marks), values)
+
+
+def describe(values: np.ndarray, *, is_coded: bool) -> Distribution:
+    """Describe how values are distributed."""
+    if is_coded:
+        codes, counts = np.unique(values, return_counts=True)
+        marks = np.sort(codes[np.argsort(-counts, kind="stable")[:MOST_CODES]])
+    else:
+        marks = np.unique(np.quantile(values, np.arange(1, RANGES) / RANGES)) if values.size else np.empty(0)
+    found = _count(is_coded, marks, values)
+    return Distribution(is_coded, marks.tolist(), found.tolist())
+
+
+def _count(is_coded: bool, marks: np.ndarray, values: np.ndarray) -> np.ndarray:
+    if not is_coded:
+        # A value that is an edge is in the range below it: of few values each has its own.
+        return np.bincount(np.searchsorted(marks, values, side="left"), minlength=len(marks) + 1)
+    found = np.array([(values == code).sum() for code in marks] or [0])
+    return np.append(found, len(values) - found.sum())
+
+
+@dataclass(frozen=True)
+class Profile:
+    """The facts of a model's training rows, and of its answers on `measured` rows."""
+
+    rows: int
+    columns: Mapping[str, Distribution]
+    # The share of values, or words, without a place of their own, of the columns that have such.
+    unseen: Mapping[str, float]
+    answers: Distribution | None = None
+    measured: str | None = None
+    metrics: Mapping[str, float] = field(default_factory=dict)
+
+    def as_json(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def read(given: Mapping[str, Any]) -> Profile:
+    """Return the profile that `as_json` gave."""
+    answers = given["answers"]
+    return Profile(
+        rows=given["rows"],
+        columns={name: Distribution(**one) for name, one in given["columns"].items()},
+        unseen=given["unseen"],
+        answers=None if answers is None else Distribution(**answers),
+        measured=given["measured"],
+        metrics=given["metrics"],
+    )

@@ -1,0 +1,87 @@
+"""Verdicts on what is measured of rows: ok, warn from half of a threshold on, or alarm from the threshold on.
+
+What chance alone may make is taken off first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.logical.options import is_number, read_object
+from cerebro_plpy.madlib.nearest import unknown
+
+OK, WARN, ALARM = ORDER = ("ok", "warn", "alarm")
+STABILITY, NULLS, UNSEEN, OUTSIDE, PREDICTIONS, METRIC = (
+    "stability", "nulls", "unseen", "outside", "predictions", "metric"
+)  # fmt: skip
+# Of the stability index, shares of rows, and the part by which an error has grown.
+THRESHOLDS = {STABILITY: 0.1, NULLS: 0.1, UNSEEN: 0.1, OUTSIDE: 0.1, PREDICTIONS: 0.1, METRIC: 0.2}
+_EXAMPLE = 'Write {"stability": 0.2, "age": {"nulls": 0.3}}.'
+# Deviations that chance makes once in a thousand cases.
+_DEVIATIONS = 3.0
+# The index of noise is its mean if nothing changed; its deviation is at most half of that where there are
+# as many ranges as there usually are.
+_NOISE = 2.5
+
+
+@dataclass(frozen=True)
+class Thresholds:
+    """The thresholds of measures, for all columns and for some."""
+
+    common: Mapping[str, float]
+    own: Mapping[str, Mapping[str, float]]
+
+    def find(self, measure: str, column: str | None) -> float:
+        return self.own.get(column or "", {}).get(measure, self.common[measure])
+
+    def judge(self, measure: str, column: str | None, excess: float | None) -> str:
+        """Return the verdict on what is beyond chance; what cannot be measured is ok."""
+        limit = self.find(measure, column)
+        if excess is None or excess < limit / 2:
+            return OK
+        return WARN if excess < limit else ALARM
+
+
+def read_limits(text: str | None, columns: Mapping[str, Any]) -> Thresholds:
+    """Read thresholds: an object with a number for a measure, or an object of these for a column."""
+    given = {} if text is None else read_object(text, "thresholds", _EXAMPLE)
+    common, own = dict(THRESHOLDS), dict[str, dict[str, float]]()
+    for key, value in given.items():
+        if isinstance(value, dict):
+            if key not in columns:
+                raise unknown(f'thresholds names "{key[:60]}", which is no column of the model', key, columns)
+            own[key] = {measure: _limit(measure, one) for measure, one in value.items()}
+        else:
+            common[key] = _limit(key, value)
+    return Thresholds(common, own)
+
+
+def _limit(measure: str, value: object) -> float:
+    if measure not in THRESHOLDS:
+        raise unknown(f'thresholds names "{measure[:60]}", which is no measure', measure, THRESHOLDS)
+    if not is_number(value) or value <= 0:
+        raise CerebroError(f"the threshold of {measure} must be a number above 0, not {str(value)[:60]}")
+    return float(value)
+
+
+def index_beyond(index: float | None, noise: float) -> float | None:
+    return None if index is None else index - _NOISE * noise
+
+
+def share_beyond(now: float, before: float, rows: int, rows_before: int) -> float:
+    """Return by how much a share differs from another one beyond chance."""
+    both = (now * rows + before * rows_before) / max(1, rows + rows_before)
+    chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / max(1, rows) + 1 / max(1, rows_before)))
+    return abs(now - before) - chance
+
+
+def error_beyond(low: float, before: float, least: float) -> float:
+    """Return by which part of it an error has grown, given the low end of what it may be now.
+
+    An error below `least` counts as that.
+    """
+    return (low - before) / max(before, least)

@@ -1,0 +1,133 @@
+"""Advice on a run, from the losses of its configs after each epoch; none where all is well."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+# A loss has grown, or shrunk, if it has by this part of itself; losses are alike if they differ by less.
+GROWN, SHRUNK, ALIKE = 0.05, 0.05, 0.01
+# So many times the least loss is more than noise in training.
+_FAR = 2.0
+# What is said of a config whose loss is no number (segment/visits.py).
+_NO_NUMBER = re.compile(r"the loss became \S+ on segment \d+ in epoch (\d+)")
+# Fewer points are no curve, and fewer configs no comparison.
+_POINTS, _CONFIGS = 3, 3
+
+
+@dataclass(frozen=True)
+class LossCurve:
+    """The losses of a config on one kind of rows, by epoch."""
+
+    epochs: Sequence[int]
+    losses: Sequence[float]
+
+    @property
+    def least(self) -> int:
+        """The place of the first of the least losses."""
+        return min(range(len(self.losses)), key=lambda place: (self.losses[place], place))
+
+
+@dataclass(frozen=True)
+class ConfigCurves:
+    """The losses of a config on the rows that it trained on, and on others if there are any."""
+
+    mst_key: int
+    training: LossCurve | None
+    validation: LossCurve | None
+    # Why the config failed, if it did.
+    failure: str | None = None
+
+    @property
+    def deciding(self) -> LossCurve | None:
+        return self.validation or self.training
+
+
+class Advice(NamedTuple):
+    """A finding on a config, or on all if it has no key: since when, and what to try."""
+
+    mst_key: int | None
+    finding: str
+    epoch: int | None
+    advice: str
+
+
+def advise(configs: Sequence[ConfigCurves]) -> list[Advice]:
+    """Return what the curves tell, config by config, and then what all have in common."""
+    found = [one for config in configs for one in _of_config(config, _last_epoch(configs))]
+    return [*found, *_of_all(configs)]
+
+
+def _last_epoch(configs: Sequence[ConfigCurves]) -> int:
+    return max((one.deciding.epochs[-1] for one in configs if one.deciding), default=0)
+
+
+def _of_config(config: ConfigCurves, last: int) -> Iterator[Advice]:
+    deciding = config.deciding
+    diverged = _failed_in(config)
+    if deciding is not None and diverged is None:
+        diverged = _diverged(config.training or deciding)
+    if diverged is not None:
+        advice = "Try a tenth of the learning rate, or clipnorm=1.0 in the optimizer."
+        yield Advice(config.mst_key, "the loss diverges", diverged, advice)
+        return
+    if deciding is None:
+        return
+    since = _overfits(config)
+    if since is not None:
+        advice = (
+            "Take the state of the best epoch: options => '{\"restore_best\": true}'. Try more dropout,"
+            " weight decay or a narrower net."
+        )
+        yield Advice(config.mst_key, "it learns the training rows by heart", since, advice)
+    elif deciding.epochs[-1] == last and _still_falls(deciding):
+        yield Advice(
+            config.mst_key,
+            "the loss still falls at the end",
+            last,
+            f"Train for {2 * last} epochs, or try a larger learning rate.",
+        )
+
+
+def _failed_in(config: ConfigCurves) -> int | None:
+    """Return the epoch in which a config failed since its loss was no number."""
+    found = _NO_NUMBER.search(config.failure or "")
+    return int(found[1]) if found else None
+
+
+def _diverged(curve: LossCurve) -> int | None:
+    for epoch, loss in zip(curve.epochs, curve.losses, strict=True):
+        if not math.isfinite(loss):
+            return epoch
+    last = curve.losses[-1]
+    is_far = last > _FAR * max(curve.losses[curve.least], 0.0) and last > curve.losses[0]
+    return curve.epochs[curve.least + 1] if is_far and curve.least + 1 < len(curve.epochs) else None
+
+
+def _overfits(config: ConfigCurves) -> int | None:
+    """Return since which epoch the loss on other rows grows while that on training rows falls."""
+    own, other = config.training, config.validation
+    if own is None or other is None or len(other.losses) < _POINTS:
+        return None
+    least = other.losses[other.least]
+    grows = other.losses[-1] > least + GROWN * abs(least)
+    return other.epochs[other.least] if grows and own.losses[-1] < own.losses[0] else None
+
+
+def _still_falls(curve: LossCurve) -> bool:
+    if len(curve.losses) < _POINTS or curve.least != len(curve.losses) - 1:
+        return False
+    before = curve.losses[-1 - max(1, len(curve.losses) // 3)]
+    return before - curve.losses[-1] > SHRUNK * abs(before)
+
+
+def _of_all(configs: Sequence[ConfigCurves]) -> Iterator[Advice]:
+    curves = [one.deciding for one in configs if one.deciding]
+    least = [curve.losses[curve.least] for curve in curves]
+    finite = [loss for loss in least if math.isfinite(loss)]
+    if len(finite) >= _CONFIGS and max(finite) - min(finite) <= ALIKE * abs(min(finite)):
+        advice = "Let learning rates differ by factors of ten, and the nets in width and depth."
+        yield Advice(None, "all configs are alike", None, advice)

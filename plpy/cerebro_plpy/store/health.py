@@ -1,0 +1,34 @@
+"""SQL on the checks of registered models."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.store import session
+
+
+def keep(
+    db: Database,
+    version_id: int,
+    *,
+    source: str,
+    rows: int,
+    verdict: str,
+    lines: Sequence[Mapping[str, Any]],
+) -> None:
+    """Write a check of a version down. The caller of this function has found that its user may manage it."""
+    _write(db, [version_id, source, rows, verdict, json.dumps(lines), session.current_user(db)])
+
+
+@as_owner
+def _write(db: Database, values: Sequence[Any]) -> None:
+    db.query(
+        "INSERT INTO cerebro._model_check (name, version, source_table, rows, verdict, findings, role)"
+        " SELECT v.name, v.version, $2, $3, $4, $5::jsonb, $6 FROM cerebro._model_version AS v"
+        " WHERE v.version_id = $1",
+        ["bigint", "text", "bigint", "text", "text", "text"],
+        values,
+    )

@@ -1,0 +1,90 @@
+"""Verdicts on how rows differ from earlier ones: chance alone gives no alarm, a shift does."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.features import drift, profile, verdicts
+
+TRIALS, COLUMNS, ROWS = 100, 10, 1000
+LIMITS = verdicts.read_limits(None, {})
+
+
+def verdict_on(before: profile.Distribution, values: np.ndarray) -> str:
+    return LIMITS.judge(verdicts.STABILITY, None, verdicts.index_beyond(*drift.compare(before, values)))
+
+
+@pytest.mark.parametrize("rows", [100, ROWS])
+def test_the_same_distribution_gives_no_alarm(rows: int) -> None:
+    """In no more than 5 of 100 trials, each of several columns of numbers and of codes."""
+    random = np.random.default_rng(8)
+    alarms = 0
+    for _ in range(TRIALS):
+        found = set()
+        for _ in range(COLUMNS):
+            number = profile.describe(random.normal(size=5000), is_coded=False)
+            codes = profile.describe(random.poisson(3, 5000), is_coded=True)
+            found |= {
+                verdict_on(number, random.normal(size=rows)),
+                verdict_on(codes, random.poisson(3, rows)),
+            }
+        alarms += verdicts.ALARM in found
+    assert alarms <= 5
+
+
+def test_half_a_deviation_is_an_alarm() -> None:
+    random = np.random.default_rng(9)
+    for _ in range(TRIALS):
+        before = profile.describe(random.normal(size=20_000), is_coded=False)
+        assert verdict_on(before, random.normal(0.5, size=ROWS)) == verdicts.ALARM
+
+
+def test_a_profile_is_written_and_read() -> None:
+    made = profile.Profile(
+        rows=3,
+        columns={"a": profile.describe(np.array([1.0, 2, 3]), is_coded=False)},
+        unseen={"b": 0.5},
+        answers=profile.describe(np.array([0, 1, 1]), is_coded=True),
+        measured="training",
+        metrics={"rmse": 1.0},
+    )
+    assert profile.read(made.as_json()) == made
+
+
+def test_thresholds_are_of_all_columns_and_of_one() -> None:
+    limits = verdicts.read_limits('{"stability": 0.4, "a": {"nulls": 0.9}}', {"a": 1, "b": 1})
+    assert (limits.find("stability", "a"), limits.find("nulls", "a"), limits.find("nulls", "b")) == (
+        0.4,
+        0.9,
+        0.1,
+    )
+    assert [limits.judge("stability", "b", one) for one in (None, 0.1, 0.2, 0.4)] == [
+        "ok",
+        "ok",
+        "warn",
+        "alarm",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "text"),
+    [
+        ('{"c": {"nulls": 1}}', '"c"'),
+        ('{"null": 1}', '"null"'),
+        ('{"nulls": 0}', "above 0"),
+        ('{"a": {"nulls": "x"}}', "above 0"),
+        ("[]", "thresholds"),
+    ],
+)
+def test_a_wrong_threshold_is_named(given: Any, text: str) -> None:
+    with pytest.raises(CerebroError, match=text):
+        verdicts.read_limits(given, {"a": 1})
+
+
+def test_a_share_differs_only_beyond_chance() -> None:
+    assert verdicts.share_beyond(0.13, 0.1, 100, 10_000) < 0
+    assert verdicts.share_beyond(0.5, 0.1, 1000, 10_000) == pytest.approx(0.4, abs=0.05)
