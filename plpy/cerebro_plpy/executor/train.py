@@ -32,7 +32,7 @@ from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, packed, results, retraining, session
 
-CONFIGS, EPOCHS = 12, 27
+CONFIGS, EPOCHS = 12, 81
 # Of a large table an epoch has about so many rows, and so many at most are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
 # By the number of rows to train on: up to so many, and which batches are tried.
