@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -76,10 +78,13 @@ def test_one_statement_has_the_answers_of_one_version_whatever_happens_meanwhile
     threads = [threading.Thread(target=ask) for _ in range(3)]
     for thread in threads:
         thread.start()
-    for number in range(60):
+    deadline = time.monotonic() + 120
+    for number in itertools.count():
         execute(other, "SELECT cerebro.set_alias('churn', 'default', %s)", 1 + number % 2)
-    while len(found) < 12:
-        execute(other, "SELECT cerebro.set_alias('churn', 'default', %s)", 1 + len(found) % 2)
+        # On a busy machine, the alias may have moved often before the first answer.
+        enough = number > 60 and len(found) > 12 and all(one in found for one in expected)
+        if enough or time.monotonic() > deadline:
+            break
     over.set()
     for thread in threads:
         thread.join()
