@@ -41,6 +41,7 @@ GUIDE = (
     "bi",
     "search",
     "predicting",
+    "explaining",
     "registry",
     "coming-from-madlib",
 )
