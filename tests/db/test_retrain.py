@@ -67,6 +67,13 @@ def test_what_is_no_better_is_kept_and_not_promoted(trial: Trial) -> None:
     assert trial.value("SELECT max(version) FROM cerebro.model_versions") == found["version"]
 
 
+def test_a_source_may_have_other_columns_than_the_one_before(trial: Trial) -> None:
+    trial.sql("CREATE VIEW bare AS SELECT a, gone FROM march")
+    assert retrain(trial, "'leaves', 'bare', promote => 'always'")["promoted"]
+    options = "SELECT lineage -> 'recipe' -> 'options' FROM cerebro.model_versions"
+    assert "exclude" not in trial.value(f"{options} ORDER BY version DESC LIMIT 1")
+
+
 def test_rows_of_the_same_values_judge_each_time(trial: Trial) -> None:
     once = retrain(trial, "'leaves', 'march', promote => 'never'")
     trial.sql("CREATE VIEW both_months AS TABLE march UNION ALL TABLE march")

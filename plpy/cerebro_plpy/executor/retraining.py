@@ -69,7 +69,6 @@ def retrain(
     recipe = _recipe(db, known, aliases.version_of(db, known, moved))
     table = resolve_table(db, source or recipe["source"], "source table")
     call = _call(db, recipe, table, budget, options)
-    retraining.drop_temporary(db)
     labelled = source_rows.with_values(table, packed.columns_of(db, table)[recipe["target"]])
     rows = retraining.split(db, labelled, [*recipe["inputs"], recipe["target"]], _share(db, labelled))
     if rows < LEAST_JUDGED:
@@ -119,6 +118,8 @@ def _call(
             sqlstate=UNDEFINED_COLUMN,
         )
     weight = given.get("weight")
+    # The source of an earlier training may have had others.
+    given.pop("exclude", None)
     others = [column for column in known if column not in (*used, weight)]
     if others:
         given["exclude"] = others
