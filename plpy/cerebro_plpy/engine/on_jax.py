@@ -30,7 +30,6 @@ from cerebro_plpy.engine.jax_given import numbers, with_given
 from cerebro_plpy.engine.jax_programs import keep_programs
 from cerebro_plpy.engine.jax_stacks import JaxStack, settled
 from cerebro_plpy.engine.runtime import Running, no_signals
-from cerebro_plpy.madlib.layers import is_windowed
 from cerebro_plpy.programs import find_folder
 
 
@@ -81,6 +80,9 @@ class Jax(KerasBackend):
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
 # are two programs, here and there.
+
+# In the names of layers that pass a window over their input, or go through it step by step.
+_WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
 
 # Up to this size, rows are copied into arrays that have room for more, so that tables of about as many rows,
 # the segments of one table and its folds share their programs.
@@ -237,7 +239,8 @@ def _differs_within_a_loop(model: Any) -> bool:
     On the CPU it does so for convolutions: slower, with other last bits. Recurrent layers, loops themselves,
     gain nothing by it.
     """
-    return any(is_windowed(type(layer).__name__) for layer in model._flatten_layers())
+    names = (type(layer).__name__ for layer in model._flatten_layers())
+    return any(part in name for name in names for part in _WINDOWED)
 
 
 def _repeat(model: Any, step: Any) -> Any:

@@ -156,8 +156,7 @@ def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> 
     gains = theirs - ours
     spread = float(gains.std(ddof=1)) / math.sqrt(len(common)) if len(common) > 1 else math.inf
     value, before = (
-        math.sqrt(errors.mean()) if metric == scoring.RMSE else scoring.shown(metric, float(errors.mean()))
-        for errors in (ours, theirs)
+        scoring.shown(metric, scoring.error_of(metric, float(errors.mean()))) for errors in (ours, theirs)
     )
     return Verdict(metric, value, before, len(common), float(gains.mean()), NOISE * spread)
 

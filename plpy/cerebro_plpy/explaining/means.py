@@ -24,9 +24,6 @@ from cerebro_plpy.features.specification import (
 )
 from cerebro_plpy.logical.options import is_number
 
-# No text of a server is this value.
-OTHER = "\0"
-
 
 def find_mean_row(specification: Specification) -> list[np.ndarray]:
     """Return the mean of each number of each input; zero for arrays, texts, images and codes."""
@@ -87,7 +84,7 @@ def _of_category(feature: Feature, way: Category, rows: int) -> np.ndarray:
 def _weights(feature: Feature, way: Category, rows: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the codes of the values, of others and of NULL, with the shares of rows that have them."""
     codes, nulls, shares = CategoryCodes(way), _null_share(feature, rows), _shares(feature, way)
-    found = [codes[value] for value in (*way.values, OTHER, None)]
+    found = [codes[value] for value in (*way.values, encode.UNSEEN, None)]
     weights = np.array([*(shares * (1 - nulls)), (1 - shares.sum()) * (1 - nulls), nulls])
     return np.array(found, np.int64), weights
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from cerebro_plpy.features import profile
-from cerebro_plpy.features.encode import CategoryCodes
+from cerebro_plpy.features.encode import UNSEEN, CategoryCodes
 from cerebro_plpy.features.profile import Distribution
 from cerebro_plpy.features.specification import (
     HASH,
@@ -28,8 +28,6 @@ from cerebro_plpy.features.specification import (
 
 # In place of an empty share.
 LEAST_SHARE = 1e-4
-# No text of a server is this value.
-UNSEEN = "\0"
 # From here on the index is taken for a shift; see `noise`.
 SHIFTED = 0.25
 

@@ -135,6 +135,10 @@ def _check(values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
                 notes.add(problem, found, f", with {values[found[0]]}")
 
 
+# No text of a server is this value.
+UNSEEN = "\0"
+
+
 class CategoryCodes(dict[str | None, int]):
     """The code of each value; unseen values have one too."""
 

@@ -11,13 +11,6 @@ OPERATIONS = "keras.src.ops.numpy"
 # The layer of our own by which members of a net learn (engine/own.py), and the name that Keras knows it by.
 MEMBERS = "Members"
 MEMBERS_REGISTERED = f"cerebro>{MEMBERS}"
-# In the names of layers that pass a window over their input, or go through it step by step.
-_WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
-
-
-def is_windowed(kind: str) -> bool:
-    """Return whether a class of layers passes over its input in windows or steps."""
-    return any(part in kind for part in _WINDOWED)
 
 
 def layers(value: Any) -> Iterator[dict[str, Any]]:

@@ -13,7 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, PROGRAM_LIMIT_EXCEEDED, CerebroError
 from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.labeled import find_judge
-from cerebro_plpy.predicting.scoring import ACCURACY, RMSE
+from cerebro_plpy.predicting.scoring import ACCURACY
 
 # Of a normal distribution, so that 95 % lie within.
 _WIDTH = 1.96
@@ -113,8 +113,5 @@ def _values(
 
 
 def _shown(metric: str, mean: float, low: float, high: float) -> tuple[float, float, float]:
-    if metric == ACCURACY:
-        return 1 - mean, 1 - high, 1 - low
-    if metric == RMSE:
-        return math.sqrt(mean), math.sqrt(low), math.sqrt(high)
-    return mean, low, high
+    value, *ends = (scoring.shown(metric, scoring.error_of(metric, one)) for one in (mean, low, high))
+    return value, min(ends), max(ends)

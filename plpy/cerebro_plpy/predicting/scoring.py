@@ -159,6 +159,11 @@ def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
         )
 
 
+def error_of(metric: str, mean: float) -> float:
+    """Return the error of rows that are wrong by so much on average."""
+    return float(np.sqrt(mean)) if metric == RMSE else mean
+
+
 def shown(metric: str, error: float) -> float:
     """Return the metric itself for an error of these."""
     return 1 - error if metric in _SHARES else error

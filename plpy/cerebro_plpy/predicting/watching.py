@@ -186,9 +186,7 @@ def _of_metrics(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLi
     for place, metric in enumerate(seen.metrics):
         before = known.get(metric)
         excess = None
-        mean, low, _ = seen.errors.bounds(place, metric)
-        if metric == scoring.RMSE:
-            mean, low = math.sqrt(mean), math.sqrt(low)
+        mean, low, _ = (scoring.error_of(metric, one) for one in seen.errors.bounds(place, metric))
         if before is not None:
             least = _LEAST_ERROR if seen.judge.is_classes else _NO_ERROR
             excess = verdicts.error_beyond(low, scoring.shown(metric, before), least)
