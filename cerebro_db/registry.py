@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db import models, stored
+from cerebro_db import models, saved, stored
 from cerebro_db.frames import frame
 from cerebro_db.link import Row
 from cerebro_db.statements import call
@@ -124,16 +124,23 @@ class RegisteredModels:
         return self._restore(self._read(reference), custom_objects)
 
     def save(self, reference: str, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-        """Write a version to a file, `.keras` or `.onnx`, and beside it what its columns became."""
-        found = self._read(reference)
+        """Write a version to a folder, which `cerebro_db.load_model` reads; or to a file.
+
+        A file is `.keras` or `.onnx`; what its columns became is written beside it.
+        """
+        found, path = self._read(reference), Path(path)
+        if path.is_dir() or not path.suffix:
+            return saved.save(found, self._checked(found), path)
         features = found["features"]
         described = None if features is None else {**features, "classes": found["about"]["class_values"]}
-        return models.save(self._restore(found, custom_objects), Path(path), described)
+        return models.save(self._restore(found, custom_objects), path, described)
+
+    def _checked(self, found: Row) -> str:
+        """Return the net, which somebody else may have registered, as the server has checked it."""
+        return stored.checked(self._db, json.dumps(found["model_arch"]))
 
     def _restore(self, found: Row, custom_objects: Mapping[str, Any] | None) -> Any:
-        """Make the model; the server checks the net first, which somebody else may have registered."""
-        architecture = stored.checked(self._db, json.dumps(found["model_arch"]))
-        return models.restore(architecture, bytes(found["model_weights"]), custom_objects or {})
+        return models.restore(self._checked(found), bytes(found["model_weights"]), custom_objects or {})
 
     def _read(self, reference: str) -> Row:
         return self._db.rows(call("read_model", reference).replace("SELECT ", "SELECT * FROM ", 1))[0]

@@ -78,6 +78,7 @@ def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
     about = {
         "dependent_varname": summary["dependent_varname"],
         "independent_varname": summary.get("independent_varname"),
+        "num_classes": summary.get("num_classes"),
         "normalizing_const": summary.get("normalizing_const"),
         "class_values": dict(zip(summary["dependent_varname"], values, strict=True)),
     }
