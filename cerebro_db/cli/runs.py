@@ -178,6 +178,24 @@ def metrics(run: int | None, config: int | None, form: str, dsn: str) -> None:
     show(found, form, METRIC_COLUMNS)
 
 
+@click.command(short_help="Say what the losses of a run tell.")
+@of_run
+@formatted
+@connected
+def advise(run: int | None, form: str, dsn: str) -> None:
+    """Say what the losses of a run tell, and what to try next. Nothing is shown where all is well.
+
+    \b
+    Example:
+      cerebro advise 7
+    """
+    from cerebro_db import judged
+
+    with open_database(dsn) as db:
+        found = judged.advise(db, chosen(db, run).run_id)
+    show(found, form, judged.ADVICE)
+
+
 @click.command(short_help="Follow a run until it is over.")
 @of_run
 @connected
