@@ -131,7 +131,7 @@ class RegisteredModels:
         self, model: str, source: str, id_column: str, ids: Sequence[Any], top: int | None = 5
     ) -> pandas.DataFrame:
         """Predict the rows of a table with these ids, and return the columns that add most to each answer."""
-        return frame(judged.explain(self._db, model, source, id_column, ids, top), judged.EXPLAINED)
+        return frame(judged.explain(self._db, model, source, id_column, ids, top=top), judged.EXPLAINED)
 
     def importance(self, model: str, source: str, **options: Any) -> pandas.DataFrame:
         """Return by how much a model gets worse without each column; the options are those of the server."""

@@ -114,7 +114,7 @@ def explain(
     from cerebro_db import judged
 
     with open_database(dsn) as db:
-        found = judged.explain(db, model, table, id_column, ids, top)
+        found = judged.explain(db, model, table, id_column, ids, top=top)
     if not found:
         raise Refused(f"{table} has no row whose {id_column} is {' or '.join(ids)}")
     answer = "prediction" if found[0]["class"] is None else "class"

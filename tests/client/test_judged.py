@@ -1,4 +1,4 @@
-"""What a model goes by and whether it still fits, by the client and by the command."""
+"""Models are judged by the client and by the command as the server judges them."""
 
 from __future__ import annotations
 

@@ -226,7 +226,7 @@ def drop_model(db: Database, name: str) -> None:
     """Remove all rows of a model."""
     db.query("DELETE FROM cerebro._model_alias WHERE name = $1", ["text"], [name])
     drop(db, name)
-    for table in ("_model_grant", "_model_event", "_model"):
+    for table in ("_schedule", "_schedule_run", "_model_grant", "_model_event", "_model"):
         db.query(f"DELETE FROM cerebro.{table} WHERE name = $1", ["text"], [name])
 
 
