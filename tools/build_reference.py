@@ -77,6 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "importance",
         "evaluate_by",
         "worst_rows",
+        "inspect_net",
         "check",
         "grant_model_access",
     ),

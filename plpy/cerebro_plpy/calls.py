@@ -98,6 +98,7 @@ CALLS: Mapping[str, CallTarget] = {
     "explain_predict": CallTarget("predicting.explained.make_ready"),
     "importance": CallTarget("predicting.importance.find_importance"),
     "evaluate_by": CallTarget("predicting.parts_of_rows.evaluate_by"),
+    "inspect_net": CallTarget("predicting.inspecting.inspect_net"),
     "worst_rows": CallTarget("predicting.worst.find_worst_rows"),
     "confusion_matrix": CallTarget("predicting.confusion.confusion"),
     "check": CallTarget("predicting.watching.check"),
