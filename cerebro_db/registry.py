@@ -79,7 +79,8 @@ class RegisteredModels:
     ) -> Row:
         """Have an alias point at a version; with a packed table, only if that has less error on its rows.
 
-        Return what decided: `promoted`, `candidate`, `previous`, `measured`, `value` and `previous_value`.
+        Return what decided: `promoted`, `candidate`, `previous`, `measured`, `value`, `previous_value`, and
+        `gain`, by how much the error is less, between `gain_low` and `gain_high`.
         """
         decided = call_rows("promote", name, version, alias, if_better_on=if_better_on, metric=metric)
         return self._db.rows(decided)[0]
