@@ -116,6 +116,10 @@ class RegisteredModels:
         """Let a role predict with a model, read it or manage it; public is every role."""
         self._db.rows(call("grant_model", name, role, privilege))
 
+    def set_owner(self, name: str, role: str) -> None:
+        """Give a model to another role."""
+        self._db.rows(call("set_model_owner", name, role))
+
     def revoke(self, name: str, role: str) -> None:
         """Take back what a role was granted on a model."""
         self._db.rows(call("revoke_model", name, role))

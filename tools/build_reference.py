@@ -107,7 +107,14 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "delete_custom_function",
         "update_custom_function_table",
     ),
-    "Rights": ("grant_usage", "grant_model_access", "grant_model", "revoke_model", "revoke_usage"),
+    "Rights": (
+        "grant_usage",
+        "grant_model_access",
+        "grant_model",
+        "revoke_model",
+        "set_model_owner",
+        "revoke_usage",
+    ),
     "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (

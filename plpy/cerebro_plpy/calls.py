@@ -91,6 +91,7 @@ CALLS: Mapping[str, CallTarget] = {
     "unschedule": CallTarget("executor.scheduling.unschedule"),
     "begin_scheduled": CallTarget("executor.scheduling.begin_run"),
     "end_scheduled": CallTarget("executor.scheduling.end_run"),
+    "set_model_owner": CallTarget("executor.model_rights.set_owner"),
     "grant_model": CallTarget("executor.model_rights.grant"),
     "revoke_model": CallTarget("executor.model_rights.revoke"),
     "read_model": CallTarget("executor.model_rights.read"),

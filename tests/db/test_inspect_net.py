@@ -59,7 +59,7 @@ def test_of_a_net_that_is_well_nothing_is_said(trial: Trial) -> None:
 
 
 def test_gradients_are_those_of_the_loss(trial: Trial) -> None:
-    """Those of the last layer are known: the mean of what goes in, times by how much the answer is off."""
+    """The last layer's are known: the mean of what goes in, times by how much the answer is off."""
     found = inspected(trial, "known", [("tanh", GOOD, np.zeros(4))])
     x = np.array([row[0] for row in trial.sql("SELECT x FROM points ORDER BY id")])
     y = np.array([row[0] == "up" for row in trial.sql("SELECT y FROM points ORDER BY id")])
