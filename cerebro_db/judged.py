@@ -39,14 +39,18 @@ def explain(
     db: Server, model: str, source: str, id_column: str, ids: Sequence[Any], top: int | None
 ) -> list[Row]:
     """Return what columns add to the predictions of the rows with these ids, in their order."""
-    key = f"r.{identifier(id_column)}"
+    return db.rows(explanation(source, id_column), [str(one) for one in ids], model, top)
+
+
+def explanation(source: str, id_column: str) -> str:
+    """Write a statement that explains rows: it takes their ids as text, the model and how many columns."""
+    key = f"r.{identifier(id_column)}".replace("%", "%%")
     # As text, so that 7 and '7' find the same row.
-    return db.rows(
+    return (
         f"SELECT {key} AS id, e.* FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS w (id, place)"
-        f" JOIN {table_name(source)} AS r ON {key}::text = w.id, cerebro.explain_predict(%s, r, %s) AS e"
-        " ORDER BY w.place, pg_catalog.abs(e.contribution) DESC",
-        [str(one) for one in ids], model, top,
-    )  # fmt: skip
+        f" JOIN {table_name(source).replace('%', '%%')} AS r ON {key}::text = w.id,"
+        " cerebro.explain_predict(%s, r, %s) AS e ORDER BY w.place, pg_catalog.abs(e.contribution) DESC"
+    )
 
 
 def importance(db: Server, model: str, source: str, options: Mapping[str, Any]) -> list[Row]:
