@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, cast
 
 import numpy as np
 
@@ -129,12 +129,16 @@ def _named(architecture: Mapping[str, Any], known: frozenset[str]) -> list[regis
     return [registered.Function(name, registered.LAYER, digest) for name, digest in named if name in known]
 
 
+def _is_one(value: object) -> bool:
+    return isinstance(value, list) and len(cast("list[Any]", value)) == 1
+
+
 def _check(about: Mapping[str, Any], specification: Specification | None) -> None:
     names, values = about.get("dependent_varname"), about.get("class_values")
-    if not isinstance(names, list) or not isinstance(values, dict):
+    if names is None or not isinstance(values, dict):
         raise CerebroError("the file does not say what the model answers", sqlstate=DATA_CORRUPTED)
-    inputs = about.get("independent_varname")
-    if len(names) != 1 or (specification is None and (not isinstance(inputs, list) or len(inputs) != 1)):
+    inputs = about.get("independent_varname") if specification is None else [specification]
+    if not _is_one(names) or not _is_one(inputs):
         raise CerebroError(
             "the model has several inputs or outputs, with which it cannot answer here",
             hint="Use cerebro.madlib_predict in the database, or save it as .keras.",

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import psycopg2
 import pytest
@@ -20,7 +22,7 @@ def versions(trial: Trial) -> None:
     trial.pack_validation("march", "march_packed", "packed", "gone", COLUMNS)
 
 
-def promote(trial: Trial, arguments: str) -> dict[str, object]:
+def promote(trial: Trial, arguments: str) -> dict[str, Any]:
     return trial.read_row(f"SELECT * FROM cerebro.promote({arguments})")
 
 

@@ -23,6 +23,7 @@ from cerebro_plpy.store.schedules import Schedule
 
 # What a run returns to the procedure: its number, its lock and the arguments of the retraining.
 BegunRun = tuple[int | None, int | None, int | None, str | None, str | None, str | None, str | None]
+_NOTHING: BegunRun = (None, None, None, None, None, None, None)
 SKIPPED = "skipped"
 
 
@@ -128,7 +129,7 @@ def begin_run(db: Database, name: str | None, alias: str | None) -> Iterator[Beg
     begun = schedules.begin(db, asked, session.current_user(db))
     if before is not None:
         schedules.end(db, begun, SKIPPED, reason=f"run {before} of this schedule went on")
-        return iter([(None,) * 7])
+        return iter([_NOTHING])
     mark, number = schedules.hold(db, begun)
     return iter([(begun, mark, number, asked.source, asked.budget, asked.promote, asked.options)])
 
