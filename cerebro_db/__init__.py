@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from cerebro_db.packing import Packed
     from cerebro_db.plan import Plan
     from cerebro_db.run import Config, Run
+    from cerebro_db.saved import load_model
     from cerebro_db.space import by_model, choice, integer, loguniform, uniform
 
 # Where each name is at home. Each is fetched when it is first asked for: the command `cerebro` shall answer
@@ -31,6 +32,7 @@ _HOMES = {
     "choice": "space",
     "connect": "database",
     "integer": "space",
+    "load_model": "saved",
     "loguniform": "space",
     "uniform": "space",
 }
@@ -49,6 +51,7 @@ __all__ = [
     "choice",
     "connect",
     "integer",
+    "load_model",
     "loguniform",
     "uniform",
 ]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db import models, stored
+from cerebro_db import judged, models, saved, stored
 from cerebro_db.frames import frame
 from cerebro_db.link import Row
-from cerebro_db.statements import call
+from cerebro_db.statements import call, call_rows
 
 if TYPE_CHECKING:
     import pandas
@@ -79,10 +79,11 @@ class RegisteredModels:
     ) -> Row:
         """Have an alias point at a version; with a packed table, only if that has less error on its rows.
 
-        Return what decided: `promoted`, `candidate`, `previous`, `measured`, `value` and `previous_value`.
+        Return what decided: `promoted`, `candidate`, `previous`, `measured`, `value`, `previous_value`, and
+        `gain`, by how much the error is less, between `gain_low` and `gain_high`.
         """
-        decided = call("promote", name, version, alias, if_better_on=if_better_on, metric=metric)
-        return self._db.rows(decided.replace("SELECT ", "SELECT * FROM ", 1))[0]
+        decided = call_rows("promote", name, version, alias, if_better_on=if_better_on, metric=metric)
+        return self._db.rows(decided)[0]
 
     def retrain(
         self,
@@ -98,10 +99,10 @@ class RegisteredModels:
         Return `version`, whether it was `promoted`, and what decided: `previous`, `measured`, `value`,
         `previous_value`, `judged_rows` and `reason`.
         """
-        decided = call(
+        decided = call_rows(
             "retrain", name, source=source, budget=budget, promote=promote, alias=alias, options=options
         )
-        return self._db.rows(decided.replace("SELECT ", "SELECT * FROM ", 1))[0]
+        return self._db.rows(decided)[0]
 
     def rollback(self, name: str, alias: str = DEFAULT) -> int:
         """Have an alias point where it pointed before; return that version."""
@@ -115,28 +116,61 @@ class RegisteredModels:
         """Let a role predict with a model, read it or manage it; public is every role."""
         self._db.rows(call("grant_model", name, role, privilege))
 
+    def set_owner(self, name: str, role: str) -> None:
+        """Give a model to another role."""
+        self._db.rows(call("set_model_owner", name, role))
+
     def revoke(self, name: str, role: str) -> None:
         """Take back what a role was granted on a model."""
         self._db.rows(call("revoke_model", name, role))
+
+    def check(self, model: str, source: str, thresholds: Mapping[str, Any] | None = None) -> pandas.DataFrame:
+        """Compare the rows of a table with a model's training rows, one finding a row."""
+        return frame(judged.check(self._db, model, source, thresholds), judged.CHECKED)
+
+    def worst_rows(self, model: str, source: str, limit: int = 20) -> pandas.DataFrame:
+        """Return the rows of a table that a model answers worst."""
+        return frame(judged.worst_rows(self._db, model, source, limit), judged.WORST)
+
+    def explain(
+        self, model: str, source: str, id_column: str, ids: Sequence[Any], top: int | None = 5
+    ) -> pandas.DataFrame:
+        """Predict the rows of a table with these ids, and return the columns that add most to each answer."""
+        return frame(judged.explain(self._db, model, source, id_column, ids, top=top), judged.EXPLAINED)
+
+    def importance(self, model: str, source: str, **options: Any) -> pandas.DataFrame:
+        """Return by how much a model gets worse without each column; the options are those of the server."""
+        return frame(judged.importance(self._db, model, source, options), judged.IMPORTANCE)
+
+    def evaluate_by(self, model: str, source: str, by: Sequence[str]) -> pandas.DataFrame:
+        """Evaluate a model on all rows of a table, and on the parts that have the same values in columns."""
+        return frame(judged.evaluate_by(self._db, model, source, by), judged.PARTS)
 
     def get(self, reference: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
         """Return a version as a live Keras model, not compiled. It takes the right to read the model."""
         return self._restore(self._read(reference), custom_objects)
 
     def save(self, reference: str, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-        """Write a version to a file, `.keras` or `.onnx`, and beside it what its columns became."""
-        found = self._read(reference)
+        """Write a version to a folder, which `cerebro_db.load_model` reads; or to a file.
+
+        A file is `.keras` or `.onnx`; what its columns became is written beside it.
+        """
+        found, path = self._read(reference), Path(path)
+        if path.is_dir() or not path.suffix:
+            return saved.save(found, self._checked(found), path)
         features = found["features"]
         described = None if features is None else {**features, "classes": found["about"]["class_values"]}
-        return models.save(self._restore(found, custom_objects), Path(path), described)
+        return models.save(self._restore(found, custom_objects), path, described)
+
+    def _checked(self, found: Row) -> str:
+        """Return the net, which somebody else may have registered, as the server has checked it."""
+        return stored.checked(self._db, json.dumps(found["model_arch"]))
 
     def _restore(self, found: Row, custom_objects: Mapping[str, Any] | None) -> Any:
-        """Make the model; the server checks the net first, which somebody else may have registered."""
-        architecture = stored.checked(self._db, json.dumps(found["model_arch"]))
-        return models.restore(architecture, bytes(found["model_weights"]), custom_objects or {})
+        return models.restore(self._checked(found), bytes(found["model_weights"]), custom_objects or {})
 
     def _read(self, reference: str) -> Row:
-        return self._db.rows(call("read_model", reference).replace("SELECT ", "SELECT * FROM ", 1))[0]
+        return self._db.rows(call_rows("read_model", reference))[0]
 
 
 def list_models(db: Server) -> list[Row]:

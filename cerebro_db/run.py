@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
-from cerebro_db import frames, groups, markup, models, plan, rows, stored
+from cerebro_db import frames, groups, judged, markup, models, plan, rows, stored
 from cerebro_db import watch as watching
 from cerebro_db.errors import CerebroError
 from cerebro_db.link import Row
@@ -135,6 +135,10 @@ class Run:
     def decisions(self) -> pandas.DataFrame:
         """Return the decisions that were made while the run went on, with the reasons."""
         return self._frame("SELECT * FROM cerebro.decisions WHERE run_id = %s ORDER BY number")
+
+    def advise(self) -> pandas.DataFrame:
+        """Return what the losses tell and what to try next; nothing where all is well."""
+        return frames.frame(judged.advise(self.db, self.run_id), judged.ADVICE)
 
     def best(self, group: Mapping[str, Any] | None = None) -> Config:
         """Return the first config of the leaderboard; of a run of groups, that of a group: `{"shop": 3}`."""

@@ -94,6 +94,11 @@ def call(function: str, *values: object, **named: object) -> str:
     return f"SELECT {line}"
 
 
+def call_rows(function: str, *values: object, **named: object) -> str:
+    """Write the call of one of cerebro's functions that returns rows of several columns."""
+    return call(function, *values, **named).replace("SELECT ", "SELECT * FROM ", 1)
+
+
 def parameters(values: Mapping[str, Any]) -> str:
     """Write `name=value` pairs, as a search method takes them."""
     return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)

@@ -25,7 +25,8 @@ BEGIN
             (SELECT string_agg('$' || n, ', ') FROM generate_series(1, p.pronargs) AS n) AS parameters
         FROM cerebro._usage_functions() AS f
         JOIN pg_proc AS p ON p.oid = f
-        WHERE p.proname NOT LIKE '\_%'
+        -- No function may call a procedure that commits.
+        WHERE p.proname NOT LIKE '\_%' AND p.prokind = 'f'
     LOOP
         EXECUTE format(
             'CREATE OR REPLACE FUNCTION madlib.%I(%s) RETURNS %s LANGUAGE sql AS %L',

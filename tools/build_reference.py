@@ -77,6 +77,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "importance",
         "evaluate_by",
         "worst_rows",
+        "inspect_net",
         "check",
         "grant_model_access",
     ),
@@ -85,6 +86,9 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "set_alias",
         "promote",
         "retrain",
+        "schedule",
+        "unschedule",
+        "run_schedule",
         "rollback",
         "drop_alias",
         "drop_version",
@@ -103,20 +107,31 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "delete_custom_function",
         "update_custom_function_table",
     ),
-    "Rights": ("grant_usage", "grant_model_access", "grant_model", "revoke_model", "revoke_usage"),
+    "Rights": (
+        "grant_usage",
+        "grant_model_access",
+        "grant_model",
+        "revoke_model",
+        "set_model_owner",
+        "revoke_usage",
+    ),
     "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (
     "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "models", "model_versions",
-    "model_history", "model_health", "functions",
+    "model_history", "model_health", "schedules", "schedule_runs", "functions",
 )  # fmt: skip
 
 _TEXT = r"'((?:[^']|'')*)'"
 _FUNCTION = re.compile(
-    r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE) cerebro\.([a-z]\w*)\((.*?)\)\s*RETURNS (.*?)\s*\n?LANGUAGE",
+    # A procedure returns nothing.
+    r"CREATE OR REPLACE (?:FUNCTION|PROCEDURE) cerebro\.([a-z]\w*)\(([^$]*?)\)\s*"
+    r"(?:RETURNS ([^$]*?)\s*)?\n?LANGUAGE",
     re.S,
 )
-_FUNCTION_COMMENT = re.compile(r"COMMENT ON FUNCTION cerebro\.([a-z]\w*)[^;']*? IS\s*" + _TEXT, re.S)
+_FUNCTION_COMMENT = re.compile(
+    r"COMMENT ON (?:FUNCTION|PROCEDURE) cerebro\.([a-z]\w*)[^;']*? IS\s*" + _TEXT, re.S
+)
 _RELATION_COMMENT = re.compile(r"COMMENT ON (?:VIEW|TABLE) cerebro\.([a-z]\w*) IS\s*" + _TEXT, re.S)
 _COLUMN_COMMENT = re.compile(r'COMMENT ON COLUMN cerebro\.([a-z]\w*)\."?(\w+)"? IS\s*' + _TEXT, re.S)
 
@@ -185,9 +200,10 @@ def relations(root: Path) -> list[Relation]:
 
 
 def _signature(function: Function) -> str:
+    returns = f" RETURNS {function.returns}" if function.returns else ""
     if not function.parameters:
-        return f"{function.name}() RETURNS {function.returns}"
-    return f"{function.name}(\n    " + ",\n    ".join(function.parameters) + f"\n) RETURNS {function.returns}"
+        return f"{function.name}(){returns}"
+    return f"{function.name}(\n    " + ",\n    ".join(function.parameters) + f"\n){returns}"
 
 
 def _function_part(name: str, found: list[Function], aliases: list[str]) -> str:

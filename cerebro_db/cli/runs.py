@@ -30,8 +30,6 @@ GROUP_COLUMNS = (
 )  # fmt: skip
 # Of a run of groups, where nobody says how many.
 FIRST = 50
-MODEL_COLUMNS = ("name", "owner", "default_version", "versions", "newest_version", "aliases", "privilege")
-VERSION_COLUMNS = ("version", "aliases", "metrics", "comment", "registered_by", "at")
 METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
 
 
@@ -107,32 +105,6 @@ def runs(limit: int, form: str, dsn: str) -> None:
     show(found, form, RUN_COLUMNS)
 
 
-@click.command(short_help="List registered models, or the versions of one.")
-@click.argument("name", required=False)
-@formatted
-@connected
-def models(name: str | None, form: str, dsn: str) -> None:
-    """List the registered models that you may use, or the versions of the one that is named.
-
-    \b
-    Examples:
-      cerebro models
-      cerebro models churn --format json | jq '.[0].metrics'
-    """
-    from cerebro_db import registry
-
-    with open_database(dsn) as db:
-        if name is None:
-            show(registry.list_models(db), form, MODEL_COLUMNS, registry.MODELS)
-            return
-        found = registry.list_versions(db, name.lower())
-    if not found:
-        raise Refused(
-            f"there is no registered model {name} that you may use", hint="cerebro models lists them."
-        )
-    show(found, form, VERSION_COLUMNS)
-
-
 @click.command(short_help="Rank the configs of a run.")
 @of_run
 @click.option("--limit", type=click.IntRange(1), help="At most so many.")
@@ -206,6 +178,24 @@ def metrics(run: int | None, config: int | None, form: str, dsn: str) -> None:
     show(found, form, METRIC_COLUMNS)
 
 
+@click.command(short_help="Say what the losses of a run tell.")
+@of_run
+@formatted
+@connected
+def advise(run: int | None, form: str, dsn: str) -> None:
+    """Say what the losses of a run tell, and what to try next. Nothing is shown where all is well.
+
+    \b
+    Example:
+      cerebro advise 7
+    """
+    from cerebro_db import judged
+
+    with open_database(dsn) as db:
+        found = judged.advise(db, chosen(db, run).run_id)
+    show(found, form, judged.ADVICE)
+
+
 @click.command(short_help="Follow a run until it is over.")
 @of_run
 @connected
@@ -276,7 +266,8 @@ def _without_password(_context: click.Context, _option: click.Parameter, address
 
 
 @click.command(short_help="Take a model or the metrics of a run elsewhere.")
-@of_run
+@click.argument("source", metavar="[RUN|MODEL]", required=False)
+@click.argument("path", metavar="[FOLDER]", type=PATH, required=False)
 @of_config("The config whose model it is; by default the best.")
 @click.option("--group", metavar="JSON", help="Of a run of groups, the group whose model it is.")
 @click.option("--model", type=PATH, metavar="FILE", help="The model, as .keras or .onnx.")
@@ -287,36 +278,61 @@ def _without_password(_context: click.Context, _option: click.Parameter, address
     help="The configs with their metrics, to a tracking store of MLflow's.",
 )  # fmt: skip
 @connected
-def export(
-    run: int | None, config: int | None, group: str | None, model: Path | None, folder: Path | None,
-    tensorboard: Path | None, mlflow: str | None, dsn: str,
-) -> None:  # fmt: skip
+def export(source: str | None, path: Path | None, dsn: str, **given: Any) -> None:
     """Take a model or the metrics of a run elsewhere.
+
+    MODEL is a registered model, as name, name@alias or name@version. FOLDER then gets all that predicting
+    takes: cerebro_db.load_model reads it where no server is. It may be a .keras or .onnx file as well.
 
     \b
     Examples:
+      cerebro export churn@champion churn
       cerebro export --model best.keras
       cerebro export 7 --config 3 --model net.onnx
       cerebro export 7 --group '{"shop": 3}' --model shop-3.keras
       cerebro export 7 --tensorboard logs --mlflow sqlite:///mlflow.db
     """
-    from cerebro_db.models import features_file
-
-    if model is None and folder is None and tensorboard is None and mlflow is None:
+    named = [name for name, value in given.items() if value is not None]
+    if source is not None and not source.isdecimal():
+        if path is None or named:
+            raise click.UsageError(f"a registered model takes a folder alone: cerebro export {source} FOLDER")
+        _export_version(source, path, dsn)
+        return
+    if path is not None or not set(named) - {"config", "group"}:
         raise click.UsageError("say where to: --model, --groups, --tensorboard or --mlflow")
     with open_database(dsn) as db:
-        found = chosen(db, run)
+        found = chosen(db, None if source is None else int(source))
         _load_quietly()
-        if model is not None:
-            click.echo(chosen_config(found, config, group).save(model))
-            if found.specification() is not None:
-                click.echo(features_file(model))
-        if folder is not None:
-            click.echo(finished(found).save_groups(folder))
-        if tensorboard is not None:
-            click.echo(found.to_tensorboard(tensorboard))
-        if mlflow is not None:
-            click.echo(f"{len(found.to_mlflow(mlflow))} runs in {mlflow}")
+        _export_run(found, **given)
+
+
+def _export_version(reference: str, path: Path, dsn: str) -> None:
+    from cerebro_db.models import features_file
+
+    with open_database(dsn) as db:
+        _load_quietly()
+        saved = db.models.save(reference, path)
+    click.echo(saved)
+    if saved.is_file() and features_file(saved).exists():
+        click.echo(features_file(saved))
+
+
+def _export_run(
+    found: Run, config: int | None, group: str | None, model: Path | None, folder: Path | None,
+    tensorboard: Path | None, mlflow: str | None,
+) -> None:  # fmt: skip
+    from cerebro_db.models import features_file
+
+    if model is not None:
+        click.echo(chosen_config(found, config, group).save(model))
+        if found.specification() is not None:
+            click.echo(features_file(model))
+    if folder is not None:
+        click.echo(finished(found).save_groups(folder))
+    if tensorboard is not None:
+        click.echo(found.to_tensorboard(tensorboard))
+    if mlflow is not None:
+        click.echo(f"{len(found.to_mlflow(mlflow))} runs in {mlflow}")
 
 
 def _load_quietly() -> None:

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from cerebro_db.dashboard import groups, predicting, views
+from cerebro_db.dashboard import groups, models, predicting, views
 from cerebro_db.dashboard.actions import Desk, UnknownAction
 from cerebro_db.dashboard.guard import MOST_BYTES, Guard, read_body
 from cerebro_db.errors import CerebroError, from_server
@@ -78,6 +78,7 @@ def make_app(
             Route("/api/compare", compare),
             *_run_routes(reading),
             *_model_routes(acting),
+            *_registered_routes(reading, acting),
             Route("/api/runs/{run_id:int}/{action}", action, methods=["POST"]),
             Mount("/static", StaticFiles(directory=STATIC)),
         ],
@@ -159,6 +160,38 @@ def _model_routes(acting: Engine) -> list[Route]:
     ]
 
 
+def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
+    """Return the routes that show registered models."""
+
+    async def model(request: Request) -> Response:
+        name: str = request.path_params["name"]
+        if "\0" in name:
+            return _problem(400, "the database can hold no such text")
+        return await _answer(lambda: models.model(reading, name), missing=_no_such_model)
+
+    async def importance(request: Request) -> Response:
+        model, table, *_ = asked = _texts(request, "model", "table")
+        if "\0" in "".join(asked):
+            return _problem(400, "the database can hold no such text")
+        return await _answer(lambda: models.importance(acting, model, table))
+
+    async def explanation(request: Request) -> Response:
+        model, table, column, row = asked = _texts(request, "model", "table", "column", "row")
+        if "\0" in "".join(asked):
+            return _problem(400, "the database can hold no such text")
+        return await _answer(lambda: models.explain(acting, model, table, column, row))
+
+    return [
+        Route("/api/models/{name}", model),
+        Route("/api/importance", importance),
+        Route("/api/explanation", explanation),
+    ]
+
+
+def _texts(request: Request, *names: str) -> list[str]:
+    return [request.query_params.get(name, "") for name in names]
+
+
 def _config(request: Request) -> tuple[int, int]:
     return request.path_params["run_id"], request.path_params["config"]
 
@@ -183,7 +216,11 @@ def _file(page: bytes, run_id: int) -> Response:
     return Response(page, media_type="text/html", headers=kept)
 
 
-async def _answer(work: Callable[[], T | None], form: Callable[[T], Response] = JSONResponse) -> Response:
+async def _answer(
+    work: Callable[[], T | None],
+    form: Callable[[T], Response] = JSONResponse,
+    missing: Callable[[], Response] | None = None,
+) -> Response:
     """Answer a request in a thread, since the driver blocks while it waits for the database."""
     try:
         found = await run_in_threadpool(work)
@@ -196,7 +233,7 @@ async def _answer(work: Callable[[], T | None], form: Callable[[T], Response] = 
     except SQLAlchemyError as error:
         return _problem(503, "the database does not answer", str(error).splitlines()[0])
     if found is None:
-        return _no_such_run()
+        return missing() if missing else _no_such_run()
     return form(found)
 
 
@@ -213,6 +250,10 @@ def _database_problem(error: DBAPIError) -> Response:
 
 def _no_such_run() -> Response:
     return _problem(404, "there is no such run", hint="It was forgotten, or it is not yours to see.")
+
+
+def _no_such_model() -> Response:
+    return _problem(404, "there is no such model", hint="It was removed, or it is not yours to see.")
 
 
 def _no_such_config(run_id: int, key: int) -> Response:

@@ -51,12 +51,12 @@ class Rows:
 
 def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
     """Count how many rows of each label the model takes for what, of the validation rows if there are any."""
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
             return None
         model, key = _model(connection, run, mst_key)
-        packed = _still(connection, run["validation_table"] or run["source_table"])
+        packed = still(connection, run["validation_table"] or run["source_table"])
         cells = views.rows(connection, _CONFUSION, model=model, packed=packed, key=key)
         which = "validation" if run["validation_table"] else "training"
         return {"of": which, "table": packed, "cells": cells}
@@ -64,11 +64,11 @@ def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
 
 def suggestion(engine: Engine, run_id: int) -> Row | None:
     """Suggest a table of rows to predict and its columns: those that the run's rows were packed from."""
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
             return None
-        summary = _still(connection, table_name(run["source_table"], "_summary"))
+        summary = still(connection, table_name(run["source_table"], "_summary"))
         (found,) = _rows_of(connection, "to_jsonb(t) AS row", summary)
         row: Row = found["row"]
         listed: Sequence[str] = row["independent_varname"]
@@ -83,12 +83,12 @@ def suggestion(engine: Engine, run_id: int) -> Row | None:
 
 def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | None:
     """Return the first rows of a table with what the model predicts for them; nothing of it stays."""
-    with _reading(engine) as connection:
+    with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
             return None
         model, key = _model(connection, run, mst_key)
-        source = _still(connection, asked.table).replace("%", "%%")
+        source = still(connection, asked.table).replace("%", "%%")
         show = _SHOW.format(table=source, rows=min(MOST_ROWS, asked.rows))
         connection.exec_driver_sql(show)
         views.rows(connection, _PREDICT, model=model, columns=asked.columns, key=key)
@@ -100,7 +100,7 @@ def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | Non
 
 
 @contextmanager
-def _reading(engine: Engine) -> Iterator[Connection]:
+def reading(engine: Engine) -> Iterator[Connection]:
     """Open a transaction of which nothing stays. Policies on tables, their owners' code, are not run."""
     with engine.connect() as connection:
         connection.exec_driver_sql("SET LOCAL row_security = off")
@@ -129,15 +129,15 @@ def _model(connection: Connection, run: Row, mst_key: int) -> tuple[str, int | N
         raise UnknownAction(f"run {run['run_id']} is {run['status']}: its models are there when it is over")
     if not run["model_table"]:
         raise UnknownAction(f"run {run['run_id']} has left no models")
-    model = _still(connection, run["model_table"])
-    summary = _still(connection, table_name(model, "_summary"))
+    model = still(connection, run["model_table"])
+    summary = still(connection, table_name(model, "_summary"))
     if _rows_of(connection, "run_id", summary) != [{"run_id": run["run_id"]}]:
         raise UnknownAction(f"{model} has the models of another run")
     keyed = any(row["name"] == "mst_key" for row in views.rows(connection, _COLUMNS, table=model))
     return model, mst_key if keyed else None
 
 
-def _still(connection: Connection, name: str) -> str:
+def still(connection: Connection, name: str) -> str:
     """Return the name of a table; refuse what is no table."""
     written = table_name(name)
     found = views.rows(connection, _KIND, table=written)

@@ -36,6 +36,14 @@ SELECT current_database()::text AS database, current_user::text AS role,
     current_setting('server_version') AS server,
     (SELECT extversion FROM pg_extension WHERE extname = 'cerebro') AS version
 """
+MOST_MODELS = 100
+# Each with the verdict of its last check.
+MODELS = f"""
+SELECT m.name, m.versions, m.default_version,
+    (SELECT h.verdict FROM cerebro.model_health AS h WHERE h.name = m.name
+    ORDER BY h.check_id DESC LIMIT 1) AS verdict
+FROM cerebro.models AS m ORDER BY m.name LIMIT {MOST_MODELS}
+"""
 RUNS = f"SELECT {_RUN_COLUMNS} FROM cerebro.runs ORDER BY run_id DESC LIMIT {MOST_RUNS}"
 RUN = f"""
 SELECT {_RUN_COLUMNS}, extract(epoch FROM clock_timestamp())::float8 AS now
@@ -149,7 +157,11 @@ def overview(engine: Engine) -> Row:
     """Return who looks at which database, and the newest runs."""
     with engine.connect() as connection:
         draws = all(map(find_spec, DRAWING))
-        return {"who": {**rows(connection, WHO)[0], "draws": draws}, "runs": rows(connection, RUNS)}
+        return {
+            "who": {**rows(connection, WHO)[0], "draws": draws},
+            "runs": rows(connection, RUNS),
+            "models": rows(connection, MODELS),
+        }
 
 
 def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | None = None) -> Row | None:
@@ -235,16 +247,16 @@ def plan(engine: Engine, run_id: int) -> Row | None:
 def rows(connection: Connection, query: str, **values: object) -> list[Row]:
     """Return every row as a dict that JSON can carry."""
     found = connection.exec_driver_sql(pinned(query), values)
-    return [{name: _plain(value) for name, value in row.items()} for row in found.mappings()]
+    return [{name: plain(value) for name, value in row.items()} for row in found.mappings()]
 
 
 def table(connection: Connection, query: str, **values: object) -> Table:
     """Return many rows in few bytes: the names of the columns once."""
     found = connection.exec_driver_sql(pinned(query), values)
-    return {"columns": list(found.keys()), "rows": [[_plain(value) for value in row] for row in found]}
+    return {"columns": list(found.keys()), "rows": [[plain(value) for value in row] for row in found]}
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """Return a value that JSON has: it has no NaN and no infinity, and the page shows both as nothing."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 

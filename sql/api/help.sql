@@ -21,10 +21,11 @@ WITH listed (number, task, name) AS (
     (31, 'use a model', 'madlib_predict'), (32, 'use a model', 'madlib_evaluate'),
     (33, 'use a model', 'confusion_matrix'), (34, 'use a model', 'evaluate_by'), (35, 'use a model', 'worst_rows'),
     (36, 'use a model', 'importance'), (37, 'use a model', 'register'), (38, 'look after it', 'check'),
-    (39, 'look after it', 'model_health'), (40, 'look after it', 'retrain'), (41, 'look after it', 'drift'),
-    (42, 'look after it', 'diagnose'), (43, 'look after it', 'sizes'), (44, 'look after it', 'forget'),
-    (45, 'look after it', 'grant_usage'), (46, 'look after it', 'grant_model_access'),
-    (47, 'look after it', 'grant_model'), (48, 'look after it', 'version')
+    (39, 'look after it', 'model_health'), (40, 'look after it', 'retrain'), (41, 'look after it', 'schedule'),
+    (42, 'look after it', 'drift'),
+    (43, 'look after it', 'diagnose'), (44, 'look after it', 'sizes'), (45, 'look after it', 'forget'),
+    (46, 'look after it', 'grant_usage'), (47, 'look after it', 'grant_model_access'),
+    (48, 'look after it', 'grant_model'), (49, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

@@ -50,11 +50,12 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
     }
     assert {"_model_of_rows", "call"} <= public_entries()
     called = [(name, PYTHON_BODY.fullmatch(body)) for name, body in bodies]
-    # The planner sees through one, the other runs its caller's query: each name is qualified.
+    # The planner sees through one, another runs its caller's query, the last commits: each name is qualified.
     assert {name for name, body in called if body is None} == {
         "explain_predict",
         "predict",
         "predict_query",
+        "run_schedule",
     }
     entries = {body[1] for _, body in called if body is not None}
     assert entries <= public_entries() | {"predict_one"}

@@ -43,6 +43,7 @@ GUIDE = (
     "predicting",
     "explaining",
     "registry",
+    "retraining",
     "coming-from-madlib",
 )
 PAGES = [

@@ -83,7 +83,7 @@ def test_madlibs_schema_has_the_same_functions(on_bare: Bare) -> None:
     on_bare("CREATE EXTENSION cerebro_madlib CASCADE")
     signatures = """SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
         obj_description(p.oid, 'pg_proc') FROM pg_proc AS p WHERE pronamespace = %s::regnamespace
-        AND proname NOT LIKE '\\_%%' AND proname <> ALL (%s) ORDER BY 1, 2"""
+        AND prokind = 'f' AND proname NOT LIKE '\\_%%' AND proname <> ALL (%s) ORDER BY 1, 2"""
     # What administrators alone call stands in schema cerebro.
     own = [f"{do}_{what}" for what in ("usage", "function") for do in ("grant", "revoke")]
     own += ["register_function", "unregister_function"]

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import numpy as np
 import psycopg2
 import pytest
 
@@ -19,7 +22,7 @@ def versions(trial: Trial) -> None:
     trial.pack_validation("march", "march_packed", "packed", "gone", COLUMNS)
 
 
-def promote(trial: Trial, arguments: str) -> dict[str, object]:
+def promote(trial: Trial, arguments: str) -> dict[str, Any]:
     return trial.read_row(f"SELECT * FROM cerebro.promote({arguments})")
 
 
@@ -36,6 +39,9 @@ def test_the_better_one_is_promoted_and_the_worse_one_is_not(trial: Trial) -> No
         "measured": "logloss",
         "value": pytest.approx(two, rel=1e-4),
         "previous_value": pytest.approx(one, rel=1e-4),
+        "gain": pytest.approx(one - two, rel=1e-3),
+        "gain_low": found["gain_low"],
+        "gain_high": found["gain_high"],
     }
     assert trial.value("SELECT default_version FROM cerebro.models") == 2
     found = promote(trial, "'churn', 1, 'default', 'march_packed', 'accuracy'")
@@ -48,6 +54,21 @@ def test_a_version_is_not_better_than_itself(trial: Trial) -> None:
     trial.sql("SELECT cerebro.set_alias('churn', 'same', 2)")
     found = promote(trial, "'churn', 2, 'same', 'march_packed'")
     assert (found["promoted"], found["value"]) == (False, found["previous_value"])
+
+
+def test_the_interval_is_as_wide_as_chance_allows(trial: Trial) -> None:
+    """The mean of differences row by row, with its error, is the same by hand."""
+    rows = trial.sql(
+        "SELECT ln((n.probabilities ->> m.gone)::float8) - ln((o.probabilities ->> m.gone)::float8)"
+        " FROM march AS m, cerebro.predict('churn@2', m) AS n, cerebro.predict('churn@1', m) AS o"
+    )
+    gains = np.array(rows).ravel()
+    trial.sql("SELECT cerebro.set_alias('churn', 'wide', 1)")
+    found = promote(trial, "'churn', 2, 'wide', 'march_packed'")
+    half = 1.96 * gains.std(ddof=1) / np.sqrt(len(gains))
+    assert found["gain"] == pytest.approx(gains.mean(), rel=1e-3)
+    assert found["gain_high"] - found["gain"] == pytest.approx(half, rel=0.35)
+    assert found["gain"] - found["gain_low"] == pytest.approx(found["gain_high"] - found["gain"])
 
 
 def test_without_rows_or_without_a_version_before_it_is_promoted(trial: Trial) -> None:

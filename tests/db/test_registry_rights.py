@@ -267,3 +267,34 @@ def test_what_is_wrong_is_refused(trial: Trial, call: str, code: str, text: str)
     with pytest.raises(psycopg2.Error) as caught:
         trial.sql(f"SELECT cerebro.{call}")
     assert caught.value.pgcode == code and text in str(caught.value)
+
+
+def test_a_model_goes_to_another_role(trial: Trial, user: User, role: MakeRole) -> None:
+    """As with ALTER … OWNER TO: by its owner, to a role that the owner is a member of."""
+    asked = "SELECT cerebro.set_model_owner('given', %s)"
+    trial.sql("SELECT cerebro.register('models', 'given')")
+    team = role()
+    grant(trial, user, "manage", "given")
+    assert "must be owner of the registered model given" in user.is_refused(asked, user.name)[1]
+    trial.sql(asked, user.name)
+    assert trial.value("SELECT owner FROM cerebro.models WHERE name = 'given'") == user.name
+    assert trial.sql("SELECT FROM cerebro._model_grant WHERE name = 'given'") == []
+    refused, said = user.is_refused(asked, team)
+    assert refused == "42501" and f'must be a member of role "{team}"' in said
+    trial.sql(f"GRANT {team} TO {user.name}")
+    user.sql(asked, team)
+    user.sql("SELECT cerebro.set_alias('given', 'as_a_member', 1)")
+    trial.sql(f"REVOKE {team} FROM {user.name}")
+    assert user.is_refused("SELECT cerebro.set_alias('given', 'no_more', 1)")[0] == "42704"
+    assert user.is_refused(asked, user.name)[0] == "42704"
+
+
+def test_the_models_of_a_role_that_goes_are_given_away(trial: Trial, user: User) -> None:
+    trial.sql("CREATE ROLE registry_giver; SELECT cerebro.register('models', 'left')")
+    trial.sql("SELECT cerebro.set_model_owner('left', 'registry_giver')")
+    trial.sql("DROP OWNED BY registry_giver; DROP ROLE registry_giver")
+    trial.sql("SELECT cerebro.set_model_owner(name, %s) FROM cerebro.models WHERE name = 'left'", user.name)
+    assert user.sql("SELECT privilege FROM cerebro.models WHERE name = 'left'") == [("manage",)]
+    for wrong, text in {"public": "no role that can own", "nobody at all": "does not exist"}.items():
+        with pytest.raises(psycopg2.Error, match=text):
+            trial.sql("SELECT cerebro.set_model_owner('left', %s)", wrong)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from contextlib import closing
 from typing import Any
 
@@ -137,3 +138,19 @@ def test_who_may_only_predict_may_not_retrain(trial: Trial, connect: Connect, ro
     trial.sql("SELECT cerebro.grant_model('leaves', %s, 'read')", user)
     with closing(connect(user=user)) as connection, pytest.raises(psycopg2.errors.InsufficientPrivilege):
         Trial(connection).sql("SELECT * FROM cerebro.retrain('leaves', 'march')")
+
+
+def test_without_pg_cron_another_scheduler_is_told_what_to_run(trial: Trial, database: str) -> None:
+    newest = "SELECT newest_version FROM cerebro.models WHERE name = 'leaves'"
+    before = trial.value(newest)
+    with pytest.raises(psycopg2.errors.FeatureNotSupported) as caught:
+        trial.sql("SELECT cerebro.schedule('leaves', '0 3 * * 1', 'march', '20 seconds', 'never')")
+    line = (caught.value.diag.message_detail or "").partition(": ")[2]
+    assert line.startswith("0 3 * * 1 psql -d ")
+    subprocess.run(["bash", "-c", line.removeprefix("0 3 * * 1 ")], check=True, capture_output=True)
+    assert trial.value(newest) == before + 1
+    assert trial.sql("SELECT * FROM cerebro.schedules") == []
+    with pytest.raises(psycopg2.Error, match="there is no registered model 'nobody'"):
+        trial.sql("SELECT cerebro.schedule('nobody', '0 3 * * 1')")
+    with pytest.raises(psycopg2.Error, match="leaves@default has no schedule"):
+        trial.sql("SELECT cerebro.unschedule('leaves')")

@@ -8,8 +8,8 @@ import pytest
 
 from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.madlib.params import parse_compile
-from cerebro_plpy.predicting.models import fit_shape
 from cerebro_plpy.predicting.outputs import Dependent, Output, settle
 
 

@@ -18,7 +18,7 @@ from cerebro_plpy.calls import CALLS, find_call
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "registry"}
+PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "portable", "registry"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -48,6 +48,7 @@ KNOWS: dict[str, set[str]] = {
     "explaining": {"features", "logical"},
     "nets": {"features", "logical", "madlib"},
     "registry": {"madlib"},
+    "portable": {"engine", "features", "madlib", "predicting"},
     "store": {"features", "madlib"},
     "packing": {"features", "logical", "madlib", "store"},
     "topology": {"commands", "store"},

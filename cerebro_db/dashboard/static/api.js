@@ -35,6 +35,10 @@ export const suggestion = (id) => call(`/api/runs/${id}/suggestion`);
 export const confusion = (id, key) => call(`/api/runs/${id}/configs/${key}/confusion`);
 export const predictions = (id, key, asked) => call(`/api/runs/${id}/configs/${key}/predictions?${new URLSearchParams(asked)}`);
 
+export const readModel = (name) => call(`/api/models/${encodeURIComponent(name)}`);
+export const readImportance = (asked) => call(`/api/importance?${new URLSearchParams(asked)}`);
+export const readExplanation = (asked) => call(`/api/explanation?${new URLSearchParams(asked)}`);
+
 export const readPlan = (id) => call(`/api/runs/${id}/plan`);
 
 const send = (id, action, body) =>

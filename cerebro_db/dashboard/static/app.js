@@ -7,6 +7,7 @@ import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
 import { Groups, keyText } from "./groups.js";
+import { Registered } from "./registered.js";
 import { Relations } from "./relations.js";
 import { bytes, clock, day, duration, make, many, number, sentence, setText, when } from "./format.js";
 import { Run } from "./store.js";
@@ -42,6 +43,7 @@ const relations = new Relations(at("relations"), (key) => choose(key), (keys) =>
 const asking = new Asking(tell, asked);
 const model = new Model();
 const compared = new Compared();
+const registered = new Registered();
 // What is chosen stands in the address, so that it can be sent to somebody.
 const groups = new Groups((key) => (location.hash = key === hash().get("group") ? `run=${state.run.id}` : String(new URLSearchParams({ run: state.run.id, group: key }))), hurt);
 const board = new Board(choose, (action, config) => asking.open(action, state.run, config), (what, config) => model.open(what, state.run, config));
@@ -54,7 +56,7 @@ async function look() {
     const found = await overview();
     if (turn !== state.turn) return;
     showRuns(found);
-    await (compared.ids.length ? compared.look() : lookAtRun(turn));
+    await (compared.ids.length ? compared.look() : registered.name !== null ? registered.look() : lookAtRun(turn));
     if (turn !== state.turn) return;
     heal();
   } catch (error) {
@@ -100,7 +102,7 @@ function hurt(error) {
   if (!(error instanceof Trouble)) console.error(error);
 }
 
-function showRuns({ who, runs: all }) {
+function showRuns({ who, runs: all, models }) {
   const others = all.filter((run) => !/^"?estimators_/.test(run.model_table ?? ""));
   at("estimators-label").hidden = others.length === all.length;
   const runs = at("estimators").checked ? all : others;
@@ -116,7 +118,11 @@ function showRuns({ who, runs: all }) {
   showMarks();
   compared.ids = hash().get("compare")?.split(",").map(Number) ?? [];
   at("compare").hidden = !compared.ids.length;
-  if (compared.ids.length) {
+  const name = hash().get("model");
+  if (name !== registered.name) registered.leave();
+  registered.name = name;
+  registered.list(models);
+  if (compared.ids.length || name !== null) {
     at("run").hidden = at("nothing").hidden = true;
     state.run = null;
     for (const link of list.querySelectorAll("a")) link.removeAttribute("aria-current");

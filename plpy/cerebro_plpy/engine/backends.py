@@ -80,6 +80,9 @@ BoundForward = Callable[[list[np.ndarray]], list[Any]]
 ScoreOf = Callable[[Any, Any], Any]
 # Of inputs and what comes with the rows: each row's score, and its slopes along each input.
 Slope = Callable[[list[np.ndarray], np.ndarray], tuple[np.ndarray, list[np.ndarray]]]
+# Of variables, trainable ones first, inputs and what comes with the rows: the slopes of the mean score along
+# each trainable variable.
+Gradient = Callable[[list[Any], list[np.ndarray], np.ndarray], list[np.ndarray]]
 
 
 class Forward(Protocol):
@@ -126,6 +129,10 @@ class KerasBackend(Protocol):
 
     def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
         """Return a function of a model's variables that gives one for the score of its first output."""
+        ...
+
+    def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
+        """Return a function that gives the slopes of the mean score along a model's weights."""
         ...
 
     def to_numpy(self, tensor: Any) -> np.ndarray:

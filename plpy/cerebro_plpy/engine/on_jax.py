@@ -17,6 +17,7 @@ from cerebro_plpy.engine.architecture import Shape
 from cerebro_plpy.engine.backends import (
     Feed,
     Forward,
+    Gradient,
     KerasBackend,
     KnownArrays,
     Pace,
@@ -76,6 +77,16 @@ class Jax(KerasBackend):
             return run
 
         return bind
+
+    def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
+        gradient = jax.jit(jax.grad(partial(_mean_score, model, score)))
+        split = len(model.trainable_variables)
+
+        def run(variables: list[Any], batch: list[np.ndarray], given: np.ndarray) -> list[np.ndarray]:
+            slopes = gradient(variables[:split], variables[split:], batch, given)
+            return [np.asarray(one) for one in slopes]
+
+        return run
 
 
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
@@ -328,6 +339,12 @@ def _slope(model: Any, score: ScoreOf, variables: list[Any], batch: list[Any], g
 
     (_, scores), slopes = jax.value_and_grad(total, has_aux=True)(batch)
     return scores, slopes
+
+
+def _mean_score(
+    model: Any, score: ScoreOf, trainable: list[Any], others: list[Any], batch: list[Any], given: Any
+) -> Any:
+    return score(_forward(model, [*trainable, *others], batch)[0], given).mean()
 
 
 make = Jax

@@ -15,6 +15,7 @@ from cerebro_plpy.engine.backends import (
     BoundForward,
     Feed,
     Forward,
+    Gradient,
     KerasBackend,
     KnownArrays,
     Pace,
@@ -77,6 +78,9 @@ class TensorFlow(KerasBackend):
 
     def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
         return partial(_BoundSlope, model, inputs, score)
+
+    def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
+        return partial(_gradient, model, score)
 
 
 def _choose_gpu(wanted: Running) -> None:
@@ -238,6 +242,21 @@ class _BoundSlope:
             scores = self._score(runtime.keras().tree.flatten(found)[0], given)
         slopes = tape.gradient(scores, inputs, unconnected_gradients=tf.UnconnectedGradients.ZERO)
         return [scores, *slopes]
+
+
+def _gradient(
+    model: Any, score: ScoreOf, variables: list[Any], batch: list[np.ndarray], given: np.ndarray
+) -> list[np.ndarray]:
+    split = len(model.trainable_variables)
+    trainable = list(map(tf.convert_to_tensor, variables[:split]))
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(trainable)
+        inputs = forms.pack(model, list(map(tf.constant, batch)))
+        found, _ = model.stateless_call(trainable, variables[split:], inputs, training=False)
+        mean = tf.reduce_mean(score(runtime.keras().tree.flatten(found)[0], tf.constant(given)))
+    slopes = tape.gradient(mean, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
+    # Those of an embedding come as the rows that were taken.
+    return [tf.convert_to_tensor(slope).numpy() for slope in slopes]
 
 
 def _traced(run: Callable[..., Any], signature: list[Any]) -> Any:

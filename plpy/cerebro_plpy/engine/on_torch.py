@@ -14,6 +14,7 @@ from cerebro_plpy.engine.architecture import Shape
 from cerebro_plpy.engine.backends import (
     Feed,
     Forward,
+    Gradient,
     KerasBackend,
     PlainForward,
     ScoreOf,
@@ -59,6 +60,9 @@ class Torch(KerasBackend):
 
     def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
         return partial(partial, _slope, model, score)
+
+    def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
+        return partial(_gradient, model, score)
 
 
 class Generator:
@@ -146,6 +150,18 @@ def _slope(
     scores = score(_outputs(model, variables, tensors)[0], _tensor(given))
     found = torch.autograd.grad(scores.sum(), tensors, materialize_grads=True, allow_unused=True)
     return runtime.to_numpy(scores), list(map(runtime.to_numpy, found))
+
+
+def _gradient(
+    model: Any, score: ScoreOf, variables: list[Any], batch: list[np.ndarray], given: np.ndarray
+) -> list[np.ndarray]:
+    split = len(model.trainable_variables)
+    trainable = [tensor.detach().clone().requires_grad_() for tensor in variables[:split]]
+    inputs = [_tensor(np.array(array)) for array in batch]
+    found = _outputs(model, [*trainable, *variables[split:]], inputs)[0]
+    mean = score(found, _tensor(given)).mean()
+    slopes = torch.autograd.grad(mean, trainable, materialize_grads=True, allow_unused=True)
+    return list(map(runtime.to_numpy, slopes))
 
 
 make = Torch

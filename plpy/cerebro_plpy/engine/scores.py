@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import ScoreOf
 
 # Below this no probability counts, and of one alone none as close to 1.
 _LEAST, _NEAREST = 1e-30, 1e-7
@@ -45,6 +46,19 @@ def odds_of_logit(output: Any, given: Any) -> Any:
 def odds_of_own_logit(output: Any, given: Any) -> Any:
     """Return the odds of a class that excludes no other."""
     return _ops().sum(output * given, axis=-1)
+
+
+def squared_error(output: Any, given: Any) -> Any:
+    return _ops().square(_ops().reshape(output, (-1,)) - given[:, 0])
+
+
+def make_log_loss(odds: ScoreOf) -> ScoreOf:
+    """Return minus the logarithm of the probability that these are the odds of."""
+
+    def log_loss(output: Any, given: Any) -> Any:
+        return _ops().softplus(-odds(output, given))
+
+    return log_loss
 
 
 def _ops() -> Any:

@@ -6,7 +6,7 @@ The names are written out, so that a later Keras with a layer that loads files o
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cerebro_plpy import errors
@@ -104,7 +104,7 @@ def check(config: dict[str, Any]) -> None:
             _check_object(path, found)
 
 
-def registered_layers(config: dict[str, Any]) -> dict[str, str]:
+def registered_layers(config: Mapping[str, Any]) -> dict[str, str]:
     """Return the registered names of the registered layers in a checked architecture, with their digests."""
     names = {found.get("registered_name") for _, found in _objects(config, "model", 0)}
     matches = (_REGISTERED.fullmatch(name) for name in names if isinstance(name, str))

@@ -123,8 +123,3 @@ def drop_version(db: Database, name: str | None, version: int | None) -> None:
         )
     model_versions.drop(db, known, gone)
     model_versions.note(db, known, history.VERSION_DROPPED, session.current_user(db), version=gone)
-
-
-def unregister(db: Database, name: str | None) -> None:
-    """Remove a model with all its versions."""
-    model_versions.drop_model(db, begin_change(db, name))

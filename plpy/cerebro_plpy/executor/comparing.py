@@ -50,10 +50,14 @@ class JudgingRows:
                 sqlstate=NOT_SUPPORTED,
             )
 
-    def measure(self, db: Database, found: TrainedModel, metric: str) -> float:
-        """Return the error of a model, of which less is better; NaN is more than any other."""
+    def checked_answer(self, db: Database, found: TrainedModel) -> np.ndarray:
+        """Return what a model answers, in the form of the labels."""
         answers = self.answer(db, models.trained(db, found))
         self.check(answers, found.holder.name)
+        return answers
+
+    def measure(self, answers: np.ndarray, metric: str) -> float:
+        """Return the error of answers, of which less is better; NaN is more than any other."""
         error = scoring.ERRORS[metric](answers, self.truth)
         return error if error == error else float("inf")
 

@@ -43,6 +43,29 @@ def _let_in(db: Database, role: str) -> None:
     model_versions.grant_usage(db, role)
 
 
+def set_owner(db: Database, name: str | None, role: str | None) -> None:
+    """Give a model to another role, by the rules of the server's own objects."""
+    known, own = begin_change(db, name), session.current_user(db)
+    if not model_versions.belongs_to(db, known, own):
+        raise CerebroError(
+            f"must be owner of the registered model {known}",
+            hint="cerebro.models shows who owns it.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+    oid = _find_role(db, role)
+    if not oid:
+        raise CerebroError("public is no role that can own a model", hint="Name a role.")
+    if not model_versions.may_become(db, oid):
+        raise CerebroError(
+            f'must be a member of role "{role}"',
+            hint="Have a superuser give it, or be made a member of the role first.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+    if not model_versions.may_use_cerebro(db, oid):
+        _let_in(db, str(role))
+    model_versions.set_owner(db, known, oid)
+
+
 def revoke(db: Database, name: str | None, role: str | None) -> None:
     """Take back what a role was granted on a model."""
     known = begin_change(db, name)
@@ -78,6 +101,7 @@ def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
     about = {
         "dependent_varname": summary["dependent_varname"],
         "independent_varname": summary.get("independent_varname"),
+        "num_classes": summary.get("num_classes"),
         "normalizing_const": summary.get("normalizing_const"),
         "class_values": dict(zip(summary["dependent_varname"], values, strict=True)),
     }

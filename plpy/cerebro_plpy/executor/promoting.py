@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import astuple, dataclass
+from dataclasses import astuple, dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -26,6 +26,10 @@ class Promotion:
     metric: str | None = None
     value: float | None = None
     previous_value: float | None = None
+    # By how much the error is less, and the interval of that.
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
 
 
 def promote(
@@ -66,16 +70,19 @@ def _compare(
     judging = comparing.read_rows(db, rows)
     chosen = scoring.check_metric(metric, judging.is_classes)
     scoring.check_rows(chosen, judging.truth.sum(axis=0), rows.table.quoted)
-    errors = {one: judging.measure(db, found, chosen) for one, found in models.items()}
-    shown = {one: scoring.shown(chosen, error) for one, error in errors.items()}
-    is_better = previous is None or errors[version] < errors[previous]
-    return Promotion(
-        promoted=is_better,
-        version=version,
-        previous=previous,
-        metric=chosen,
-        value=shown[version],
-        previous_value=None if previous is None else shown[previous],
+    answers = {one: judging.checked_answer(db, found) for one, found in models.items()}
+    errors = {one: judging.measure(own, chosen) for one, own in answers.items()}
+    found = Promotion(True, version, previous, chosen, scoring.shown(chosen, errors[version]))
+    if previous is None:
+        return found
+    gain, chance = scoring.gain(answers[version], answers[previous], judging.truth, chosen)
+    return replace(
+        found,
+        promoted=errors[version] < errors[previous],
+        previous_value=scoring.shown(chosen, errors[previous]),
+        gain=gain,
+        gain_low=gain - chance,
+        gain_high=gain + chance,
     )
 
 

@@ -42,6 +42,30 @@ class Retraining:
 
 
 @dataclass(frozen=True)
+class RetrainCall:
+    """The arguments of cerebro.retrain, unchecked."""
+
+    name: str | None
+    source: str | None
+    budget: str | None
+    promote: str | None
+    alias: str | None
+    options: str | None
+
+
+@dataclass(frozen=True)
+class CheckedRetraining:
+    """A retraining that has been checked: the model and its alias, by which recipe, on which rows."""
+
+    name: str
+    alias: str
+    when: str
+    recipe: Mapping[str, Any]
+    table: Table
+    call: train.TrainCall
+
+
+@dataclass(frozen=True)
 class Verdict:
     """Two models' errors on the same rows: the means, and how far their difference goes beyond chance."""
 
@@ -53,22 +77,10 @@ class Verdict:
     noise: float
 
 
-def retrain(
-    db: Database,
-    name: str | None,
-    source: str | None,
-    budget: str | None,
-    promote: str | None,
-    alias: str | None,
-    options: str | None,
-) -> Iterator[tuple[object, ...]]:
+def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
     """Train a model anew by its recipe, register the new version, and promote it if it is better."""
-    known = aliases.check_change(db, name)
-    when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", promote)
-    moved = references.check_name(alias, "an alias")
-    recipe = _recipe(db, known, aliases.version_of(db, known, moved))
-    table = resolve_table(db, source or recipe["source"], "source table")
-    call = _call(db, recipe, table, budget, options)
+    asked = check(db, call)
+    known, moved, recipe, table = asked.name, asked.alias, asked.recipe, asked.table
     labelled = source_rows.with_values(table, packed.columns_of(db, table)[recipe["target"]])
     rows = retraining.split(db, labelled, [*recipe["inputs"], recipe["target"]], _share(db, labelled))
     if rows < LEAST_JUDGED:
@@ -77,17 +89,34 @@ def retrain(
             hint=f"Give a table with at least {round(LEAST_JUDGED / JUDGED_SHARE)} rows.",
             sqlstate=WRONG_STATE,
         )
-    train.train(db, call)
+    train.train(db, asked.call)
     # Others may move the alias until here, and are kept from it only now.
     aliases.begin_change(db, known)
     previous = aliases.version_of(db, known, moved)
     version = registering.add_version(db, known, _result(db), comment=f"retrained on {table.quoted}")
     verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}", recipe["options"].get("metric"))
     retraining.drop_temporary(db)
-    found = _decide(verdict, version, previous, when)
+    found = _decide(verdict, version, previous, asked.when)
     if found.promoted:
         aliases.point(db, known, moved, version)
     return iter([astuple(found)])
+
+
+def check(db: Database, call: RetrainCall) -> CheckedRetraining:
+    """Check all that a retraining is asked for, and return it."""
+    known = aliases.check_change(db, call.name)
+    when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
+    moved = references.check_name(call.alias, "an alias")
+    recipe = _recipe(db, known, aliases.version_of(db, known, moved))
+    table = resolve_table(db, call.source or recipe["source"], "source table")
+    return CheckedRetraining(
+        name=known,
+        alias=moved,
+        when=when,
+        recipe=recipe,
+        table=table,
+        call=_call(db, recipe, table, call.budget, call.options),
+    )
 
 
 def _recipe(db: Database, name: str, version: int) -> Mapping[str, Any]:

@@ -54,8 +54,8 @@ def decode(way: Image, data: bytes, out: np.ndarray) -> None:
         from PIL import UnidentifiedImageError
     except ImportError:
         raise CerebroError(
-            "decoding images needs Pillow in the server's Python",
-            hint="Install what requirements.lock lists: make deploy, or pip install pillow.",
+            "decoding images needs the Python package Pillow",
+            hint="Install it for this Python: pip install pillow. On a server, make deploy does.",
             sqlstate=WRONG_STATE,
         ) from None
     rows, columns, channels = way.decode

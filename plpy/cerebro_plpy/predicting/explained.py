@@ -152,7 +152,7 @@ def _make(db: Database, kept: Kept, model: models.Model) -> tuple[Explainer, int
     known = model.features
     shapes = [] if known is None else [one_.shape for one_ in known.inputs]
     described = models.described(model, shapes)
-    net = slopes(described, _score(kept.output))
+    net = slopes(described, score_of(kept.output))
     if known is None:
         mean, shares = _zeros(described.inputs), [None]
         parts_of: PartsOf = partial(_of_array, model.independents[0], model.divisor)
@@ -177,7 +177,8 @@ def _zeros(shapes: Sequence[Sequence[int | None]]) -> list[np.ndarray]:
     return [np.zeros([size or 1 for size in shape], np.float32) for shape in shapes]
 
 
-def _score(output: Output) -> ScoreOf:
+def score_of(output: Output) -> ScoreOf:
+    """Return the score that explains an answer: the quantity, or the logarithm of the odds of a class."""
     if output.values is None:
         return scores.quantity
     if output.logits is None:

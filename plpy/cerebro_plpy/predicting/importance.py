@@ -63,21 +63,24 @@ class Mixing:
 
     def mix(self, name: str, places: ColumnPlaces) -> list[float]:
         """Return the errors with the column mixed, once for each repetition."""
-        return [self.measure(self._mixed(places, self._order(name, n))) for n in range(self.repeats)]
+        arrays, orders = self.rows.inputs, [self._order(name, number) for number in range(self.repeats)]
+        return [self.measure(mix_column(arrays, places, order)) for order in orders]
 
     def _order(self, name: str, number: int) -> np.ndarray:
         return seeding.permutation(len(self.rows.truth), self.seed, "importance", name, number)
 
-    def _mixed(self, places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
-        arrays = list(self.rows.inputs)
-        for number, part in places:
-            mixed = arrays[number].copy()
-            if part == slice(None):
-                mixed[:] = mixed[order]
-            else:
-                mixed[:, part] = mixed[order, part]
-            arrays[number] = mixed
-        return arrays
+
+def mix_column(inputs: Sequence[np.ndarray], places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
+    """Return the inputs in which each row has another row's numbers at these places."""
+    arrays = list(inputs)
+    for number, part in places:
+        mixed = arrays[number].copy()
+        if part == slice(None):
+            mixed[:] = mixed[order]
+        else:
+            mixed[:, part] = mixed[order, part]
+        arrays[number] = mixed
+    return arrays
 
 
 def find_importance(

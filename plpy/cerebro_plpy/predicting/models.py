@@ -43,13 +43,7 @@ class Model:
 def trained(db: Database, found: TrainedModel) -> Model:
     """Return a model of madlib_fit or madlib_fit_multiple_model."""
     row = found.holder.summary(db)
-    names: list[str] = row["dependent_varname"]
-    values = found.holder.class_values(db, names)
-    widths: Sequence[int | None] = row.get("num_classes") or [None] * len(names)
-    dependents = [
-        Dependent(name, known, known is not None or width is not None)
-        for name, known, width in zip(names, values, widths, strict=True)
-    ]
+    dependents = output.dependents_of(row, found.holder.class_values(db, row["dependent_varname"]))
     loss = reparse_compile(found.selected.compile_params).loss
     return Model(
         model_arch=found.stored.model_arch,
@@ -209,25 +203,3 @@ def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
 def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:
     """Describe a model's architecture; the rows say what comes in, if it leaves that open."""
     return describe(model.model_arch, input_shapes=tuple(tuple(shape) for shape in input_shapes))
-
-
-def fit_shape(
-    arrived: Sequence[int], wanted: Sequence[int | None], is_flat: bool, what: str
-) -> tuple[int, ...]:
-    """Return the shape that rows are given for the model: their own, or for flat ones that of the input."""
-    if len(arrived) == len(wanted) and all(w is None or a == w for a, w in zip(arrived, wanted, strict=True)):
-        return tuple(arrived)
-    fixed = tuple(size for size in wanted if size is not None)
-    total = 1
-    for size in arrived:
-        total *= size
-    expected = 1
-    for size in fixed:
-        expected *= size
-    if is_flat and len(fixed) == len(wanted) and total == expected:
-        return fixed
-    shown = ["any" if size is None else str(size) for size in wanted]
-    raise CerebroError(
-        f"{what} has rows of shape {list(arrived)}, the model's input has [{', '.join(shown)}]",
-        hint="Give the rows as the model was trained on them.",
-    )

@@ -23,6 +23,7 @@ from cerebro_plpy.errors import (
     UNDEFINED_TABLE,
     CerebroError,
 )
+from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import choices, grouped, models, trained
@@ -267,7 +268,7 @@ def _values(features: Features) -> np.ndarray:
 def _answer(kept: Kept, features: Features) -> RowAnswer:
     values = _values(features)
     if values.shape != kept.wanted:
-        values = values.reshape(models.fit_shape(values.shape, kept.wanted, values.ndim == 1, "features"))
+        values = values.reshape(fit_shape(values.shape, kept.wanted, values.ndim == 1, "features"))
     if kept.divisor != 1:
         values /= kept.divisor
     if not np.isfinite(values).all():

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -54,7 +54,27 @@ class Dependent:
     has_classes: bool
 
 
-def settle(described: DescribedModel, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
+class NetOutputs(Protocol):
+    """The outputs of a net: of one row their shapes, and their names."""
+
+    @property
+    def outputs(self) -> tuple[Shape, ...]: ...
+
+    @property
+    def output_names(self) -> tuple[str, ...]: ...
+
+
+def dependents_of(summary: Mapping[str, Any], values: Sequence[list[str | None] | None]) -> list[Dependent]:
+    """Return the dependent variables of a run's summary with their class values, None where it knows none."""
+    names: Sequence[str] = summary["dependent_varname"]
+    widths: Sequence[int | None] = summary.get("num_classes") or [None] * len(names)
+    return [
+        Dependent(name, known, known is not None or width is not None)
+        for name, known, width in zip(names, values, widths, strict=True)
+    ]
+
+
+def settle(described: NetOutputs, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
     """Match the dependent variables with the model's outputs."""
     if len(dependents) != len(described.outputs):
         raise CerebroError(

@@ -14,14 +14,9 @@ from cerebro_plpy.engine.architecture import DescribedModel
 from cerebro_plpy.engine.inference import Predict, inference
 from cerebro_plpy.engine.plain import PlainNet, plain_net
 from cerebro_plpy.engine.plain_layers import NotHere, Size
-from cerebro_plpy.errors import (
-    DATATYPE_MISMATCH,
-    NOT_SUPPORTED,
-    NULL_NOT_ALLOWED,
-    UNDEFINED_COLUMN,
-    CerebroError,
-)
-from cerebro_plpy.features.rows import RowEncoder, array_of, parse
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.features.array_rows import ArrayOfRow
+from cerebro_plpy.features.rows import RowEncoder, parse
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.holders import ModelMark
 from cerebro_plpy.predicting.outputs import Output
@@ -150,40 +145,3 @@ def _compiled(described: DescribedModel, model: models.Model) -> tuple[Predict, 
     weights = model.weights()
     loaded = forward.load(weights)
     return forward.bound(loaded, weights), loaded.nbytes
-
-
-@dataclass(frozen=True)
-class ArrayOfRow:
-    """The one column of numbers, or of arrays of numbers, that a net was trained on."""
-
-    name: str
-    wanted: Sequence[int | None]
-    divisor: np.float32
-
-    def parse(self, text: str) -> Any:
-        return parse(text)
-
-    def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]:
-        if self.name not in row:
-            raise CerebroError(
-                f'the row has no column "{self.name}", which the model was trained on',
-                hint="Name the column so in a query: FROM (SELECT …) AS r, cerebro.predict('model', r).",
-                sqlstate=UNDEFINED_COLUMN,
-            )
-        given = row[self.name]
-        try:
-            values = array_of(given if isinstance(given, list) else [given]).astype(np.float32)
-        except (TypeError, ValueError):
-            raise CerebroError(
-                f'column "{self.name}" holds NULL, or what is no array of numbers',
-                hint="Leave such rows out, or call cerebro.predict(model, mst_key, features).",
-                sqlstate=NULL_NOT_ALLOWED if given is None else DATATYPE_MISMATCH,
-            ) from None
-        if not np.isfinite(values).all():
-            raise CerebroError(
-                f'column "{self.name}" has NULL elements, or too large values',
-                hint="Leave such rows out, or replace the values.",
-                sqlstate=NULL_NOT_ALLOWED,
-            )
-        shape = models.fit_shape(values.shape, self.wanted, values.ndim == 1, f'column "{self.name}"')
-        return [(values.reshape(shape) / self.divisor)[np.newaxis]]

@@ -22,6 +22,7 @@ from cerebro_plpy.errors import (
     WRONG_OBJECT,
     CerebroError,
 )
+from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing import inputs, reading, sources
 from cerebro_plpy.packing.columns import parse_items
@@ -266,7 +267,7 @@ def _fit_columns(columns: Sequence[reading.Column], described: DescribedModel) -
         )
     for column, wanted in zip(columns, described.inputs, strict=True):
         is_flat = len(column.shape) == 1
-        column.shape = models.fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
+        column.shape = fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
 
 
 def _output(db: Database, source: RowSource, outputs: Sequence[Output]) -> predictions.PredictionOutput:

@@ -226,7 +226,7 @@ def drop_model(db: Database, name: str) -> None:
     """Remove all rows of a model."""
     db.query("DELETE FROM cerebro._model_alias WHERE name = $1", ["text"], [name])
     drop(db, name)
-    for table in ("_model_grant", "_model_event", "_model"):
+    for table in ("_schedule", "_schedule_run", "_model_grant", "_model_event", "_model"):
         db.query(f"DELETE FROM cerebro.{table} WHERE name = $1", ["text"], [name])
 
 
@@ -261,6 +261,29 @@ def may_use_cerebro(db: Database, role: int) -> bool:
     return db.query(
         "SELECT pg_catalog.has_schema_privilege($1::oid, 'cerebro', 'USAGE') AS may", ["oid"], [role]
     )[0]["may"]
+
+
+@as_owner
+def belongs_to(db: Database, name: str, role: str) -> bool:
+    """Return whether a role has the rights of a model's owner."""
+    rows = db.query(
+        "SELECT pg_catalog.pg_has_role($2::name, owner, 'USAGE') AS has FROM cerebro._model WHERE name = $1",
+        ["text", "text"],
+        [name, role],
+    )
+    return bool(rows) and rows[0]["has"]
+
+
+def may_become(db: Database, role: int) -> bool:
+    """Return whether the caller is a member of a role."""
+    return db.query("SELECT pg_catalog.pg_has_role($1::oid, 'MEMBER') AS may", ["oid"], [role])[0]["may"]
+
+
+@as_owner
+def set_owner(db: Database, name: str, role: int) -> None:
+    """Give a model to a role; what that was granted is no longer needed."""
+    db.query("UPDATE cerebro._model SET owner = $2 WHERE name = $1", ["text", "oid"], [name, role])
+    db.query("DELETE FROM cerebro._model_grant WHERE name = $1 AND role = $2", ["text", "oid"], [name, role])
 
 
 def may_grant_usage(db: Database) -> bool:

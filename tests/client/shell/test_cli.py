@@ -28,7 +28,7 @@ from trial import SGD, Trial, blobs, rows_of
 FEATURES = 6
 COMMANDS = (
     "init", "doctor", "train", "pack", "fit", "watch", "runs", "leaderboard", "metrics", "report", "predict",
-    "export", "models", "stop", "resume", "forget", "dashboard",
+    "export", "models", "check", "explain", "worst-rows", "advise", "stop", "resume", "forget", "dashboard",
 )  # fmt: skip
 COMPLETION = {"_CEREBRO_COMPLETE": "bash_complete", "COMP_WORDS": "cerebro lead", "COMP_CWORD": "1"}
 END_DRIVER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity

@@ -1,0 +1,147 @@
+"""SQL on schedules by which models are trained again: pg_cron's jobs as the caller, all else as the owner."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.store.names import literal
+
+# The session behind a run of a schedule holds an advisory lock of this class, whose object is the run's
+# number. Any role may take it: it proves something only together with the session that the run's row names.
+LOCK = 0x63657265
+_NUMBERS = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """When a model is trained again, and the arguments of the retraining."""
+
+    name: str
+    alias: str
+    schedule: str
+    job_id: int
+    role: str
+    source: str | None
+    budget: str | None
+    promote: str
+    options: str | None
+
+
+def has_cron(db: Database) -> bool:
+    """Return whether pg_cron is in this database."""
+    return bool(db.query("SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'"))
+
+
+def database(db: Database) -> str:
+    """Return the name of this database."""
+    return db.query("SELECT pg_catalog.current_database()::pg_catalog.text AS name")[0]["name"]
+
+
+def may_use_cron(db: Database) -> bool:
+    """Return whether the caller may make jobs of pg_cron's."""
+    return db.query("SELECT pg_catalog.has_schema_privilege('cron', 'USAGE') AS may")[0]["may"]
+
+
+def add_job(db: Database, name: str, alias: str, when: str) -> int:
+    """Have pg_cron run a model's schedule with the caller's rights; return the number of the job.
+
+    The caller's job for the same alias is replaced.
+    """
+    command = f"CALL cerebro.run_schedule({literal(name)}, {literal(alias)})"
+    rows = db.query(
+        "SELECT cron.schedule($1, $2, $3) AS job_id",
+        ["text", "text", "text"],
+        [f"cerebro {name}@{alias}", when, command],
+    )
+    return rows[0]["job_id"]
+
+
+def remove_job(db: Database, job_id: int) -> None:
+    """Remove a job of the caller's, unless it is gone already."""
+    db.query("SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobid = $1", ["bigint"], [job_id])
+
+
+@as_owner
+def find(db: Database, name: str, alias: str) -> Schedule | None:
+    """Return the schedule of a model's alias, and keep others from changing it."""
+    rows = db.query(
+        "SELECT name, alias, schedule, job_id, role, source, budget::text AS budget, promote,"
+        " options::text AS options FROM cerebro._schedule WHERE name = $1 AND alias = $2 FOR UPDATE",
+        ["text", "text"],
+        [name, alias],
+    )
+    return Schedule(**rows[0]) if rows else None
+
+
+@as_owner
+def aliases(db: Database, name: str) -> list[str]:
+    """Return the aliases of a model that have a schedule."""
+    rows = db.query("SELECT alias FROM cerebro._schedule WHERE name = $1 ORDER BY alias", ["text"], [name])
+    return [row["alias"] for row in rows]
+
+
+@as_owner
+def keep(db: Database, made: Schedule) -> None:
+    """Keep a schedule in place of the one before."""
+    remove(db, made.name, made.alias)
+    db.query(
+        "INSERT INTO cerebro._schedule"
+        " (name, alias, schedule, job_id, role, source, budget, promote, options)"
+        " VALUES ($1, $2, $3, $4, $5, $6, $7::text::interval, $8, $9::text::jsonb)",
+        ["text", "text", "text", "bigint", "text", "text", "text", "text", "text"],
+        [
+            made.name, made.alias, made.schedule, made.job_id, made.role, made.source, made.budget,
+            made.promote, made.options,
+        ],
+    )  # fmt: skip
+
+
+@as_owner
+def remove(db: Database, name: str, alias: str) -> None:
+    """Remove a schedule; what its runs did stays."""
+    db.query("DELETE FROM cerebro._schedule WHERE name = $1 AND alias = $2", ["text", "text"], [name, alias])
+
+
+def running(db: Database, name: str, alias: str) -> int | None:
+    """Return the number of a run of this schedule that goes on."""
+    rows = db.query(
+        "SELECT schedule_run_id FROM cerebro.schedule_runs"
+        " WHERE name = $1 AND alias = $2 AND outcome = 'running' LIMIT 1",
+        ["text", "text"],
+        [name, alias],
+    )
+    return rows[0]["schedule_run_id"] if rows else None
+
+
+@as_owner
+def begin(db: Database, asked: Schedule, role: str) -> int:
+    """Note that a run of a schedule begins in this session, and return its number."""
+    rows = db.query(
+        "INSERT INTO cerebro._schedule_run (name, alias, role, pid)"
+        " VALUES ($1, $2, $3, pg_catalog.pg_backend_pid()) RETURNING schedule_run_id",
+        ["text", "text", "text"],
+        [asked.name, asked.alias, role],
+    )
+    return rows[0]["schedule_run_id"]
+
+
+def hold(db: Database, schedule_run_id: int) -> tuple[int, int]:
+    """Take the lock that says that a run goes on, and return its two numbers."""
+    number = schedule_run_id & _NUMBERS
+    db.query("SELECT pg_catalog.pg_try_advisory_lock($1, $2)", ["integer", "integer"], [LOCK, number])
+    return LOCK, number
+
+
+@as_owner
+def end(db: Database, schedule_run_id: int, outcome: str, **found: Any) -> bool:
+    """Note what a run did that this session has begun; return whether it is one."""
+    rows = db.query(
+        "UPDATE cerebro._schedule_run SET outcome = $2, version = $3, promoted = $4, reason = $5,"
+        " ended_at = pg_catalog.clock_timestamp() WHERE schedule_run_id = $1 AND outcome IS NULL"
+        " AND pid = pg_catalog.pg_backend_pid() RETURNING name",
+        ["bigint", "text", "integer", "boolean", "text"],
+        [schedule_run_id, outcome, found.get("version"), found.get("promoted"), found.get("reason")],
+    )
+    return bool(rows)

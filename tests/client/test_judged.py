@@ -1,0 +1,81 @@
+"""Models are judged by the client and by the command as the server judges them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import pytest
+from cerebro_db import CerebroError, Database, Run
+
+from cars import GRID
+from shell import cerebro
+
+
+@pytest.fixture(scope="module")
+def judged(client: Database) -> Iterator[Run]:
+    """A run on the kinds of cars, by columns; its best model is registered as `kinds`."""
+    packed = client.pack(
+        "cars", x="*", y="kind", into="judged_cars", exclude=["id"], columns="auto", segments=2
+    )
+    client.rows("SELECT cerebro.load_net('judged_nets', 'judged_cars', 'linear')")
+    grid = {**GRID, "loss": "categorical_crossentropy", "learning_rate": 0.01}
+    run = client.with_architectures("judged_nets").fit(packed, grid, epochs=1, out="judged_models", wait=True)
+    client.models.register(run.models(), "kinds")
+    yield run
+    client.models.drop("kinds")
+
+
+def test_a_check_has_a_finding_for_each_column(client: Database, judged: Run) -> None:
+    found = client.models.check("kinds@1", "cars", thresholds={"stability": 0.3})
+    asked = "SELECT * FROM cerebro.check('kinds@1', 'cars', NULL, '{\"stability\": 0.3}')"
+    expected = client.rows(asked)
+    pd.testing.assert_frame_equal(found, pd.DataFrame(expected))
+    assert set(found[found["measure"] == "stability"]["threshold"]) == {0.3}
+
+
+def test_rows_are_explained_in_the_order_of_their_ids(client: Database, judged: Run) -> None:
+    found = client.models.explain("kinds", "cars", "id", [12, 7], top=2)
+    assert list(found["id"]) == [12, 12, 7, 7]
+    asked = "SELECT e.* FROM cars c, cerebro.explain_predict('kinds', c, 2) AS e WHERE c.id = 12"
+    (first, _) = client.rows(asked)
+    assert found.iloc[0].drop("id").to_dict() == pytest.approx(first)
+    whole = client.models.explain("kinds", "cars", "id", [7], top=None)
+    assert len(whole) > 2 and list(whole["contribution"].abs()) == sorted(whole["contribution"].abs())[::-1]
+    assert client.models.explain("kinds", "cars", "id", [-1]).empty
+
+
+def test_the_worst_rows_the_parts_and_the_worth_of_columns(client: Database, judged: Run) -> None:
+    worst = client.models.worst_rows("kinds", "cars", limit=3)
+    assert len(worst) == 3 and worst["loss"].is_monotonic_decreasing
+    parts = client.models.evaluate_by("kinds", "cars", ["kind"])
+    assert None in list(parts["part"]) and len(set(parts["metric"])) > 1
+    worth = client.models.importance("kinds", "cars", repeats=2, metric="accuracy")
+    assert list(worth.columns) == ["column_name", "importance", "stddev"] and len(worth) > 1
+    assert set(judged.advise().columns) == {"mst_key", "finding", "epoch", "advice"}
+
+
+def test_the_commands_show_the_same(client: Database, client_database: str, judged: Run) -> None:
+    def shown(*words: str) -> Any:
+        done = cerebro(*words, "--format", "json", database=client_database)
+        assert done.code == 0, done.err
+        return done.rows
+
+    assert len(shown("check", "kinds@1", "cars")) == len(client.models.check("kinds@1", "cars"))
+    assert [row["id"] for row in shown("explain", "kinds", "cars", "7", "--id", "id", "--top", "1")] == [7]
+    assert [row["loss"] for row in shown("worst-rows", "kinds", "cars", "--limit", "2")] == pytest.approx(
+        list(client.models.worst_rows("kinds", "cars", 2)["loss"])
+    )
+    assert len(shown("advise", str(judged.run_id))) == len(judged.advise())
+    text = cerebro("explain", "kinds", "cars", "7", "--id", "id", database=client_database).out
+    assert text.split()[:3] == ["id", "class", "score"]
+
+
+def test_what_is_wrong_is_told(client: Database, client_database: str, judged: Run) -> None:
+    done = cerebro("explain", "kinds", "cars", "nobody", "--id", "id", database=client_database)
+    assert done.code == 1 and "cars has no row whose id is nobody" in done.err
+    done = cerebro("check", "kinds", "cars", "--thresholds", "[1]", database=client_database)
+    assert done.code == 2 and "it is a JSON object" in done.err
+    with pytest.raises(CerebroError, match="is not the name of a table"):
+        client.models.explain("kinds", "cars; DROP TABLE cars", "id", [1])

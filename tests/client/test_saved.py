@@ -1,0 +1,190 @@
+"""Models in a folder answer without a server what they answer in it, from the columns as they are."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import cerebro_db
+import numpy as np
+import pandas as pd
+import pytest
+from cerebro_db import CerebroError, Database
+from cerebro_db.saved import SavedClassifier, SavedRegressor
+
+from mixed import CUSTOMERS, picture
+from shell import cerebro, environment
+
+COLUMNS = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "note", "active", "x"]
+READ = f"SELECT {', '.join(COLUMNS)} FROM clients ORDER BY id"
+ANSWERS = "SELECT p.class, p.probabilities FROM clients AS c, cerebro.predict(%s, c) AS p ORDER BY c.id"
+LOSS = {"loss": "categorical_crossentropy", "optimizer": "Adam", "learning_rate": 0.01, "batch_size": 32}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained(client: Database) -> Iterator[None]:
+    """Two registered classifiers of mixed columns, of which the second is an ensemble."""
+    client.rows(CUSTOMERS.replace("customers", "clients", 1), 300)
+    packed = client.pack("clients", x=COLUMNS, y="gone", columns="auto", segments=2, validation=0.3)
+    client.rows("SELECT cerebro.load_net('client_nets', 'clients_packed', 'tabular', '{\"width\": 8}')")
+    run = client.with_architectures("client_nets").fit(
+        packed, {**LOSS, "learning_rate": [0.01, 0.003]}, epochs=2, out="client_models", wait=True, seed=1
+    )
+    client.models.register(run.models(), "churn")
+    judges = "clients_packed_validation"
+    client.rows("SELECT cerebro.ensemble('client_models', 'client_joined', 4, NULL, %s)", judges)
+    client.models.register("client_joined", "churn")
+    yield
+    for model in client.models.list()["name"]:
+        client.models.drop(model)
+
+
+@pytest.fixture(scope="module")
+def folder(client: Database, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return client.models.save("churn@1", tmp_path_factory.mktemp("saved") / "churn")
+
+
+def as_in_the_server(client: Database, reference: str) -> tuple[list[str], np.ndarray]:
+    rows = client.rows(ANSWERS, reference)
+    return [row["class"] for row in rows], np.array([list(row["probabilities"].values()) for row in rows])
+
+
+@pytest.mark.parametrize("version", [1, 2])
+def test_a_folder_answers_as_the_server_does(client: Database, tmp_path: Path, version: int) -> None:
+    client.models.save(f"churn@{version}", tmp_path / "here")
+    model = cerebro_db.load_model(tmp_path / "here")
+    assert isinstance(model, SavedClassifier)
+    assert list(model.classes_) == ["no", "yes"]
+    assert model.columns == COLUMNS
+    classes, probabilities = as_in_the_server(client, f"churn@{version}")
+    rows = client.rows(READ)
+    for given in (rows, pd.DataFrame(rows)):
+        np.testing.assert_allclose(model.predict_proba(given), probabilities, rtol=1e-5, atol=1e-7)
+        assert list(model.predict(given)) == classes
+    assert model.predict_proba([]).shape == (0, 2)
+
+
+def test_nothing_but_the_folder_is_needed(folder: Path, client: Database) -> None:
+    """In another process, which reaches no server and has no Keras loaded afterwards."""
+    program = (
+        "import sys, json, datetime, cerebro_db\n"
+        f"model = cerebro_db.load_model({str(folder)!r})\n"
+        "row = json.loads(sys.argv[1])\n"
+        "print(json.dumps(model.predict_proba([row]).tolist()))\n"
+        "assert 'keras' not in sys.modules and 'pandas' not in sys.modules\n"
+    )
+    (row,) = client.rows("SELECT to_json(c) AS row FROM clients AS c WHERE id = 7")
+    done = subprocess.run(
+        [sys.executable, "-c", program, json.dumps(row["row"])],
+        cwd=folder, env={**environment(""), "PGHOST": "/nowhere"}, capture_output=True, text=True, check=True,
+    )  # fmt: skip
+    _, probabilities = as_in_the_server(client, "churn@1")
+    assert json.loads(done.stdout) == pytest.approx(probabilities[6:7])
+
+
+def test_a_quantity_and_arrays(client: Database, model: int, tmp_path: Path) -> None:
+    client.rows("CREATE TABLE spots AS SELECT id, ARRAY[weight, power] AS spot, price FROM cars")
+    packed = client.pack("spots", x="spot", y="price")
+    grid = {**LOSS, "loss": "mse", "model": model}
+    of_spots = client.fit(packed, grid, epochs=1, out="spot_models", wait=True)
+    client.models.register(of_spots.models(), "spots")
+    saved = cerebro_db.load_model(client.models.save("spots", tmp_path / "spots"))
+    assert isinstance(saved, SavedRegressor)
+    assert not hasattr(saved, "predict_proba")
+    rows = client.rows("SELECT spot FROM spots ORDER BY id LIMIT 50")
+    asked = "SELECT p.prediction FROM spots AS s, cerebro.predict('spots', s) AS p ORDER BY s.id LIMIT 50"
+    expected = [row["prediction"] for row in client.rows(asked)]
+    array = np.array([row["spot"] for row in rows], "float32")
+    for given in (rows, pd.DataFrame(rows), array):
+        assert saved.predict(given) == pytest.approx(expected, rel=1e-5)
+
+
+def test_a_net_of_pictures_takes_keras(client: Database, tmp_path: Path) -> None:
+    client.rows("CREATE TABLE shots (id int, shot bytea, kind text)")
+    for number in range(40):
+        client.rows("INSERT INTO shots VALUES (%s, %s, %s)", number, picture(number), "ab"[number % 2])
+    packed = client.pack(
+        "shots", x="*", y="kind", exclude=["id"], columns={"shot": {"decode": [12, 12, 3]}}, segments=1
+    )
+    client.rows("SELECT cerebro.load_net('shot_nets', 'shots_packed', 'image')")
+    found = client.with_architectures("shot_nets").fit(packed, LOSS, epochs=1, out="shot_models", wait=True)
+    client.models.register(found.models(), "shots")
+    model = cerebro_db.load_model(client.models.save("shots", tmp_path / "shots"))
+    assert isinstance(model, SavedClassifier)
+    asked = "SELECT p.class, p.probability FROM shots AS s, cerebro.predict('shots', s) AS p ORDER BY s.id"
+    rows = client.rows(asked)
+    given = [{"shot": picture(number)} for number in range(40)]
+    assert list(model.predict(given)) == [row["class"] for row in rows]
+    likely = [row["probability"] for row in rows]
+    assert model.predict_proba(given).max(axis=1) == pytest.approx(likely, rel=1e-4)
+
+
+def test_the_command_writes_the_folder(client_database: str, tmp_path: Path) -> None:
+    done = cerebro("export", "churn@2", tmp_path / "out", database=client_database)
+    assert (done.code, done.out) == (0, f"{tmp_path / 'out'}\n")
+    assert cerebro_db.load_model(tmp_path / "out").name == "churn@2"
+    done = cerebro("export", "churn@2", database=client_database)
+    assert done.code == 2 and "cerebro export churn@2 FOLDER" in done.err
+    done = cerebro("export", "churn@9", tmp_path / "none", database=client_database)
+    assert done.code == 1 and "no registered model 'churn@9'" in done.err
+    assert not (tmp_path / "none").exists()
+
+
+WRONG_ROWS = {
+    "a missing column": ([{"age": 3}], 'the row has no column "income"'),
+    "no column at all": ([{}], 'the rows have no column "age"'),
+    "another type": ({"age": "much"}, 'column "age" has the value "much"'),
+    "no rows": ({"age": 3}.keys(), "rows are a data frame or a list of dicts"),
+    "an array": (np.zeros((2, 3)), "was trained on columns, and is given an array"),
+}
+
+
+@pytest.mark.parametrize("given, text", WRONG_ROWS.values(), ids=WRONG_ROWS)
+def test_wrong_rows_are_refused(client: Database, folder: Path, given: Any, text: str) -> None:
+    if isinstance(given, dict):
+        given = [{**client.rows(READ)[0], **given}]
+    with pytest.raises(CerebroError, match=text):
+        cerebro_db.load_model(folder).predict(given)
+
+
+def changed(folder: Path, into: Path, **fields: Any) -> Path:
+    into.mkdir()
+    (into / "weights.npy").write_bytes((folder / "weights.npy").read_bytes())
+    document = json.loads((folder / "model.json").read_text())
+    (into / "model.json").write_text(json.dumps({**document, **fields}))
+    return into
+
+
+LAMBDA = {
+    "class_name": "Sequential",
+    "config": {"layers": [{"module": "keras.layers", "class_name": "Lambda", "config": {"function": "x"}}]},
+}
+WRONG_FILES = {
+    "another format": ({"format": 9}, "its format is 9"),
+    "other weights": ({"weights_sha256": "0"}, "does not hold the weights"),
+    "code": ({"architecture": LAMBDA}, "which is not allowed"),
+    "no net": ({"architecture": None}, "it describes no net"),
+    "no answer": ({"about": {}}, "does not say what the model answers"),
+    "a damaged column": ({"features": {"version": 1, "columns": [{}]}}, "feature specification cannot"),
+}
+
+
+@pytest.mark.parametrize("fields, text", WRONG_FILES.values(), ids=WRONG_FILES)
+def test_a_strangers_folder_is_checked(
+    folder: Path, tmp_path: Path, fields: dict[str, Any], text: str
+) -> None:
+    with pytest.raises(CerebroError, match=text):
+        cerebro_db.load_model(changed(folder, tmp_path / "changed", **fields))
+
+
+def test_a_folder_that_is_none(folder: Path, tmp_path: Path) -> None:
+    with pytest.raises(CerebroError, match=r"it has no model\.json"):
+        cerebro_db.load_model(tmp_path)
+    copy = changed(folder, tmp_path / "copy")
+    np.save(copy / "weights.npy", np.array([{}], object), allow_pickle=True)
+    with pytest.raises(CerebroError, match=r"weights\.npy cannot be read"):
+        cerebro_db.load_model(copy)

@@ -1,0 +1,187 @@
+"""Models that pg_cron trains again, on a server of its own that may be killed in the middle."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import psycopg2
+import pytest
+
+from scratch import Server, as_server, server, shell, wait_until
+from trial import Trial
+
+# One net and few steps: enough for a rule that one column tells.
+OPTIONS = {
+    "nets": ["Dense(8, activation='relu')"], "configs": 1, "epochs": 3, "exclude": ["id"], "single": True,
+}  # fmt: skip
+RUNS = "SELECT outcome FROM cerebro.schedule_runs WHERE name = 'leaves' ORDER BY schedule_run_id"
+
+
+def has_cron() -> bool:
+    return Path(shell('echo "$(own_folder)$("$(find_pg_config)" --pkglibdir)/pg_cron.so"')).exists()
+
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.postgresql,
+    pytest.mark.skipif(not has_cron(), reason="pg_cron is not installed"),
+]
+
+
+@pytest.fixture(scope="module")
+def scratch() -> Iterator[Server]:
+    with server(empty=True) as made:
+        settings = ["shared_preload_libraries = 'pg_cron'", f"cron.host = '{made.folder}'"]
+        lines = "\n".join([*settings, "cron.max_running_jobs = 4"])
+        as_server("bash", "-c", f'cat >> {made.data}/postgresql.conf <<"END"\n{lines}\nEND')
+        made.start()
+        made.sql("CREATE EXTENSION cerebro CASCADE")
+        yield made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def registered(scratch: Server) -> None:
+    """Version 1 knows the rule of January; since March it is the other way round."""
+    scratch.sql(
+        "CREATE TABLE january AS SELECT i AS id, ((i * 7919) % 1000) / 1000.0::float8 AS a,"
+        " CASE WHEN (i * 7919) % 1000 > 500 THEN 'yes' ELSE 'no' END AS gone"
+        " FROM generate_series(1, 600) AS i"
+    )
+    other = "CASE gone WHEN 'yes' THEN 'no' ELSE 'yes' END"
+    scratch.sql(f"CREATE VIEW march AS SELECT a, {other} AS gone FROM january")
+    options = json.dumps(OPTIONS)
+    scratch.sql("SELECT * FROM cerebro.train('january', 'gone', 'churn', '1 minute', %s)", options)
+    scratch.sql("SELECT cerebro.register('churn', 'leaves')")
+    scratch.sql("CREATE EXTENSION pg_cron")
+
+
+def outcomes(scratch: Server) -> list[str]:
+    return [outcome for (outcome,) in scratch.sql(RUNS)]
+
+
+def newest(scratch: Server) -> dict[str, Any]:
+    query = "SELECT to_jsonb(r) FROM cerebro.schedule_runs AS r ORDER BY schedule_run_id DESC LIMIT 1"
+    return scratch.sql(query)[0][0]
+
+
+def call(scratch: Server, failures: list[BaseException]) -> threading.Thread:
+    """Begin a run of the schedule in a session of its own, and return when it goes on."""
+
+    def work() -> None:
+        try:
+            scratch.sql("CALL cerebro.run_schedule('leaves')")
+        except psycopg2.Error as error:
+            failures.append(error)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    wait_until(lambda: "running" in outcomes(scratch), "a run of the schedule")
+    return thread
+
+
+def test_pg_cron_trains_and_what_came_of_it_is_kept(scratch: Server) -> None:
+    job = scratch.sql("SELECT cerebro.schedule('leaves', '0 3 * * 1', 'march', promote => 'always')")[0][0]
+    again = scratch.sql("SELECT cerebro.schedule('leaves', '* * * * *', 'march', promote => 'always')")[0][0]
+    assert scratch.sql("SELECT jobid, schedule, username FROM cron.job") == [(again, "* * * * *", "postgres")]
+    shown = scratch.sql("SELECT name, alias, schedule, source, promote, role, job_id FROM cerebro.schedules")
+    assert shown == [("leaves", "default", "* * * * *", "public.march", "always", "postgres", again)]
+    assert job == again
+    wait_until(lambda: outcomes(scratch)[:1] == ["done"], "the first run", patience=150)
+    scratch.sql("SELECT cerebro.unschedule('leaves')")
+    assert scratch.sql("SELECT count(*) FROM cron.job") == [(0,)]
+    wait_until(lambda: "running" not in outcomes(scratch), "the last run")
+    version, promoted, reason, role = scratch.sql(
+        "SELECT version, promoted, reason, role FROM cerebro.schedule_runs ORDER BY schedule_run_id LIMIT 1"
+    )[0]
+    assert (version, promoted, role) == (2, True, "postgres")
+    assert reason.startswith('promote is "always"')
+    assert scratch.sql("SELECT default_version > 1 FROM cerebro.models") == [(True,)]
+
+
+@pytest.fixture
+def scheduled(scratch: Server) -> None:
+    """A schedule whose job does not run by itself while the tests last."""
+    scratch.sql("SELECT cerebro.schedule('leaves', '0 3 1 1 *', 'march')")
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_run_is_skipped_while_another_goes_on(scratch: Server) -> None:
+    failures: list[BaseException] = []
+    thread = call(scratch, failures)
+    scratch.sql("CALL cerebro.run_schedule('leaves')")
+    thread.join()
+    assert failures == []
+    assert outcomes(scratch)[-2:] == ["done", "skipped"]
+    (reason,) = scratch.sql("SELECT reason FROM cerebro.schedule_runs WHERE outcome = 'skipped'")[0]
+    assert reason.endswith("of this schedule went on")
+    assert scratch.sql("SELECT count(*) FROM pg_locks WHERE locktype = 'advisory'") == [(0,)]
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_manual_retraining_meanwhile_is_another_version(scratch: Server) -> None:
+    (before,) = scratch.sql("SELECT newest_version FROM cerebro.models")[0]
+    failures: list[BaseException] = []
+    thread = call(scratch, failures)
+    ((by_hand,),) = scratch.sql("SELECT version FROM cerebro.retrain('leaves', 'march', promote => 'always')")
+    thread.join()
+    assert failures == []
+    assert {by_hand, newest(scratch)["version"]} == {before + 1, before + 2}
+    assert scratch.sql("SELECT default_version FROM cerebro.models") == [(by_hand,)]
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_failure_is_kept_and_changes_nothing(scratch: Server) -> None:
+    (before,) = scratch.sql("SELECT default_version FROM cerebro.models")[0]
+    scratch.sql("ALTER VIEW march RENAME TO april")
+    try:
+        with pytest.raises(psycopg2.Error, match=r"march.* does not exist"):
+            scratch.sql("CALL cerebro.run_schedule('leaves')")
+    finally:
+        scratch.sql("ALTER VIEW april RENAME TO march")
+    found = newest(scratch)
+    assert (found["outcome"], found["version"]) == ("failed", None)
+    assert "does not exist" in found["reason"]
+    assert scratch.sql("SELECT default_version FROM cerebro.models") == [(before,)]
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_server_that_is_killed_interrupts_a_run_and_the_next_one_is_done(scratch: Server) -> None:
+    versions = scratch.sql("SELECT count(*) FROM cerebro.model_versions")
+    failures: list[BaseException] = []
+    thread = call(scratch, failures)
+    scratch.kill_all()
+    thread.join()
+    assert len(failures) == 1
+    scratch.ensure_up()
+    assert outcomes(scratch)[-1] == "interrupted"
+    assert scratch.sql("SELECT count(*) FROM cerebro.model_versions") == versions
+    scratch.sql("CALL cerebro.run_schedule('leaves')")
+    assert outcomes(scratch)[-2:] == ["interrupted", "done"]
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_schedule_is_the_business_of_who_made_it(scratch: Server) -> None:
+    scratch.sql("CREATE ROLE helper LOGIN")
+    scratch.sql("SELECT cerebro.set_alias('leaves', 'other', 1)")
+    scratch.sql("SELECT cerebro.grant_model('leaves', 'helper', 'manage')")
+    scratch.sql("GRANT SELECT ON march TO helper")
+    with closing(scratch.connect(user="helper")) as connection:
+        theirs = Trial(connection)
+        replace = "schedule('leaves', '* * * * *', 'march')"
+        for asked in (replace, "unschedule('leaves')", "unregister('leaves')"):
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="was made by role postgres"):
+                theirs.sql(f"SELECT cerebro.{asked}")
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="jobs of pg_cron's"):
+            theirs.sql("SELECT cerebro.schedule('leaves', '* * * * *', 'march', alias => 'other')")
+    with pytest.raises(psycopg2.Error, match="invalid schedule"):
+        scratch.sql("SELECT cerebro.schedule('leaves', 'monday', 'march')")
+    with pytest.raises(psycopg2.Error, match="leaves@other has no schedule"):
+        scratch.sql("SELECT cerebro.unschedule('leaves', 'other')")
+    scratch.sql("SELECT cerebro.unregister('leaves')")
+    for table in ("cron.job", "cerebro._schedule", "cerebro._schedule_run"):
+        assert scratch.sql(f"SELECT count(*) FROM {table}") == [(0,)]

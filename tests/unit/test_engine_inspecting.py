@@ -1,0 +1,79 @@
+"""Looking into a net: gradients equal to a plain calculation, on each engine, and counts of units."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pytest
+
+import nets
+from cerebro_plpy.engine import architecture, runtime, scores
+from cerebro_plpy.engine.inference import inference
+from cerebro_plpy.engine.inspecting import LayerFacts, inspect
+
+BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+RANDOM = np.random.default_rng(4)
+ROWS, FEATURES, UNITS, CLASSES = 20, 5, 8, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def engine() -> None:
+    runtime.start(BACKEND, 1, use_gpus=False)
+
+
+def facts_of(text: str, weights: list[np.ndarray], inputs: np.ndarray, given: np.ndarray) -> list[LayerFacts]:
+    net = inference(architecture.describe(text))
+    loaded = net.load(b"".join(one.astype("<f4").tobytes() for one in weights))
+    loss = scores.make_log_loss(scores.odds_of_probabilities)
+    half = len(inputs) // 2
+    batches = [([inputs[:half]], given[:half]), ([inputs[half:]], given[half:])]
+    return inspect(net, loaded, loss, batches)
+
+
+def quadratic_mean(*arrays: np.ndarray) -> float:
+    return float(np.sqrt(np.square(np.concatenate([one.ravel() for one in arrays])).mean()))
+
+
+def test_gradients_weights_and_dead_units() -> None:
+    text = nets.sequential(
+        [FEATURES],
+        nets.layer("Dense", units=UNITS, activation="relu"),
+        nets.layer("Dense", units=CLASSES, activation="softmax"),
+    )
+    shapes = (FEATURES, UNITS), (UNITS,), (UNITS, CLASSES), (CLASSES,)
+    first, bias, second, last = (RANDOM.normal(size=shape).astype(np.float32) for shape in shapes)
+    bias[:2] = -100
+    x = RANDOM.normal(size=(ROWS, FEATURES)).astype(np.float32)
+    given = np.eye(CLASSES, dtype=np.float32)[np.arange(ROWS) % CLASSES]
+    inside = x @ first + bias
+    hidden = np.maximum(inside, 0)
+    raised = np.exp(hidden @ second + last)
+    off = (raised / raised.sum(axis=1, keepdims=True) - given) / ROWS
+    back = (inside > 0) * (off @ second.T)
+    one, two = facts_of(text, [first, bias, second, last], x, given)
+    assert one.gradient == pytest.approx(quadratic_mean(x.T @ back, back.sum(axis=0)), rel=1e-4)
+    assert two.gradient == pytest.approx(quadratic_mean(hidden.T @ off, off.sum(axis=0)), rel=1e-4)
+    assert one.weights == pytest.approx(quadratic_mean(first, bias), rel=1e-6)
+    assert one.dead == (hidden == 0).all(axis=0).mean() >= 0.25
+    assert (one.units, one.saturated, two.dead, two.is_finite) == (UNITS, None, None, True)
+
+
+def test_codes_and_weights_that_are_no_numbers() -> None:
+    text = nets.sequential(
+        [2],
+        nets.layer("Embedding", input_dim=4, output_dim=3),
+        nets.layer("Flatten"),
+        nets.layer("Dense", units=CLASSES, activation="softmax"),
+    )
+    vectors, kernel = RANDOM.normal(size=(4, 3)), RANDOM.normal(size=(6, CLASSES))
+    codes = RANDOM.integers(0, 3, (ROWS, 2)).astype(np.float32)
+    given = np.eye(CLASSES, dtype=np.float32)[np.arange(ROWS) % CLASSES]
+    embedding, dense = facts_of(text, [vectors, kernel, np.zeros(CLASSES)], codes, given)
+    assert (embedding.kind, embedding.is_finite) == ("Embedding", True)
+    assert embedding.gradient and dense.gradient
+    kernel[0, 0] = np.nan
+    assert [one.is_finite for one in facts_of(text, [vectors, kernel, np.zeros(CLASSES)], codes, given)] == [
+        True,
+        False,
+    ]
