@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "registry"}
+PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "registry", "relations"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -44,7 +44,8 @@ KNOWS: dict[str, set[str]] = {
     "explaining": {"features", "logical"},
     "nets": {"features", "logical", "madlib"},
     "registry": {"madlib"},
-    "store": {"features", "madlib"},
+    "relations": set(),
+    "store": {"features", "madlib", "relations"},
     "packing": {"features", "logical", "madlib", "store"},
     "topology": {"commands", "store"},
     "predicting": {
@@ -69,6 +70,7 @@ KNOWS: dict[str, set[str]] = {
         "planner",
         "predicting",
         "registry",
+        "relations",
         "store",
         "topology",
     },

@@ -1,0 +1,286 @@
+"""The statement that computes related features, which a user can read and run.
+
+Each path of children is read once: its rows before the cut-off, beside the labelled rows that they count for.
+What is counted of them comes from grouping these pairs by the labelled row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cerebro_plpy.relations import planning
+from cerebro_plpy.relations.paths import (
+    CATEGORY,
+    MOMENT,
+    NUMBER,
+    Path,
+    PathStep,
+    RelatedColumn,
+    TableName,
+    base_of,
+)
+from cerebro_plpy.relations.planning import RelatedFeature
+from cerebro_plpy.relations.recipe import ZONED, RelationRecipe
+from cerebro_plpy.store import plain
+from cerebro_plpy.store.names import literal, quote
+
+# The number of a labelled row, and its cut-off as a moment.
+NUMBER_NAME, MOMENT_NAME = "__row__", "__cutoff__"
+_ROWS = "labelled"
+_EPOCH = "date_part('epoch', {})"
+_SECONDS = 86400
+
+
+@dataclass(frozen=True)
+class _Value:
+    """A column of the pairs: an expression, and the name that it has there."""
+
+    name: str
+    text: str
+
+
+@dataclass(frozen=True)
+class _PathQuery:
+    """A query of the statement with one row for each labelled row, and the features it has."""
+
+    name: str
+    text: str
+    features: Sequence[RelatedFeature]
+
+
+def statement(
+    recipe: RelationRecipe, columns: Sequence[str], cutoff: RelatedColumn, source: str | None = None
+) -> str:
+    """Return the statement that gives the query's columns and the features.
+
+    `source` is a table that holds the query's rows already.
+    """
+    rows = f"(\n{recipe.query}\n)" if source is None else source
+    moment = _moment(f"q.{quote(cutoff.name)}", cutoff.element, recipe.zone)
+    first = (
+        f"{_ROWS} AS MATERIALIZED (\n    SELECT row_number() OVER () AS {NUMBER_NAME},"
+        f" {moment} AS {MOMENT_NAME}, q.*\n    FROM {rows} AS q\n)"
+    )
+    steps, parts = [first], []
+    for number, (base, features) in enumerate(_by_base(recipe.features).items(), 1):
+        made, found = _PathWriter(recipe, base, features, number).write()
+        steps += made
+        parts += found
+    return _joined(steps, parts, columns, recipe.features)
+
+
+def _by_base(features: Sequence[RelatedFeature]) -> Mapping[Path, list[RelatedFeature]]:
+    found: dict[Path, list[RelatedFeature]] = {}
+    for feature in features:
+        found.setdefault(base_of(feature.path), []).append(feature)
+    return found
+
+
+def _joined(
+    steps: Sequence[str],
+    parts: Sequence[_PathQuery],
+    columns: Sequence[str],
+    features: Sequence[RelatedFeature],
+) -> str:
+    """Return the whole statement: the queries, and the labelled rows beside what they give."""
+    texts = {one.name: f"{part.name}.{quote(one.name)}" for part in parts for one in part.features}
+    listed = [f"l.{quote(name)}" for name in columns]
+    for feature in features:
+        text = texts[feature.name]
+        if feature.aggregate in (planning.COUNT, planning.SUM, planning.DISTINCT):
+            text = f"coalesce({text}, 0)"
+        listed.append(f"{text} AS {quote(feature.name)}")
+    joins = "".join(
+        f"\nLEFT JOIN {part.name} ON {part.name}.{NUMBER_NAME} = l.{NUMBER_NAME}" for part in parts
+    )
+    queries = ",\n".join([*steps, *(f"{part.name} AS (\n    {part.text}\n)" for part in parts)])
+    return f"WITH {queries}\nSELECT {_lines(listed, 1)}\nFROM {_ROWS} AS l{joins}"
+
+
+class _PathWriter:
+    """Writes the queries of one path of children, or of the entity and its parents."""
+
+    def __init__(
+        self, recipe: RelationRecipe, base: Path, features: Sequence[RelatedFeature], number: int
+    ) -> None:
+        self._recipe, self._base, self._features, self._number = recipe, base, features, number
+        self._values: dict[tuple[Path, str | None], _Value] = {}
+        downs = [place for place, step in enumerate(base, 1) if step.down]
+        self._timed = [place for place in downs if base[place - 1].table in recipe.times]
+
+    def write(self) -> tuple[list[str], list[_PathQuery]]:
+        """Return the queries that others read, and those that have features."""
+        if not self._base:
+            return [], [self._of_parents()]
+        sums = [one for one in self._features if one.aggregate not in planning.OF_VALUES]
+        tops: dict[str, list[RelatedFeature]] = {}
+        for feature in self._features:
+            if feature.aggregate in planning.OF_VALUES:
+                tops.setdefault(self._value(feature), []).append(feature)
+        parts = [self._sums(sums)] if sums else []
+        parts += [self._top(value, each, number) for number, (value, each) in enumerate(tops.items(), 1)]
+        return [self._pairs_query()], parts
+
+    @property
+    def _pairs(self) -> str:
+        return f"pairs_{self._number}"
+
+    def _of_parents(self) -> _PathQuery:
+        listed = [f"{self._value_text(one.path, one.value)} AS {quote(one.name)}" for one in self._features]
+        text = f"SELECT {_lines([f'l.{NUMBER_NAME}', *listed], 2)}\n    FROM {self._from()}"
+        return _PathQuery(f"parents_{self._number}", text, self._features)
+
+    def _sums(self, features: Sequence[RelatedFeature]) -> _PathQuery:
+        listed = [f"{self._aggregate(one)} AS {quote(one.name)}" for one in features]
+        text = (
+            f"SELECT {_lines([f'p.{NUMBER_NAME}', *listed], 2)}\n    FROM {self._pairs} AS p"
+            f"\n    GROUP BY p.{NUMBER_NAME}, p.{MOMENT_NAME}"
+        )
+        return _PathQuery(f"sums_{self._number}", text, features)
+
+    def _pairs_query(self) -> str:
+        """Return the rows of the path before the cut-off, each with the labelled row that it counts for."""
+        columns = [f"l.{NUMBER_NAME}", f"l.{MOMENT_NAME}"]
+        if self._timed:
+            columns.append(f"{self._time_of(self._timed[-1])} AS at")
+        columns += [f"{value.text} AS {value.name}" for value in self._values.values()]
+        return f"{self._pairs} AS (\n    SELECT {_lines(columns, 2)}\n    FROM {self._from()}\n)"
+
+    def _from(self) -> str:
+        """Return the labelled rows, joined with the tables of the path and of the parents behind it."""
+        text = f"{_ROWS} AS l"
+        if not self._base or set(self._base[0].before) - set(self._recipe.key):
+            on = " AND ".join(f"t0.{quote(name)} = l.{quote(name)}" for name in self._recipe.key)
+            on += self._before_cutoff(self._recipe.entity, "t0")
+            text += f"\n    {'' if self._base else 'LEFT '}JOIN {quote(*self._recipe.entity)} AS t0 ON {on}"
+        for place, step in enumerate(self._base, 1):
+            text += self._join("JOIN", step, self._base[: place - 1], f"t{place}", place)
+        for path in sorted(self._behind(), key=_by_length):
+            text += self._join("LEFT JOIN", path[-1], path[:-1], self._alias(path), 0)
+        return text
+
+    def _join(self, how: str, step: PathStep, before: Path, alias: str, place: int) -> str:
+        pairs = zip(step.own, step.before, strict=True)
+        on = " AND ".join(f"{alias}.{quote(own)} = {self._column(before, name)}" for own, name in pairs)
+        on += self._before_cutoff(step.table, alias)
+        if place and self._timed and place == self._timed[-1]:
+            on += self._within_widest(alias, step.table)
+        return f"\n    {how} {quote(*step.table)} AS {alias} ON {on}"
+
+    def _before_cutoff(self, table: TableName, alias: str) -> str:
+        time = self._recipe.times.get(table)
+        return "" if time is None else f" AND {self._moment_of(alias, time)} < l.{MOMENT_NAME}"
+
+    def _within_widest(self, alias: str, table: TableName) -> str:
+        """Return the condition that rows lie in the only window that there is, if it has an end."""
+        windows = {one.window for one in self._features}
+        if len(windows) != 1 or None in windows:
+            return ""
+        (window,) = windows
+        time = self._moment_of(alias, self._recipe.times[table])
+        return f" AND {time} >= l.{MOMENT_NAME} - interval {literal(str(window))}"
+
+    def _behind(self) -> set[Path]:
+        """Return the paths that go on from the base to parents."""
+        first = len(self._base) + 1
+        return {one.path[:length] for one in self._features for length in range(first, len(one.path) + 1)}
+
+    def _alias(self, path: Path) -> str:
+        if len(path) <= len(self._base):
+            return f"t{len(path)}"
+        behind = sorted(self._behind(), key=_by_length)
+        return f"t{len(self._base) + 1 + behind.index(path)}"
+
+    def _column(self, path: Path, name: str) -> str:
+        """Return a column of the table that a path leads to."""
+        if not path and self._base and name in self._recipe.key:
+            return f"l.{quote(name)}"
+        return f"{self._alias(path)}.{quote(name)}"
+
+    def _moment_of(self, alias: str, time: RelatedColumn) -> str:
+        return _moment(f"{alias}.{quote(time.name)}", time.element, self._recipe.zone)
+
+    def _time_of(self, place: int) -> str:
+        return self._moment_of(f"t{place}", self._recipe.times[self._base[place - 1].table])
+
+    def _value(self, feature: RelatedFeature) -> str:
+        """Return the name that a feature's column has among the pairs."""
+        key = (feature.path, f"{feature.value.kind} {feature.value.name}")
+        if key not in self._values:
+            text = self._value_text(feature.path, feature.value)
+            self._values[key] = _Value(f"v{len(self._values)}", text)
+        return self._values[key].name
+
+    def _value_text(self, path: Path, column: RelatedColumn) -> str:
+        text = f"{self._alias(path)}.{quote(column.name)}"
+        if column.kind == NUMBER:
+            return f"{text}{'::integer' if column.element == 'bool' else ''}::double precision"
+        if column.kind == MOMENT:
+            # A moment that is not before the cut-off is not known yet.
+            moment, cutoff = _moment(text, column.element, self._recipe.zone), f"l.{MOMENT_NAME}"
+            return f"CASE WHEN {moment} < {cutoff} THEN {_days(cutoff, moment)} END"
+        return plain.as_text(text, column.element)
+
+    def _aggregate(self, feature: RelatedFeature) -> str:
+        inside = self._filter(feature.window)
+        if feature.aggregate == planning.COUNT:
+            return f"count(*){inside}"
+        if feature.aggregate == planning.SINCE_LAST:
+            return _days(f"p.{MOMENT_NAME}", f"max(p.at){inside}")
+        value = f"p.{self._value(feature)}"
+        if feature.aggregate == planning.LAST:
+            if feature.value.kind == CATEGORY:
+                return f'(array_agg({value} ORDER BY p.at DESC, {value} COLLATE "C"){inside})[1]'
+            # Of rows of the same moment the one with the largest value.
+            return f"(max(ARRAY[{_EPOCH.format('p.at')}, {value}]){inside})[2]"
+        function = {planning.MEAN: "avg"}.get(str(feature.aggregate), feature.aggregate)
+        return f"{function}({value}){inside}"
+
+    def _filter(self, window: str | None) -> str:
+        if window is None:
+            return ""
+        return f" FILTER (WHERE p.at >= p.{MOMENT_NAME} - interval {literal(window)})"
+
+    def _top(self, value: str, features: Sequence[RelatedFeature], number: int) -> _PathQuery:
+        """Return the query that counts each value of a category, and what is known of these counts."""
+        counts = {window: f"k{n}" for n, window in enumerate(dict.fromkeys(one.window for one in features))}
+        listed = []
+        for feature in features:
+            count = f"c.{counts[feature.window]}"
+            text = f"count(*) FILTER (WHERE {count} > 0)"
+            if feature.aggregate == planning.SHARE_OF_TOP:
+                text = f"max({count})::double precision / nullif(sum({count}), 0)::double precision"
+            listed.append(f"{text} AS {quote(feature.name)}")
+        counted = [f"count(*){self._filter(window)} AS {name}" for window, name in counts.items()]
+        text = (
+            f"SELECT {_lines([f'c.{NUMBER_NAME}', *listed], 2)}\n    FROM (\n"
+            f"        SELECT {_lines([f'p.{NUMBER_NAME}', *counted], 3)}\n        FROM {self._pairs} AS p"
+            f" WHERE p.{value} IS NOT NULL\n        GROUP BY p.{NUMBER_NAME}, p.{value}\n"
+            f"    ) AS c\n    GROUP BY c.{NUMBER_NAME}"
+        )
+        return _PathQuery(f"values_{self._number}_{number}", text, features)
+
+
+def _by_length(path: Path) -> tuple[int, str]:
+    return len(path), repr(path)
+
+
+def _lines(texts: Sequence[str], depth: int) -> str:
+    """Return a list of expressions, each on a line of its own."""
+    return f",\n{'    ' * depth}".join(texts)
+
+
+def _moment(text: str, element: str, zone: str | None) -> str:
+    """Return a moment as a timestamp; where one of several has a zone, all are in UTC."""
+    if zone is None:
+        return text if element == "timestamp" else f"{text}::timestamp"
+    if element != ZONED:
+        text = f"({text}::timestamp AT TIME ZONE {literal(zone)})"
+    return f"({text} AT TIME ZONE 'UTC')"
+
+
+def _days(later: str, earlier: str) -> str:
+    """Return the days between two moments; NULL where one is infinite."""
+    seconds = f"{_EPOCH.format(later)} - {_EPOCH.format(earlier)}"
+    return f"nullif(({seconds}) / {_SECONDS}, 'Infinity'::double precision)"

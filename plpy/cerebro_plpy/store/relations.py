@@ -1,0 +1,183 @@
+"""SQL of related tables: what the catalogs know of them, and the tables that features are written to.
+
+All of it runs with the caller's rights.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.relations.paths import CATEGORY, ForeignKey
+from cerebro_plpy.relations.planning import RelatedFeature
+from cerebro_plpy.store import session
+from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, quote
+from cerebro_plpy.store.packed import SUMMARY
+
+# Kept in the summary of a table of related features.
+RELATED = "related_recipe"
+
+
+def foreign_keys(db: Database) -> list[ForeignKey]:
+    """Return all foreign keys of the database, those of partitions as their table's."""
+    rows = db.query(
+        "SELECT cn.nspname::text AS child_schema, c.relname::text AS child,"
+        " pn.nspname::text AS parent_schema, p.relname::text AS parent,"
+        " ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(k.conkey) WITH ORDINALITY AS u (number, place)"
+        "  JOIN pg_catalog.pg_attribute AS a ON a.attrelid = k.conrelid AND a.attnum = u.number"
+        "  ORDER BY u.place) AS columns,"
+        " ARRAY(SELECT a.attname::text FROM pg_catalog.unnest(k.confkey) WITH ORDINALITY AS u (number, place)"
+        "  JOIN pg_catalog.pg_attribute AS a ON a.attrelid = k.confrelid AND a.attnum = u.number"
+        "  ORDER BY u.place) AS of"
+        " FROM pg_catalog.pg_constraint AS k"
+        " JOIN pg_catalog.pg_class AS c ON c.oid = k.conrelid"
+        " JOIN pg_catalog.pg_namespace AS cn ON cn.oid = c.relnamespace"
+        " JOIN pg_catalog.pg_class AS p ON p.oid = k.confrelid"
+        " JOIN pg_catalog.pg_namespace AS pn ON pn.oid = p.relnamespace"
+        " WHERE k.contype = 'f' AND k.conparentid = 0"
+        " ORDER BY cn.nspname, c.relname, k.conname"
+    )
+    return [
+        ForeignKey(
+            child=(row["child_schema"], row["child"]),
+            columns=tuple(row["columns"]),
+            parent=(row["parent_schema"], row["parent"]),
+            of=tuple(row["of"]),
+        )
+        for row in rows
+    ]
+
+
+def primary_key(db: Database, table: Table) -> tuple[str, ...]:
+    """Return the columns of a table's primary key; none where it has none."""
+    rows = db.query(
+        "SELECT a.attname::text AS name FROM pg_catalog.pg_index AS i"
+        " CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS u (number, place)"
+        " JOIN pg_catalog.pg_attribute AS a ON a.attrelid = i.indrelid AND a.attnum = u.number"
+        " WHERE i.indrelid = $1::oid AND i.indisprimary ORDER BY u.place",
+        ["oid"],
+        [table.oid],
+    )
+    return tuple(row["name"] for row in rows)
+
+
+def readable_columns(db: Database, table: Table) -> set[str]:
+    """Return the columns that the caller may read."""
+    rows = db.query(
+        "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
+        " JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid"
+        " WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped"
+        " AND pg_catalog.has_column_privilege(a.attrelid, a.attnum, 'SELECT')"
+        " AND pg_catalog.has_schema_privilege(c.relnamespace, 'USAGE')",
+        ["oid"],
+        [table.oid],
+    )
+    return {row["name"] for row in rows}
+
+
+def repeats(db: Database, table: Table, columns: Sequence[str]) -> bool:
+    """Return whether some rows of a table have the same values in these columns."""
+    listed = ", ".join(f"s.{quote(name)}" for name in columns)
+    present = " AND ".join(f"s.{quote(name)} IS NOT NULL" for name in columns)
+    return bool(
+        db.query(f"SELECT FROM {table.rows} WHERE {present} GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
+    )
+
+
+@contextmanager
+def rows_of_query(db: Database, query: str, name: str, *, empty: bool = False) -> Iterator[Table]:
+    """Hold the rows of a query of the caller's in a temporary table, read with the caller's search_path."""
+    made = quote("pg_temp", name)
+    data = "WITH NO DATA" if empty else "WITH DATA"
+    own = session.names_in(db)
+    session.take_names(db, session.NamesIn(db.search_path, own.quoting))
+    db.query_once(f"CREATE TEMPORARY TABLE {quote(name)}{HEAP} AS SELECT q.* FROM (\n{query}\n) AS q {data}")
+    session.take_names(db, own)
+    if not empty:
+        db.query(f"ANALYZE {made}")
+    oid = db.query("SELECT pg_catalog.to_regclass($1)::oid::bigint AS oid", ["text"], [made])[0]["oid"]
+    yield Table("pg_temp", name, oid, made)
+    db.query(f"DROP TABLE {made}")
+
+
+def count_rows(db: Database, table: str) -> int:
+    return db.query(f"SELECT pg_catalog.count(*) AS found FROM {table}")[0]["found"]
+
+
+def write(db: Database, target: TargetTable, statement: str) -> None:
+    """Make a table of the rows of a statement."""
+    db.query_once(f"CREATE TABLE {target.quoted}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}")
+
+
+@dataclass(frozen=True)
+class WrittenColumn:
+    """A feature's values in brief: how many there are, whether they differ, and a digest of all of them."""
+
+    present: int
+    varies: bool
+    digest: str
+
+
+def look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeature]) -> list[WrittenColumn]:
+    """Return what is known of the values of each feature."""
+    listed = []
+    for number, feature in enumerate(features):
+        column = f"s.{quote(feature.name)}"
+        is_text = feature.column is not None and feature.column.kind == CATEGORY and _keeps_kind(feature)
+        digest = "hashtextextended({}, s.n)" if is_text else "hashfloat8extended({}::double precision, s.n)"
+        listed.append(f"pg_catalog.count({column}) AS p{number}")
+        listed.append(f"coalesce(pg_catalog.min({column}) <> pg_catalog.max({column}), FALSE) AS v{number}")
+        listed.append(f"pg_catalog.sum(pg_catalog.{digest.format(column)})::text AS d{number}")
+    if not listed:
+        return []
+    numbered = f"(SELECT pg_catalog.row_number() OVER () AS n, t.* FROM {target.quoted} AS t) AS s"
+    row = db.query_once(f"SELECT {', '.join(listed)} FROM {numbered}")[0]
+    return [
+        WrittenColumn(row[f"p{number}"], row[f"v{number}"], f"{row[f'p{number}']} {row[f'd{number}']}")
+        for number in range(len(features))
+    ]
+
+
+def _keeps_kind(feature: RelatedFeature) -> bool:
+    return feature.aggregate in (None, "last")
+
+
+def drop_columns(db: Database, target: TargetTable, columns: Sequence[str]) -> None:
+    if columns:
+        db.query(f"ALTER TABLE {target.quoted} {', '.join(f'DROP COLUMN {quote(name)}' for name in columns)}")
+
+
+def describe(db: Database, target: TargetTable, words: Mapping[str, str], comment: str) -> None:
+    """Say in comments what the table and each feature is."""
+    db.query(f"COMMENT ON TABLE {target.quoted} IS {literal(comment)}")
+    for name, text in words.items():
+        db.query(f"COMMENT ON COLUMN {target.quoted}.{quote(name)} IS {literal(text)}")
+
+
+def write_summary(
+    db: Database, target: TargetTable, recipe: str, statement: str, left_out: Mapping[str, str]
+) -> None:
+    """Make the summary: the recipe, the statement as a user can run it, and what was left out and why."""
+    table = quote(target.schema, target.name + SUMMARY)
+    db.query(
+        f"CREATE TABLE {table} ({RELATED} jsonb, statement text, left_out jsonb){HEAP}"
+        f"{distributed(db, 'REPLICATED')}"
+    )
+    db.query(
+        f"INSERT INTO {table} SELECT $1::jsonb, $2, $3::jsonb",
+        ["text", "text", "text"],
+        [recipe, statement, json.dumps(left_out)],
+    )
+    db.query(f"COMMENT ON TABLE {table} IS {literal(f'How {target.quoted} was made by cerebro.relate.')}")
+
+
+def recipe_of(db: Database, summary: Table) -> str | None:
+    """Return the recipe in the summary beside a table; None where there is none."""
+    if has_columns(db, summary, [RELATED]):
+        return None
+    rows = db.query(f"SELECT {RELATED}::text AS found FROM {summary.quoted}")
+    return rows[0]["found"] if rows else None
