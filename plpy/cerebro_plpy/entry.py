@@ -1,4 +1,4 @@
-"""One function per SQL wrapper.
+"""The functions that SQL wrappers call: one for most of them, and those of the extension's own sessions.
 
 Everything heavy is imported by the function that needs it, so that a session which only packs rows never
 loads Keras.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import functools
 import json
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import astuple
+from collections.abc import Iterator, Sequence
 from functools import partial
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.backend import DrivingSession, SegmentSession, Session, backend, is_busy
+from cerebro_plpy.calls import find_call
 from cerebro_plpy.commands import Drive, Sent
 from cerebro_plpy.doors import end_look, internal, public, report, run_pending
 from cerebro_plpy.errors import CerebroError
@@ -23,7 +23,6 @@ from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.store import interrupts, session
 
 if TYPE_CHECKING:
-    from cerebro_plpy.executor.begin import RunCall
     from cerebro_plpy.predicting.one import Kept
 
 __all__ = ["run_pending"]
@@ -143,26 +142,9 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 
 
 @public
-def prepare(what: str, *arguments: Any) -> int | None:
-    """Make a table to train on, or one to make it from, or add rows to it."""
-    from cerebro_plpy.packing import append, empty, preprocess, split, windows
-
-    makes = {
-        "training": preprocess.pack_training,
-        "validation": preprocess.pack_validation,
-        "empty": empty.create,
-        "split": split.train_test_split,
-        "windows": windows.create,
-        "append": append.append_rows,
-    }
-    return makes[what](Session(), *arguments)
-
-
-@public
-def describe_columns(source_table: str | None, options: str | None) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.packing import describe
-
-    return describe.describe(Session(), source_table, options)
+def call(name: str, *arguments: Any) -> Any:
+    """Carry out a call from SQL by the function that `CALLS` names for it."""
+    return find_call(name)(Session(), *arguments)
 
 
 @internal
@@ -179,240 +161,11 @@ def bytes_to_array(data: bytes, dtype: str) -> list[float]:
     return read.bytes_to_array(data, dtype)
 
 
-@public
-def load_keras_model(*arguments: Any) -> None:
-    from cerebro_plpy.executor import tables
-
-    tables.load_model(Session(), *arguments)
-
-
-@public
-def net(what: str, *arguments: Any) -> Any:
-    """Make or show a net, by the function of `nets` with this name."""
-    from cerebro_plpy.executor import nets
-
-    return getattr(nets, what)(Session(), *arguments)
-
-
-@public
-def features(what: str, *arguments: Any) -> int:
-    """Make or refresh a table of what frozen layers make of packed rows."""
-    from cerebro_plpy.predicting import features as stored
-
-    calls = {"materialize": stored.materialize, "refresh": stored.refresh}
-    return calls[what](Session(), *arguments)
-
-
-@public
-def judge(what: str, *arguments: Any) -> Any:
-    """Compare a model's answers with what is true of a table's rows, or make one ready to explain them."""
-    from cerebro_plpy.predicting import judging
-
-    return judging.CALLS[what](Session(), *arguments)
-
-
-@public
-def delete_keras_model(*arguments: Any) -> None:
-    from cerebro_plpy.executor import tables
-
-    tables.delete_model(Session(), *arguments)
-
-
-@public
-def load_model_selection_table(*arguments: Any) -> None:
-    from cerebro_plpy.executor import tables
-
-    tables.load_selection(Session(), *arguments)
-
-
-@public
-def generate_model_configs(*arguments: Any) -> None:
-    from cerebro_plpy.executor import tables
-
-    tables.generate_configs(Session(), *arguments)
-
-
-@public
-def function(what: str, *arguments: Any) -> Any:
-    from cerebro_plpy.executor import function_calls
-
-    return function_calls.CALLS[what](Session(), *arguments)
-
-
-@public
-def registry(what: str, *arguments: Any) -> Any:
-    from cerebro_plpy.executor import registry_calls
-
-    return registry_calls.CALLS[what](Session(), *arguments)
-
-
-@public
-def hyperband_schedule(*arguments: Any) -> None:
-    from cerebro_plpy.executor import tables
-
-    tables.write_schedule(Session(), *arguments)
-
-
-@public
-def gpu_configuration(*arguments: Any) -> None:
-    from cerebro_plpy.executor import gpus
-
-    gpus.write_configuration(Session(), *arguments)
-
-
-def _begin(call: Callable[..., RunCall], arguments: Sequence[Any]) -> None:
-    from cerebro_plpy.executor import begin
-
-    begin.begin(Session(), call(*arguments))
-
-
-@public
-def fit_multiple_model(*arguments: Any) -> None:
-    from cerebro_plpy.executor.fit import FitCall
-
-    _begin(FitCall, arguments)
-
-
-@public
-def automl(*arguments: Any) -> None:
-    from cerebro_plpy.executor.automl import AutomlCall
-
-    _begin(AutomlCall, arguments)
-
-
-@public
-def fit(*arguments: Any) -> None:
-    from cerebro_plpy.executor import begin, single
-
-    db = Session()
-    begin.begin(db, single.call(db, arguments))
-
-
-@public
-def train(*arguments: Any) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.executor import train as executor
-
-    return iter(executor.train(Session(), executor.TrainCall(*arguments)))
-
-
-@public
-def ensemble(*arguments: Any) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.executor import ensemble as executor
-
-    return iter(executor.ensemble(Session(), executor.EnsembleCall(*arguments)))
-
-
-@public
-def prepare_train(*arguments: Any) -> str:
-    from cerebro_plpy.executor import train as executor
-
-    return executor.prepare(Session(), executor.TrainCall(*arguments))
-
-
-@public
-def evaluate(*arguments: Any) -> None:
-    from cerebro_plpy.executor import evaluate as executor
-
-    executor.evaluate(Session(), executor.EvaluateCall(*arguments))
-
-
-@public
-def explain(what: str, *arguments: Any) -> list[Any]:
-    """Return the plan of a run that has not begun, or of one that has, or advice on one."""
-    from cerebro_plpy.executor import advising, explain, explain_run
-
-    ways = {"fit": explain.fit, "automl": explain.automl, "run": explain_run.explain_run}
-    return {**ways, "advice": advising.advise}[what](Session(), *arguments)
-
-
-@public
-def forget(run_id: int | None) -> None:
-    from cerebro_plpy.executor import resume as executor
-
-    executor.forget(Session(), run_id)
-
-
-@public
-def resume(run_id: int | None) -> None:
-    from cerebro_plpy.executor import resume as executor
-    from cerebro_plpy.executor import steer
-
-    if not steer.unpause(Session(), run_id):
-        executor.resume(Session(), run_id)
-
-
-@public
-def ask(what: str, *arguments: Any) -> None:
-    """Ask something of a run that goes on in another session, by the function of `steer` with this name."""
-    from cerebro_plpy.executor import steer
-
-    getattr(steer, what)(Session(), *arguments)
-
-
-@public
-def bring_in(what: str, *arguments: Any) -> Any:
-    """Bring configs into a run that goes on in another session."""
-    from cerebro_plpy.executor import steer
-
-    return steer.BRINGS_IN[what](Session(), *arguments)
-
-
-@public
-def config_state(run_id: int | None, mst_key: int | None) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.executor import states
-
-    return states.newest(Session(), run_id, mst_key)
-
-
 @internal
 def read_params(compile_params: str, fit_params: str) -> str:
     from cerebro_plpy.madlib import render
 
     return render.to_plain_json(compile_params, fit_params)
-
-
-@public
-def last_run() -> int:
-    from cerebro_plpy.executor import run as executor
-
-    return executor.last_run(Session())
-
-
-@public
-def wait(run_id: int | None, timeout: str | None) -> str:
-    from cerebro_plpy.executor import steer
-
-    return steer.wait(Session(), run_id, timeout)
-
-
-@public
-def version() -> str:
-    from cerebro_plpy.executor import diagnose as executor
-
-    return executor.versions(Session())
-
-
-@public
-def diagnose() -> list[tuple[Any, ...]]:
-    from cerebro_plpy.executor import diagnose as executor
-
-    return [astuple(finding) for finding in executor.diagnose(Session())]
-
-
-@public
-def predict(model_table: str | None, mst_key: int | None, *rows: Any) -> None:
-    from cerebro_plpy.predicting import rows as predictor
-
-    predictor.predict(Session(), model_table, mst_key, predictor.Rows(*rows))
-
-
-@public
-def predict_byom(arch_table: str | None, model_id: int | None, given: tuple[Any, ...], *rows: Any) -> None:
-    from cerebro_plpy.predicting import rows as predictor
-
-    predictor.predict_byom(
-        Session(), arch_table, model_id, predictor.Rows(*rows), predictor.GivenModel(*given)
-    )
 
 
 def predict_one(model: str | int | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
@@ -430,13 +183,6 @@ def predict_one(model: str | int | None, mst_key: int | None, features: Any) -> 
             return predictor.predict_array(kept, model, features)
     except CerebroError as error:
         raise report(error) from None
-
-
-@public
-def predict_statement(*arguments: Any) -> str:
-    from cerebro_plpy.predicting import query as predictor
-
-    return predictor.statement(Session(), *arguments)
 
 
 @internal
@@ -475,7 +221,7 @@ def _ready_model(
 def explain_row(*asked: Any) -> Sequence[tuple[Any, ...]]:
     from cerebro_plpy.predicting import explained
 
-    return explained.explain_row(partial(judge, "explained"), *asked)
+    return explained.explain_row(partial(call, "explain_predict"), *asked)
 
 
 @functools.cache

@@ -6,7 +6,7 @@ LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].registry("drop_version", *args)
+sys.modules["cerebro_plpy.session"].call("drop_version", *args)
 $$;
 COMMENT ON FUNCTION cerebro.drop_version IS
 'Removes a version of a registered model. A version that an alias points at is refused. Its number is never given again.';

@@ -11,7 +11,8 @@ CREATE OR REPLACE FUNCTION cerebro.ensemble(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].ensemble(model_table, output_table, size, metric, packed_table)
+return sys.modules["cerebro_plpy.session"].call(
+    "ensemble", model_table, output_table, size, metric, packed_table)
 $$;
 COMMENT ON FUNCTION cerebro.ensemble(varchar, varchar, integer, text, varchar) IS
 'Joins models of a table to one net that answers with their weighted mean. The rows of packed_table (by default the validation table of the run) choose: one model after the other, each the one that improves the mean most; a model may be chosen several times. size is the number of rounds, metric what is to improve: logloss (the default), accuracy, auc, f1 or balanced_accuracy for classes, rmse (the default), mae or r2 for a quantity. With logloss, the ensemble gets a temperature, by which the logarithms of its probabilities are divided, if that helps rows that did not choose it. A NOTICE has the metric of the ensemble, as each half of the rows measures what the other half chose. Creates the tables output_table and output_table_summary, as madlib_fit does, so all functions that predict take it. Returns the models with their weights.';

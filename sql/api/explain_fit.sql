@@ -13,7 +13,7 @@ CREATE OR REPLACE FUNCTION cerebro.explain_fit(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].explain("fit", *args)
+return sys.modules["cerebro_plpy.session"].call("explain_fit", *args)
 $$;
 COMMENT ON FUNCTION cerebro.explain_fit IS
 'Shows the plan of madlib_fit_multiple_model with these arguments, as EXPLAIN does for a query. The plan says how long the run would take, as a range, and why: compiling, reading, training, writing and measuring for each kind of config, waiting segments, memory, bytes of states and of the log, and what would be cheaper. Estimates rest on what earlier runs on this server have measured. format is text or json. With probe, a few mini-batches of each kind of config are timed first, on invented rows. what_if is a JSON object with other facts to assume: rows, segments, threads, backend or epochs. Nothing is written, and no session is opened.';

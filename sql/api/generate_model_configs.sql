@@ -12,7 +12,7 @@ CREATE OR REPLACE FUNCTION cerebro.generate_model_configs(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].generate_model_configs(*args)
+sys.modules["cerebro_plpy.session"].call("generate_model_configs", *args)
 $$;
 COMMENT ON FUNCTION cerebro.generate_model_configs IS
 'Creates a model selection table, or adds to one, from grids of parameters: every combination (grid), or a given number of random ones (random).';

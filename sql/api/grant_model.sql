@@ -7,7 +7,7 @@ LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].registry("grant_model", *args)
+sys.modules["cerebro_plpy.session"].call("grant_model", *args)
 $$;
 COMMENT ON FUNCTION cerebro.grant_model IS
 'Lets a role use a registered model, all its versions and aliases: privilege is predict (predict and evaluate, without reading weights), read (also read net, weights and lineage, and copy versions) or manage (also add and drop versions, move aliases and grant). Each includes those before it, and replaces what the role was granted before. The role public means every role. If a superuser calls it, it also calls grant_usage.';

@@ -21,7 +21,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_automl(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].automl(*args)
+sys.modules["cerebro_plpy.session"].call("madlib_automl", *args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_automl IS
 'Searches a space of configs. It writes all models, their metrics and a summary to three tables, and the best config to a model selection table. The methods are hyperband, hyperopt, asha, median, pbt and tpe. The options are those of a fit except patience, min_delta and target. On a table that was packed with group_by, it searches each group separately; with the option search "all_groups", one search decides for all groups. The option compare_by says whether configs are compared by their losses ("loss", the default) or by their first metric ("metric").';

@@ -18,7 +18,7 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_fit(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].fit(*args)
+sys.modules["cerebro_plpy.session"].call("madlib_fit", *args)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_fit IS
 'Trains one architecture with one set of parameters on a packed table, and writes the model and its summary to two tables. The options are those of madlib_fit_multiple_model. On a table that was packed with group_by it trains a model for each group, and writes the tables of madlib_fit_multiple_model.';

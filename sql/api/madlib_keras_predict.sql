@@ -11,7 +11,8 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict(
+sys.modules["cerebro_plpy.session"].call(
+    "madlib_predict",
     model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
@@ -32,7 +33,8 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict(
+sys.modules["cerebro_plpy.session"].call(
+    "madlib_predict",
     model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(
@@ -53,7 +55,8 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict(
+sys.modules["cerebro_plpy.session"].call(
+    "madlib_predict",
     model_table, mst_key, test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
 COMMENT ON FUNCTION cerebro.madlib_keras_predict(

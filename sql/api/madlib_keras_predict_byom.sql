@@ -15,7 +15,8 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict_byom(
+sys.modules["cerebro_plpy.session"].call(
+    "madlib_keras_predict_byom",
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
@@ -41,7 +42,8 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict_byom(
+sys.modules["cerebro_plpy.session"].call(
+    "madlib_keras_predict_byom",
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;
@@ -67,7 +69,8 @@ CREATE OR REPLACE FUNCTION cerebro.madlib_keras_predict_byom(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict_byom(
+sys.modules["cerebro_plpy.session"].call(
+    "madlib_keras_predict_byom",
     model_arch_table, model_id, (class_values, normalizing_const, dependent_count, features),
     test_table, id_col, independent_varname, output_table, pred_type, use_gpus)
 $$;

@@ -6,7 +6,7 @@ LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].registry("revoke_model", *args)
+sys.modules["cerebro_plpy.session"].call("revoke_model", *args)
 $$;
 COMMENT ON FUNCTION cerebro.revoke_model IS
 'Takes back what grant_model gave a role on a registered model. It counts for every statement that begins afterwards, in open sessions as well.';

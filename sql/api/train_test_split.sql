@@ -12,8 +12,9 @@ CREATE OR REPLACE FUNCTION cerebro.train_test_split(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].prepare(
-    "split", source_table, output_table, train_proportion, test_proportion, grouping_cols, target_cols, with_replacement,
+sys.modules["cerebro_plpy.session"].call(
+    "train_test_split",
+    source_table, output_table, train_proportion, test_proportion, grouping_cols, target_cols, with_replacement,
     separate_output_tables, options)
 $$;
 COMMENT ON FUNCTION cerebro.train_test_split IS

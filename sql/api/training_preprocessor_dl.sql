@@ -12,8 +12,9 @@ CREATE OR REPLACE FUNCTION cerebro.training_preprocessor_dl(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].prepare(
-    "training", source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const,
+sys.modules["cerebro_plpy.session"].call(
+    "training_preprocessor_dl",
+    source_table, output_table, dependent_varname, independent_varname, buffer_size, normalizing_const,
     num_classes, distribution_rules, options)
 $$;
 COMMENT ON FUNCTION cerebro.training_preprocessor_dl(

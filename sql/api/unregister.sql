@@ -5,7 +5,7 @@ LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].registry("unregister", *args)
+sys.modules["cerebro_plpy.session"].call("unregister", *args)
 $$;
 COMMENT ON FUNCTION cerebro.unregister IS
 'Removes a registered model with all its versions, aliases, rights and history. The owner of the model and roles with the right manage may call it.';

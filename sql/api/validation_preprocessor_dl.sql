@@ -11,8 +11,9 @@ CREATE OR REPLACE FUNCTION cerebro.validation_preprocessor_dl(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].prepare(
-    "validation", source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table, buffer_size,
+sys.modules["cerebro_plpy.session"].call(
+    "validation_preprocessor_dl",
+    source_table, output_table, dependent_varname, independent_varname, training_preprocessor_table, buffer_size,
     distribution_rules, options)
 $$;
 COMMENT ON FUNCTION cerebro.validation_preprocessor_dl(

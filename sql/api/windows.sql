@@ -13,8 +13,9 @@ CREATE OR REPLACE FUNCTION cerebro.windows(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].prepare(
-    "windows", source_table, output_view, partition_by, order_by, columns, length, stride, label, label_from, gap)
+sys.modules["cerebro_plpy.session"].call(
+    "windows",
+    source_table, output_view, partition_by, order_by, columns, length, stride, label, label_from, gap)
 $$;
 COMMENT ON FUNCTION cerebro.windows(
     varchar, varchar, varchar, varchar, varchar, integer, integer, varchar, text, interval

@@ -9,7 +9,7 @@ LANGUAGE plpython3u STABLE PARALLEL UNSAFE
 SET search_path = pg_catalog, pg_temp AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict_statement(model, query, row_type, mst_key)
+return sys.modules["cerebro_plpy.session"].call("predict_query", model, query, row_type, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro._predict_statement(regclass, text, oid, integer) IS
 'Internal: the statement that gives the rows of a query with their predictions.';
@@ -24,7 +24,7 @@ CREATE OR REPLACE FUNCTION cerebro._predict_statement(
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].predict_statement(model, query, row_type, mst_key)
+return sys.modules["cerebro_plpy.session"].call("predict_query", model, query, row_type, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro._predict_statement(text, text, oid, integer) IS
 'Internal: the statement that gives the rows of a query with their predictions.';

@@ -6,6 +6,7 @@ import ast
 import re
 from pathlib import Path
 
+from cerebro_plpy.calls import CALLS
 from fixtures import Sql
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -15,7 +16,7 @@ API = ROOT / "sql" / "api"
 PYTHON_BODY = re.compile(
     r'\nimport sys\nif "cerebro_plpy\.session" not in sys\.modules:\n(?:    .*\n)*'
     r'    plpy\.execute\("SELECT cerebro\._boot\(\)"\)\n'
-    r'return sys\.modules\["cerebro_plpy\.session"\]\.(\w+)\((?:[\s\w,()"*]*)\)\n'
+    r'(?:return )?sys\.modules\["cerebro_plpy\.session"\]\.(\w+)\((?:[\s\w,()"*]*)\)\n'
 )
 MEMBERS = "SELECT member FROM cerebro._members(%s) AS member"
 
@@ -47,7 +48,7 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
         "_predict_statement",
         "_show",
     }
-    assert {"_model_of_rows", "predict_statement"} <= public_entries()
+    assert {"_model_of_rows", "call"} <= public_entries()
     called = [(name, PYTHON_BODY.fullmatch(body)) for name, body in bodies]
     # The planner sees through one, the other runs its caller's query: each name is qualified.
     assert {name for name, body in called if body is None} == {
@@ -57,6 +58,13 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
     }
     entries = {body[1] for _, body in called if body is not None}
     assert entries <= public_entries() | {"predict_one"}
+
+
+def test_each_call_has_its_function_and_each_function_its_call() -> None:
+    bodies = "".join(file.read_text() for file in (ROOT / "sql").rglob("*.sql"))
+    called = set(re.findall(r'\.call\(\s*"(\w+)"', bodies))
+    # A statement's first row makes its model ready by this one.
+    assert called | {"explain_predict"} == CALLS.keys()
 
 
 def public_entries() -> set[str]:

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import importlib.util
+import inspect
 import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+
+from cerebro_plpy.calls import CALLS, find_call
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
@@ -77,21 +81,19 @@ KNOWS: dict[str, set[str]] = {
     "segment": {"commands", "engine", "logical", "madlib", "packing", "planner", "store"},
     "backend": {"cluster", "commands", "postgresql", "segment", "server", "store"},
     "doors": {"backend", "madlib", "store"},
+    "calls": {"executor", "packing", "predicting"},
     "entry": {
         "backend",
+        "calls",
+        "cluster",
         "commands",
         "doors",
-        "cluster",
-        "engine",
         "executor",
-        "logical",
         "madlib",
         "packing",
-        "planner",
         "predicting",
         "segment",
         "store",
-        "topology",
     },
 }
 USES: dict[str, set[str]] = {
@@ -151,6 +153,19 @@ def test_a_room_knows_only_its_neighbours(file: Path) -> None:
         common.add("database")
     inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}
     assert inside <= KNOWS.get(room, set()) | common
+
+
+def test_calls_names_functions_of_its_neighbours_alone() -> None:
+    named = {path for call in CALLS.values() for path in call if path is not None}
+    assert {path.split(".")[0] for path in named} == KNOWS["calls"]
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_a_call_is_carried_out_by_a_function_of_the_session(name: str) -> None:
+    find_call(name)
+    module, _, function = CALLS[name].function.rpartition(".")
+    carries_out = getattr(importlib.import_module(f"cerebro_plpy.{module}"), function)
+    assert next(iter(inspect.signature(carries_out).parameters)) == "db"
 
 
 def test_the_executor_reads_states_and_knows_nothing_else_of_the_engine() -> None:

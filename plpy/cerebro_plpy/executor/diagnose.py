@@ -7,8 +7,8 @@ import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
@@ -26,8 +26,7 @@ LEAST_MEMORY_MB = 1024
 LEAST_DISK_MB = 2048
 
 
-@dataclass(frozen=True)
-class Finding:
+class Finding(NamedTuple):
     """One thing that was checked: its status, what was found, and advice."""
 
     item: str

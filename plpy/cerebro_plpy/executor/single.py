@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.commands import StartingWeights
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor import averaging, groups, output, replay
+from cerebro_plpy.executor import averaging, begin, groups, output, replay
 from cerebro_plpy.executor import request as requests
 from cerebro_plpy.executor import run as runner
 from cerebro_plpy.executor.fit import FitCall
@@ -59,8 +59,12 @@ class SingleTables:
         output.write_summary(db, summary, request, row)
 
 
-def call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGroups:
-    """Read the arguments of a call; on a table in groups, it trains one model for each group."""
+def fit(db: Database, *arguments: Any) -> None:
+    """Train one config, or on a table in groups one for each group."""
+    begin.begin(db, _read_call(db, arguments))
+
+
+def _read_call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGroups:
     single = SingleCall(*arguments)
     # Errors about the table are raised where the call is read.
     with suppress(CerebroError):

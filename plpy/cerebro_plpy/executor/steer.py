@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -225,7 +225,13 @@ def _end(db: Database, run_id: int | None) -> None:
     db.notice(f"the sessions of run {run_id} were ended: cerebro.resume({run_id}) goes on with it")
 
 
-def unpause(db: Database, run_id: int | None) -> bool:
+def resume_run(db: Database, run_id: int | None) -> None:
+    """Let a paused run go on, or continue one that was interrupted."""
+    if not _unpause(db, run_id):
+        resume.resume(db, run_id)
+
+
+def _unpause(db: Database, run_id: int | None) -> bool:
     """Ask a paused run to go on; return False if it is not paused."""
     if run_id is None or decisions.status(db, run_id) not in GOING:
         return False
@@ -312,13 +318,6 @@ def add_space(
     if seed is not None and random_state is None:
         db.notice(f"the configs were drawn with random_state {seed}")
     return added
-
-
-BRINGS_IN: Mapping[str, Callable[..., Any]] = {
-    "clone_config": clone_config,
-    "add_configs": add_configs,
-    "add_space": add_space,
-}
 
 
 def _add(

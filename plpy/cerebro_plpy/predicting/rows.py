@@ -71,8 +71,9 @@ class RowSource:
         return packed.select_rows(self.table, self.expressions)
 
 
-def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Rows) -> None:
-    """Predict with a model that a run has made, or with those of groups."""
+def predict(db: Database, model_table: str | None, mst_key: int | None, *arguments: Any) -> None:
+    """Predict with a model that a run has made, or with those of groups; the others are those of `Rows`."""
+    rows = Rows(*arguments)
     groups = grouped.find(db, model_table, mst_key)
     if groups is not None:
         _predict_groups(db, groups, rows)
@@ -83,9 +84,10 @@ def predict(db: Database, model_table: str | None, mst_key: int | None, rows: Ro
 
 
 def predict_byom(
-    db: Database, arch_table: str | None, model_id: int | None, rows: Rows, given: GivenModel
+    db: Database, arch_table: str | None, model_id: int | None, described: Sequence[Any], *arguments: Any
 ) -> None:
-    """Predict with an architecture that was stored with its weights."""
+    """Predict with an architecture that was stored with its weights, and is described as by `GivenModel`."""
+    rows = Rows(*arguments)
     in_groups = trained.group_tables(db, arch_table)
     if in_groups is not None:
         raise CerebroError(
@@ -94,7 +96,7 @@ def predict_byom(
             sqlstate=WRONG_OBJECT,
         )
     table = resolve_table(db, arch_table, "model architecture table")
-    model = models.read_own_model(db, table, model_id, given)
+    model = models.read_own_model(db, table, model_id, GivenModel(*described))
     _predict(db, model, _source(db, rows, model), table.quoted)
 
 
