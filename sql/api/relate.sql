@@ -15,7 +15,7 @@ CREATE OR REPLACE FUNCTION cerebro.relate(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].relations(
+return sys.modules["cerebro_plpy.session"].call(
     "relate", query, output_table, entity, cutoff, depth, times, windows, aggregates, foreign_keys, omit,
     max_features, format)
 $$;

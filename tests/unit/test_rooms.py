@@ -50,7 +50,7 @@ KNOWS: dict[str, set[str]] = {
     "registry": {"madlib"},
     "relations": set(),
     "store": {"features", "madlib", "relations"},
-    "packing": {"features", "logical", "madlib", "store"},
+    "packing": {"features", "logical", "madlib", "relations", "store"},
     "topology": {"commands", "store"},
     "predicting": {
         "engine",

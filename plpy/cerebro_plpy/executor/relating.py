@@ -60,7 +60,7 @@ class LabelledRows:
 
 def relate(db: Database, call: RelateCall) -> str:
     """Make the table and say what it has, or return the statement that would make it."""
-    query, form = _check_query(call.query), one_of(TABLE, SQL)("format", call.format)
+    query, form = check_query(call.query), one_of(TABLE, SQL)("format", call.format)
     most = _most(call.max_features)
     aggregates, windows = _aggregates(call.aggregates), _windows(db, call.windows)
     if form == TABLE:
@@ -76,7 +76,8 @@ def relate(db: Database, call: RelateCall) -> str:
             entity=found.schema.entity,
             key=found.key,
             cutoff=rows.cutoff.name,
-            zone=_zone(db, rows.cutoff, found, planned),
+            zone=session.time_zone(db),
+            zoned=_has_zone(rows.cutoff, found, planned),
             times=found.times,
             features=tuple(planned[: most if form == SQL else MOST_FEATURES]),
         )
@@ -151,7 +152,8 @@ def _useless(
     return found
 
 
-def _check_query(query: str | None) -> str:
+def check_query(query: str | None) -> str:
+    """Return the query without a semicolon at its end."""
     if query is None or not query.strip():
         raise CerebroError(
             "query is NULL or empty",
@@ -241,10 +243,7 @@ def _check_single(db: Database, recipe: RelationRecipe, rows: Table, number: int
         )
 
 
-def _zone(
-    db: Database, cutoff: RelatedColumn, found: FoundSchema, features: Sequence[RelatedFeature]
-) -> str | None:
-    """Return the session's time zone if some moments that are compared have a zone."""
-    used = [cutoff, *found.times.values()]
-    used += [one.column for one in features if one.column is not None and one.column.kind == MOMENT]
-    return session.time_zone(db) if any(one.element == ZONED for one in used) else None
+def _has_zone(cutoff: RelatedColumn, found: FoundSchema, features: Sequence[RelatedFeature]) -> bool:
+    """Return whether some of the moments that are compared have a time zone."""
+    used = [cutoff, *found.times.values(), *(one.column for one in features if one.column is not None)]
+    return any(one.element == ZONED for one in used)

@@ -38,8 +38,10 @@ class RelationRecipe:
     # The columns of the query that hold the entity's key, named as there.
     key: tuple[str, ...]
     cutoff: str
-    # The zone in which moments without one are read, where others have one.
-    zone: str | None
+    # The zone in which moments without one are read beside those that have one.
+    zone: str
+    # Whether some do, so that all are compared in UTC.
+    zoned: bool
     # The times of timed tables.
     times: Mapping[TableName, RelatedColumn]
     features: tuple[RelatedFeature, ...]
@@ -53,6 +55,7 @@ class RelationRecipe:
                 "key": list(self.key),
                 "cutoff": self.cutoff,
                 "zone": self.zone,
+                "zoned": self.zoned,
                 "times": [[*table, *_column_as_json(time)] for table, time in self.times.items()],
                 "features": [_feature_as_json(feature) for feature in self.features],
             },
@@ -96,7 +99,8 @@ def read(text: str) -> RelationRecipe:
             entity=_table(given["entity"]),
             key=_names(given["key"]),
             cutoff=_text(given["cutoff"]),
-            zone=None if given["zone"] is None else _text(given["zone"]),
+            zone=_text(given["zone"]),
+            zoned=_flag(given["zoned"]),
             times=dict(map(_time, given["times"])),
             features=tuple(map(_feature, _few(given["features"], MOST_FEATURES))),
         )
@@ -132,10 +136,10 @@ def _feature(given: Mapping[str, Any]) -> RelatedFeature:
 
 def _step(given: Mapping[str, Any]) -> PathStep:
     columns, of = _names(given["columns"]), _names(given["of"])
-    if len(columns) != len(of) or not isinstance(given["down"], bool):
+    if len(columns) != len(of):
         raise _corrupt("a step is described as none can be")
     key = ForeignKey(child=_table(given["child"]), columns=columns, parent=_table(given["parent"]), of=of)
-    return PathStep(key, given["down"])
+    return PathStep(key, _flag(given["down"]))
 
 
 def _column(given: Any) -> RelatedColumn:
@@ -160,6 +164,12 @@ def _names(given: Any) -> tuple[str, ...]:
 def _few(given: Any, most: int) -> list[Any]:
     if not isinstance(given, list) or len(given) > most:
         raise _corrupt(f"a list is missing, or longer than {most}")
+    return given
+
+
+def _flag(given: Any) -> bool:
+    if not isinstance(given, bool):
+        raise _corrupt(f"a flag is {given!r}")
     return given
 
 

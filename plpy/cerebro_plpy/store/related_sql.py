@@ -57,7 +57,7 @@ def statement(
     `source` is a table that holds the query's rows already.
     """
     rows = f"(\n{recipe.query}\n)" if source is None else source
-    moment = _moment(f"q.{quote(cutoff.name)}", cutoff.element, recipe.zone)
+    moment = _moment(f"q.{quote(cutoff.name)}", cutoff.element, recipe)
     first = (
         f"{_ROWS} AS MATERIALIZED (\n    SELECT row_number() OVER () AS {NUMBER_NAME},"
         f" {moment} AS {MOMENT_NAME}, q.*\n    FROM {rows} AS q\n)"
@@ -113,12 +113,18 @@ class _PathWriter:
         """Return the queries that others read, and those that have features."""
         if not self._base:
             return [], [self._of_parents()]
-        sums = [one for one in self._features if one.aggregate not in planning.OF_VALUES]
+        sums: list[RelatedFeature] = []
+        lasts: dict[str | None, list[RelatedFeature]] = {}
         tops: dict[str, list[RelatedFeature]] = {}
         for feature in self._features:
             if feature.aggregate in planning.OF_VALUES:
                 tops.setdefault(self._value(feature), []).append(feature)
+            elif feature.aggregate == planning.LAST:
+                lasts.setdefault(feature.window, []).append(feature)
+            else:
+                sums.append(feature)
         parts = [self._sums(sums)] if sums else []
+        parts += [self._last(window, each, number) for number, (window, each) in enumerate(lasts.items(), 1)]
         parts += [self._top(value, each, number) for number, (value, each) in enumerate(tops.items(), 1)]
         return [self._pairs_query()], parts
 
@@ -199,7 +205,7 @@ class _PathWriter:
         return f"{self._alias(path)}.{quote(name)}"
 
     def _moment_of(self, alias: str, time: RelatedColumn) -> str:
-        return _moment(f"{alias}.{quote(time.name)}", time.element, self._recipe.zone)
+        return _moment(f"{alias}.{quote(time.name)}", time.element, self._recipe)
 
     def _time_of(self, place: int) -> str:
         return self._moment_of(f"t{place}", self._recipe.times[self._base[place - 1].table])
@@ -218,7 +224,7 @@ class _PathWriter:
             return f"{text}{'::integer' if column.element == 'bool' else ''}::double precision"
         if column.kind == MOMENT:
             # A moment that is not before the cut-off is not known yet.
-            moment, cutoff = _moment(text, column.element, self._recipe.zone), f"l.{MOMENT_NAME}"
+            moment, cutoff = _moment(text, column.element, self._recipe), f"l.{MOMENT_NAME}"
             return f"CASE WHEN {moment} < {cutoff} THEN {_days(cutoff, moment)} END"
         return plain.as_text(text, column.element)
 
@@ -229,18 +235,24 @@ class _PathWriter:
         if feature.aggregate == planning.SINCE_LAST:
             return _days(f"p.{MOMENT_NAME}", f"max(p.at){inside}")
         value = f"p.{self._value(feature)}"
-        if feature.aggregate == planning.LAST:
-            if feature.value.kind == CATEGORY:
-                return f'(array_agg({value} ORDER BY p.at DESC, {value} COLLATE "C"){inside})[1]'
-            # Of rows of the same moment the one with the largest value.
-            return f"(max(ARRAY[{_EPOCH.format('p.at')}, {value}]){inside})[2]"
         function = {planning.MEAN: "avg"}.get(str(feature.aggregate), feature.aggregate)
         return f"{function}({value}){inside}"
 
     def _filter(self, window: str | None) -> str:
-        if window is None:
-            return ""
-        return f" FILTER (WHERE p.at >= p.{MOMENT_NAME} - interval {literal(window)})"
+        return "" if window is None else f" FILTER (WHERE {_inside(window)})"
+
+    def _last(self, window: str | None, features: Sequence[RelatedFeature], number: int) -> _PathQuery:
+        """Return the query of the last row before each cut-off; of rows of one moment their values decide."""
+        values = [(f"p.{self._value(one)}", one) for one in features]
+        listed = [f"{value} AS {quote(one.name)}" for value, one in values]
+        ties = [f'{value} COLLATE "C"' if one.value.kind == CATEGORY else value for value, one in values]
+        where = "" if window is None else f"\n    WHERE {_inside(window)}"
+        text = (
+            f"SELECT DISTINCT ON (p.{NUMBER_NAME}) {_lines([f'p.{NUMBER_NAME}', *listed], 2)}"
+            f"\n    FROM {self._pairs} AS p{where}"
+            f"\n    ORDER BY {', '.join([f'p.{NUMBER_NAME}', 'p.at DESC', *ties])}"
+        )
+        return _PathQuery(f"last_{self._number}_{number}", text, features)
 
     def _top(self, value: str, features: Sequence[RelatedFeature], number: int) -> _PathQuery:
         """Return the query that counts each value of a category, and what is known of these counts."""
@@ -262,6 +274,10 @@ class _PathWriter:
         return _PathQuery(f"values_{self._number}_{number}", text, features)
 
 
+def _inside(window: str) -> str:
+    return f"p.at >= p.{MOMENT_NAME} - interval {literal(window)}"
+
+
 def _by_length(path: Path) -> tuple[int, str]:
     return len(path), repr(path)
 
@@ -271,12 +287,14 @@ def _lines(texts: Sequence[str], depth: int) -> str:
     return f",\n{'    ' * depth}".join(texts)
 
 
-def _moment(text: str, element: str, zone: str | None) -> str:
+def _moment(text: str, element: str, recipe: RelationRecipe) -> str:
     """Return a moment as a timestamp; where one of several has a zone, all are in UTC."""
-    if zone is None:
+    if not recipe.zoned:
+        if element == ZONED:
+            return f"({text} AT TIME ZONE {literal(recipe.zone)})"
         return text if element == "timestamp" else f"{text}::timestamp"
     if element != ZONED:
-        text = f"({text}::timestamp AT TIME ZONE {literal(zone)})"
+        text = f"({text}::timestamp AT TIME ZONE {literal(recipe.zone)})"
     return f"({text} AT TIME ZONE 'UTC')"
 
 

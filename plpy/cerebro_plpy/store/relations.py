@@ -99,9 +99,45 @@ def rows_of_query(db: Database, query: str, name: str, *, empty: bool = False) -
     session.take_names(db, own)
     if not empty:
         db.query(f"ANALYZE {made}")
-    oid = db.query("SELECT pg_catalog.to_regclass($1)::oid::bigint AS oid", ["text"], [made])[0]["oid"]
-    yield Table("pg_temp", name, oid, made)
+    yield _temporary(db, name)
     db.query(f"DROP TABLE {made}")
+
+
+def write_temporary(db: Database, name: str, statement: str) -> Table:
+    """Make a temporary table of the rows of a statement."""
+    with _planned(db):
+        db.query_once(
+            f"CREATE TEMPORARY TABLE {quote(name)}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}"
+        )
+    return _temporary(db, name)
+
+
+def _temporary(db: Database, name: str) -> Table:
+    made = quote("pg_temp", name)
+    oid = db.query("SELECT pg_catalog.to_regclass($1)::oid::bigint AS oid", ["text"], [made])[0]["oid"]
+    return Table("pg_temp", name, oid, made)
+
+
+def row_type(db: Database, table: Table) -> int:
+    statement = "SELECT reltype::bigint AS type FROM pg_catalog.pg_class WHERE oid = $1"
+    return db.query(statement, ["oid"], [table.oid])[0]["type"]
+
+
+def rows_text(table: Table) -> str:
+    return f"SELECT * FROM {table.quoted}"
+
+
+def dropping(table: Table) -> str:
+    return f"DROP TABLE {table.quoted}"
+
+
+def named_rows(statement: str, columns: Sequence[str]) -> str:
+    """Return the statement of predictions with some columns of each row as JSON."""
+    listed = ", ".join(f"(p.source).{quote(name)}" for name in columns)
+    return (
+        f"SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {listed}) AS r), p.class, p.probability,"
+        f" p.prediction FROM ({statement}) AS p (source, class, probability, prediction)"
+    )
 
 
 def count_rows(db: Database, table: str) -> int:
@@ -110,7 +146,27 @@ def count_rows(db: Database, table: str) -> int:
 
 def write(db: Database, target: TargetTable, statement: str) -> None:
     """Make a table of the rows of a statement."""
-    db.query_once(f"CREATE TABLE {target.quoted}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}")
+    with _planned(db):
+        db.query_once(f"CREATE TABLE {target.quoted}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}")
+
+
+# To compile hundreds of aggregates takes longer than to compute them of most tables.
+_PLANNING = {"jit": "off", "enable_hashagg": "on"}
+
+
+@contextmanager
+def _planned(db: Database) -> Iterator[None]:
+    """Have statements planned as suits those of features, until the end of the block."""
+    shown = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _PLANNING)
+    before = db.query(f"SELECT {shown}")[0]
+    _set(db, _PLANNING)
+    yield
+    _set(db, before)
+
+
+def _set(db: Database, settings: Mapping[str, str]) -> None:
+    for name, value in settings.items():
+        db.query("SELECT pg_catalog.set_config($1, $2, true)", ["text", "text"], [name, value])
 
 
 @dataclass(frozen=True)
@@ -135,7 +191,8 @@ def look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeature
     if not listed:
         return []
     numbered = f"(SELECT pg_catalog.row_number() OVER () AS n, t.* FROM {target.quoted} AS t) AS s"
-    row = db.query_once(f"SELECT {', '.join(listed)} FROM {numbered}")[0]
+    with _planned(db):
+        row = db.query_once(f"SELECT {', '.join(listed)} FROM {numbered}")[0]
     return [
         WrittenColumn(row[f"p{number}"], row[f"v{number}"], f"{row[f'p{number}']} {row[f'd{number}']}")
         for number in range(len(features))
@@ -175,9 +232,18 @@ def write_summary(
     db.query(f"COMMENT ON TABLE {table} IS {literal(f'How {target.quoted} was made by cerebro.relate.')}")
 
 
-def recipe_of(db: Database, summary: Table) -> str | None:
-    """Return the recipe in the summary beside a table; None where there is none."""
-    if has_columns(db, summary, [RELATED]):
+def recipe_beside(db: Database, table: Table) -> str | None:
+    """Return the recipe in the summary beside a table; None where there is none of the table's owner."""
+    rows = db.query(
+        "SELECT s.oid::bigint AS oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS s"
+        " ON s.relnamespace = t.relnamespace AND s.relowner = t.relowner AND s.relkind = 'r'"
+        " WHERE t.oid = $1::oid AND s.relname = $2",
+        ["oid", "name"],
+        [table.oid, table.name + SUMMARY],
+    )
+    summary = Table(table.schema, table.name + SUMMARY, rows[0]["oid"], "") if rows else None
+    if summary is None or has_columns(db, summary, [RELATED]):
         return None
-    rows = db.query(f"SELECT {RELATED}::text AS found FROM {summary.quoted}")
+    quoted = quote(summary.schema, summary.name)
+    rows = db.query(f"SELECT {RELATED}::text AS found FROM {quoted}")
     return rows[0]["found"] if rows else None
