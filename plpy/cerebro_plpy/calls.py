@@ -31,7 +31,7 @@ CALLS: Mapping[str, CallTarget] = {
     "materialize_features": CallTarget("predicting.features.materialize"),
     "refresh_features": CallTarget("predicting.features.refresh"),
     "_related_statement": CallTarget("executor.related_predicting.statement"),
-    # "labels": CallTarget("executor.labelling.labels", "executor.labelling.LabelsCall"),
+    "labels": CallTarget("executor.labelling.labels", "executor.labelling.LabelsCall"),
     "relate": CallTarget("executor.relating.relate", "executor.relating.RelateCall"),
     # Nets, configs and functions.
     "load_keras_model": CallTarget("executor.tables.load_model"),

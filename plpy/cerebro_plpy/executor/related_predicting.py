@@ -13,7 +13,6 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.executor.relating import LabelledRows, check_cutoffs, check_query, check_rows, rows_name
-from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import query as predictor
 from cerebro_plpy.predicting.trained import find_model
@@ -55,20 +54,14 @@ def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name
 def recipe_of_model(db: Database, model: str) -> RelationRecipe:
     """Return the recipe in a model's feature specification."""
     found = trained_models.features_of(find_model(db, model, None).holder.summary(db))
-    recipe = recipe_in(found)
+    recipe = None if found is None else found.relations
     if recipe is None:
         raise CerebroError(
             f"{model} was not trained on a table that cerebro.relate has made",
             hint="Predict its rows with cerebro.predict or cerebro.predict_query.",
             sqlstate=WRONG_STATE,
         )
-    return recipe
-
-
-def recipe_in(found: Specification | None) -> RelationRecipe | None:
-    if found is None or found.relations is None:
-        return None
-    return read_recipe(json.dumps(found.relations))
+    return read_recipe(json.dumps(recipe))
 
 
 def check_tables(db: Database, recipe: RelationRecipe) -> None:

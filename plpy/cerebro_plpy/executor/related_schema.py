@@ -64,19 +64,24 @@ class FoundSchema:
 def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
     """Return the tables around the entity; refuse those that the caller may not read or that have no time."""
     entity = resolve_table(db, asked.entity, "entity")
-    keys = [*relations.foreign_keys(db), *(_named_key(db, text) for text in asked.foreign_keys or ())]
+    keys = all_keys(db, asked.foreign_keys)
     omitted = {_name(resolve_table(db, text, "table of omit")) for text in asked.omit or ()}
     paths = walk(_name(entity), keys, _depth(asked.depth), omitted)
     reached = list(dict.fromkeys([_name(entity), *(path[-1].table for path in paths if path)]))
-    tables = {name: _read_table(db, name) for name in reached}
-    times, timeless = _times(db, asked.times, tables)
+    tables = {name: read_table(db, name) for name in reached}
+    times, timeless = read_times(db, asked.times, tables)
     said = {*times, *timeless}
     # Other children of a parent are looked at only where the caller speaks of them.
     paths = [path for path in paths if not is_of_siblings(path) or {s.table for s in path if s.down} <= said]
     near = [key for key in keys if key.child in tables]
     schema = RelatedSchema(_name(entity), {name: one for name, (one, _) in tables.items()}, near)
     _check_times(paths, times, timeless, tables)
-    return FoundSchema(schema, paths, _entity_key(schema, keys), times)
+    return FoundSchema(schema, paths, entity_key(schema.tables[_name(entity)], keys), times)
+
+
+def all_keys(db: Database, named: Sequence[str] | None) -> list[ForeignKey]:
+    """Return the foreign keys of the database, and those that the caller names."""
+    return [*relations.foreign_keys(db), *(_named_key(db, text) for text in named or ())]
 
 
 def _name(table: Table) -> TableName:
@@ -89,7 +94,7 @@ def _depth(depth: int | None) -> int:
     return depth
 
 
-def _read_table(db: Database, name: TableName) -> tuple[RelatedTable, Mapping[str, SourceColumn]]:
+def read_table(db: Database, name: TableName) -> tuple[RelatedTable, Mapping[str, SourceColumn]]:
     table = resolve_table(db, quote(*name), "related table")
     readable = relations.readable_columns(db, table)
     if not readable:
@@ -113,15 +118,14 @@ def _kind(column: SourceColumn) -> str | None:
     return CATEGORY if column.element in _TEXTS else None
 
 
-def _entity_key(schema: RelatedSchema, keys: Sequence[ForeignKey]) -> tuple[str, ...]:
+def entity_key(entity: RelatedTable, keys: Sequence[ForeignKey]) -> tuple[str, ...]:
     """Return the entity's primary key, or else the columns to which all foreign keys lead."""
-    key = schema.tables[schema.entity].key
-    if key:
-        return key
-    referenced = {one.of for one in keys if one.parent == schema.entity}
+    if entity.key:
+        return entity.key
+    referenced = {one.of for one in keys if one.parent == entity.name}
     if len(referenced) != 1:
         raise CerebroError(
-            f"{quote(*schema.entity)} has no primary key",
+            f"{quote(*entity.name)} has no primary key",
             detail="By its primary key the rows of the query are joined with it.",
             hint="Add one, or name a foreign key that leads to the columns that are unique:"
             f" foreign_keys => ARRAY['{_KEY_FORM}'].",
@@ -173,7 +177,7 @@ def _no_key(text: str | None) -> CerebroError:
 ReadTables = Mapping[TableName, tuple[RelatedTable, Mapping[str, SourceColumn]]]
 
 
-def _times(
+def read_times(
     db: Database, text: str | None, tables: ReadTables
 ) -> tuple[dict[TableName, RelatedColumn], set[TableName]]:
     """Return the time of each timed table, and the tables that are said to be timeless."""
@@ -190,7 +194,7 @@ def _times(
         if column is None:
             timeless.add(_name(table))
             continue
-        _, known = tables.get(_name(table)) or _read_table(db, _name(table))
+        _, known = tables.get(_name(table)) or read_table(db, _name(table))
         found = known.get(column)
         if found is None:
             raise unknown(f'times names the column "{column}" of {table.quoted}', column, list(known))

@@ -17,7 +17,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.executor.related_schema import FoundSchema, SchemaRequest, find_schema
 from cerebro_plpy.logical.options import one_of
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.relations.paths import MOMENT, RelatedColumn
+from cerebro_plpy.relations.paths import MOMENT, Path, RelatedColumn, base_of, is_of_siblings
 from cerebro_plpy.relations.planning import AGGREGATES, ALL, RelatedFeature, Wishes, describe, plan
 from cerebro_plpy.relations.recipe import MOMENTS, MOST_FEATURES, ZONED, RelationRecipe
 from cerebro_plpy.store import names, packed, related_sql, relations, session
@@ -28,6 +28,8 @@ TABLE, SQL = "table", "sql"
 # A feature of which fewer rows have a value is dropped.
 LEAST_PRESENT = 0.01
 SHOWN = 12
+# Of rows and the other children of their parents, such as all flights of a carrier for each flight.
+MOST_PAIRS = 1e8
 _WINDOW = "Give an interval above 0, or 'all'."
 
 
@@ -83,7 +85,25 @@ def relate(db: Database, call: RelateCall) -> str:
         )
         if form == SQL:
             return related_sql.statement(recipe, list(rows.columns), rows.cutoff)
-        return _write(db, call, recipe, found, rows)
+        return _write(db, call, _without_crowds(db, recipe, found, rows), found, rows)
+
+
+def _without_crowds(
+    db: Database, recipe: RelationRecipe, found: FoundSchema, rows: LabelledRows
+) -> RelationRecipe:
+    """Leave out what would pair each row with too many other children of its parent, and say so."""
+    crowded = dict[Path, float]()
+    for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
+        if is_of_siblings(path):
+            text = related_sql.pairs_of_siblings(recipe, path, rows.cutoff, rows.table.quoted)
+            pairs = relations.count_pairs(db, text)
+            if pairs > MOST_PAIRS:
+                crowded[path] = pairs
+    for path, pairs in crowded.items():
+        label = found.schema.label(path)
+        db.notice(f"{label} is left out: to look at it would take {pairs:.3g} pairs of rows")
+    kept = [feature for feature in recipe.features if base_of(feature.path) not in crowded]
+    return replace(recipe, features=tuple(kept))
 
 
 def _nothing(found: FoundSchema) -> CerebroError:

@@ -57,17 +57,40 @@ def statement(
     `source` is a table that holds the query's rows already.
     """
     rows = f"(\n{recipe.query}\n)" if source is None else source
-    moment = _moment(f"q.{quote(cutoff.name)}", cutoff.element, recipe)
-    first = (
-        f"{_ROWS} AS MATERIALIZED (\n    SELECT row_number() OVER () AS {NUMBER_NAME},"
-        f" {moment} AS {MOMENT_NAME}, q.*\n    FROM {rows} AS q\n)"
-    )
-    steps, parts = [first], []
+    steps, parts = [_labelled(recipe, cutoff, rows)], []
     for number, (base, features) in enumerate(_by_base(recipe.features).items(), 1):
         made, found = _PathWriter(recipe, base, features, number).write()
         steps += made
         parts += found
     return _joined(steps, parts, columns, recipe.features)
+
+
+def _labelled(recipe: RelationRecipe, cutoff: RelatedColumn, rows: str) -> str:
+    moment = _moment(f"q.{quote(cutoff.name)}", cutoff.element, recipe)
+    return (
+        f"{_ROWS} AS MATERIALIZED (\n    SELECT row_number() OVER () AS {NUMBER_NAME},"
+        f" {moment} AS {MOMENT_NAME}, q.*\n    FROM {rows} AS q\n)"
+    )
+
+
+def pairs_of_siblings(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn, source: str) -> str:
+    """Return the statement that counts pairs of a labelled row and a child of its parent, in two passes."""
+    place = next(place for place, step in enumerate(path) if step.down)
+    up, step = path[:place], path[place]
+    writer = _PathWriter(recipe, up, (), 0)
+    names = [f"k{number}" for number in range(len(step.own))]
+    parents = ", ".join(
+        f"{writer.column(up, name)} AS {key}" for name, key in zip(step.before, names, strict=True)
+    )
+    children = ", ".join(f"s.{quote(name)} AS {key}" for name, key in zip(step.own, names, strict=True))
+    keys = ", ".join(names)
+    return (
+        f"WITH {_labelled(recipe, cutoff, source)} SELECT coalesce(sum(a.n * b.n), 0) AS found"
+        f" FROM (SELECT {parents}, count(*)::double precision AS n FROM {writer.joined()}"
+        f" GROUP BY {keys}) AS a"
+        f" JOIN (SELECT {children}, count(*)::double precision AS n FROM {quote(*step.table)} AS s"
+        f" GROUP BY {keys}) AS b USING ({keys})"
+    )
 
 
 def _by_base(features: Sequence[RelatedFeature]) -> Mapping[Path, list[RelatedFeature]]:
@@ -134,7 +157,7 @@ class _PathWriter:
 
     def _of_parents(self) -> _PathQuery:
         listed = [f"{self._value_text(one.path, one.value)} AS {quote(one.name)}" for one in self._features]
-        text = f"SELECT {_lines([f'l.{NUMBER_NAME}', *listed], 2)}\n    FROM {self._from()}"
+        text = f"SELECT {_lines([f'l.{NUMBER_NAME}', *listed], 2)}\n    FROM {self.joined()}"
         return _PathQuery(f"parents_{self._number}", text, self._features)
 
     def _sums(self, features: Sequence[RelatedFeature]) -> _PathQuery:
@@ -151,9 +174,9 @@ class _PathWriter:
         if self._timed:
             columns.append(f"{self._time_of(self._timed[-1])} AS at")
         columns += [f"{value.text} AS {value.name}" for value in self._values.values()]
-        return f"{self._pairs} AS (\n    SELECT {_lines(columns, 2)}\n    FROM {self._from()}\n)"
+        return f"{self._pairs} AS (\n    SELECT {_lines(columns, 2)}\n    FROM {self.joined()}\n)"
 
-    def _from(self) -> str:
+    def joined(self) -> str:
         """Return the labelled rows, joined with the tables of the path and of the parents behind it."""
         text = f"{_ROWS} AS l"
         if not self._base or set(self._base[0].before) - set(self._recipe.key):
@@ -168,7 +191,7 @@ class _PathWriter:
 
     def _join(self, how: str, step: PathStep, before: Path, alias: str, place: int) -> str:
         pairs = zip(step.own, step.before, strict=True)
-        on = " AND ".join(f"{alias}.{quote(own)} = {self._column(before, name)}" for own, name in pairs)
+        on = " AND ".join(f"{alias}.{quote(own)} = {self.column(before, name)}" for own, name in pairs)
         on += self._before_cutoff(step.table, alias)
         if place and self._timed and place == self._timed[-1]:
             on += self._within_widest(alias, step.table)
@@ -198,7 +221,7 @@ class _PathWriter:
         behind = sorted(self._behind(), key=_by_length)
         return f"t{len(self._base) + 1 + behind.index(path)}"
 
-    def _column(self, path: Path, name: str) -> str:
+    def column(self, path: Path, name: str) -> str:
         """Return a column of the table that a path leads to."""
         if not path and self._base and name in self._recipe.key:
             return f"l.{quote(name)}"

@@ -11,8 +11,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.relations.paths import CATEGORY, ForeignKey
-from cerebro_plpy.relations.planning import RelatedFeature
+from cerebro_plpy.relations.labels import LabelTerm
+from cerebro_plpy.relations.paths import CATEGORY, ForeignKey, RelatedColumn, TableName
+from cerebro_plpy.relations.planning import MEAN, SUM, RelatedFeature
 from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, quote
@@ -144,6 +145,11 @@ def count_rows(db: Database, table: str) -> int:
     return db.query(f"SELECT pg_catalog.count(*) AS found FROM {table}")[0]["found"]
 
 
+def count_pairs(db: Database, statement: str) -> float:
+    with _planned(db):
+        return db.query_once(statement)[0]["found"]
+
+
 def write(db: Database, target: TargetTable, statement: str) -> None:
     """Make a table of the rows of a statement."""
     with _planned(db):
@@ -216,7 +222,11 @@ def describe(db: Database, target: TargetTable, words: Mapping[str, str], commen
 
 
 def write_summary(
-    db: Database, target: TargetTable, recipe: str, statement: str, left_out: Mapping[str, str]
+    db: Database,
+    target: TargetTable,
+    recipe: str,
+    statement: str | None = None,
+    left_out: Mapping[str, str] | None = None,
 ) -> None:
     """Make the summary: the recipe, the statement as a user can run it, and what was left out and why."""
     table = quote(target.schema, target.name + SUMMARY)
@@ -227,7 +237,7 @@ def write_summary(
     db.query(
         f"INSERT INTO {table} SELECT $1::jsonb, $2, $3::jsonb",
         ["text", "text", "text"],
-        [recipe, statement, json.dumps(left_out)],
+        [recipe, statement, json.dumps(left_out or {})],
     )
     db.query(f"COMMENT ON TABLE {table} IS {literal(f'How {target.quoted} was made by cerebro.relate.')}")
 
@@ -247,3 +257,85 @@ def recipe_beside(db: Database, table: Table) -> str | None:
     quoted = quote(summary.schema, summary.name)
     rows = db.query(f"SELECT {RELATED}::text AS found FROM {quoted}")
     return rows[0]["found"] if rows else None
+
+
+@dataclass(frozen=True)
+class LabelSource:
+    """The tables that labels come from: an entity and its children, with the time of each, and the term."""
+
+    entity: TableName
+    key: tuple[str, ...]
+    entity_time: RelatedColumn | None
+    child_key: ForeignKey
+    child_time: RelatedColumn
+    column: RelatedColumn | None
+    term: LabelTerm
+    over: str
+    every: str
+
+    @property
+    def moment(self) -> str:
+        """The time of a child c; cut-offs are of its type."""
+        return f"c.{quote(self.child_time.name)}::{self.moment_type}"
+
+    @property
+    def moment_type(self) -> str:
+        return "timestamptz" if self.child_time.element == "timestamptz" else "timestamp"
+
+    @property
+    def label(self) -> str:
+        """The expression of the label."""
+        if self.column is None:
+            text = "count(c.at)"
+        else:
+            text = f"{'avg' if self.term.aggregate == MEAN else self.term.aggregate}(c.value)"
+            text = f"coalesce({text}, 0)" if self.term.aggregate == SUM else text
+        return text if self.term.comparison is None else f"{text} {self.term.comparison} {self.term.number}"
+
+
+def span_of_labels(
+    db: Database, about: LabelSource, starts: str | None, ends: str | None
+) -> tuple[str | None, str | None]:
+    """Return the first and the last cut-off, as text that sorts as they do.
+
+    The last has all rows that make its label; the first has as long a time before it.
+    """
+    kind = about.moment_type
+    row = db.query(
+        f"SELECT m.first::text AS first, m.last::text AS last FROM (SELECT"
+        f" coalesce($1::timestamptz::{kind}, min({about.moment}) + $3::interval) AS first,"
+        f" coalesce($2::timestamptz::{kind}, max({about.moment})) - $3::interval AS last"
+        f" FROM {quote(*about.child_key.child)} AS c WHERE isfinite({about.moment})) AS m",
+        ["text", "text", "text"],
+        [starts, ends, about.over],
+    )[0]
+    return row["first"], row["last"]
+
+
+def write_labels(
+    db: Database, target: TargetTable, about: LabelSource, label: str, span: tuple[str, str]
+) -> None:
+    """Make the table of labels: each entity at each cut-off, from the last one back."""
+    first, last = (f"{literal(moment)}::{about.moment_type}" for moment in span)
+    over, every = (f"interval {literal(length)}" for length in (about.over, about.every))
+    key = about.child_key
+    pairs = zip(key.columns, key.of, strict=True)
+    on = " AND ".join(f"c.{quote(own)} = e.{quote(of)}" for own, of in pairs)
+    listed = ", ".join(f"e.{quote(name)}" for name in about.key)
+    value = "" if about.column is None else f", c.{quote(about.column.name)}::double precision AS value"
+    if about.column is not None and about.column.element == "bool":
+        value = f", c.{quote(about.column.name)}::integer::double precision AS value"
+    known = ""
+    if about.entity_time is not None:
+        known = f" WHERE e.{quote(about.entity_time.name)} < t.at"
+    children = ", ".join(f"c.{quote(name)}" for name in dict.fromkeys(key.columns))
+    with _planned(db):
+        db.query_once(
+            f"CREATE TABLE {target.quoted}{HEAP} AS"
+            f" SELECT {listed}, t.at, {about.label} AS {quote(label)} FROM {quote(*about.entity)} AS e"
+            f" CROSS JOIN generate_series({last}, {first}, -{every}) AS t (at)"
+            f" LEFT JOIN (SELECT {children}, {about.moment} AS at{value} FROM {quote(*key.child)} AS c) AS c"
+            f" ON {on} AND c.at >= t.at AND c.at < t.at + {over}{known}"
+            f" GROUP BY {listed}, t.at{distributed(db, 'RANDOMLY')}"
+        )
+    db.query(f"COMMENT ON TABLE {target.quoted} IS {literal('Labels by cerebro.labels.')}")
