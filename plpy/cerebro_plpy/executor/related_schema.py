@@ -191,10 +191,11 @@ def read_times(
     timeless = set()
     for written, column in given.items():
         table = resolve_table(db, written, "table of times")
-        if column is None:
+        # A table that is omitted, or farther away than depth, may have its time named all the same.
+        if column is None or _name(table) not in tables:
             timeless.add(_name(table))
             continue
-        _, known = tables.get(_name(table)) or read_table(db, _name(table))
+        _, known = tables[_name(table)]
         found = known.get(column)
         if found is None:
             raise unknown(f'times names the column "{column}" of {table.quoted}', column, list(known))

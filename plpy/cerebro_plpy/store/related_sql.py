@@ -181,7 +181,6 @@ class _PathWriter:
         text = f"{_ROWS} AS l"
         if not self._base or set(self._base[0].before) - set(self._recipe.key):
             on = " AND ".join(f"t0.{quote(name)} = l.{quote(name)}" for name in self._recipe.key)
-            on += self._before_cutoff(self._recipe.entity, "t0")
             text += f"\n    {'' if self._base else 'LEFT '}JOIN {quote(*self._recipe.entity)} AS t0 ON {on}"
         for place, step in enumerate(self._base, 1):
             text += self._join("JOIN", step, self._base[: place - 1], f"t{place}", place)
@@ -244,12 +243,16 @@ class _PathWriter:
     def _value_text(self, path: Path, column: RelatedColumn) -> str:
         text = f"{self._alias(path)}.{quote(column.name)}"
         if column.kind == NUMBER:
-            return f"{text}{'::integer' if column.element == 'bool' else ''}::double precision"
-        if column.kind == MOMENT:
+            text = f"{text}{'::integer' if column.element == 'bool' else ''}::double precision"
+        elif column.kind == MOMENT:
             # A moment that is not before the cut-off is not known yet.
             moment, cutoff = _moment(text, column.element, self._recipe), f"l.{MOMENT_NAME}"
-            return f"CASE WHEN {moment} < {cutoff} THEN {_days(cutoff, moment)} END"
-        return plain.as_text(text, column.element)
+            text = f"CASE WHEN {moment} < {cutoff} THEN {_days(cutoff, moment)} END"
+        else:
+            text = plain.as_text(text, column.element)
+        # An entity that is not there yet has its parents, and no columns.
+        known = "" if path else self._before_cutoff(self._recipe.entity, "t0").removeprefix(" AND ")
+        return f"CASE WHEN {known} THEN {text} END" if known else text
 
     def _aggregate(self, feature: RelatedFeature) -> str:
         inside = self._filter(feature.window)
