@@ -84,12 +84,14 @@ def pairs_of_siblings(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn,
     )
     children = ", ".join(f"s.{quote(name)} AS {key}" for name, key in zip(step.own, names, strict=True))
     keys = ", ".join(names)
+    # By their numbers: a column of the table may have the name of a key.
+    places = ", ".join(str(number) for number in range(1, len(names) + 1))
     return (
         f"WITH {_labelled(recipe, cutoff, source)} SELECT coalesce(sum(a.n * b.n), 0) AS found"
         f" FROM (SELECT {parents}, count(*)::double precision AS n FROM {writer.joined()}"
-        f" GROUP BY {keys}) AS a"
+        f" GROUP BY {places}) AS a"
         f" JOIN (SELECT {children}, count(*)::double precision AS n FROM {quote(*step.table)} AS s"
-        f" GROUP BY {keys}) AS b USING ({keys})"
+        f" GROUP BY {places}) AS b USING ({keys})"
     )
 
 
