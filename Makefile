@@ -131,9 +131,7 @@ test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGH
 madlib-suites: ## run the SQL tests of MADlib's deep-learning module; MADLIB=/src/madlib is a checkout of MADlib
 	@tools/setup dev
 	@$(MAKE) -s deploy
-	@tools/cluster down
-	@mkdir -p build/dill && ln -sfn $(SITE_PACKAGES)/dill build/dill/dill
-	@SERVER_PYTHONPATH=$(CURDIR)/build/dill tools/cluster up-for-tests
+	@tools/cluster up-for-tests
 	@eval "$$(tools/cluster env)" && $(VENV)/bin/python tools/madlib_suites.py $(ARGS) $(MADLIB)
 
 faults: ## hurt runs at random and resume them (ROUNDS=200), then run and cancel (RUNS=500) and look for growth

@@ -46,8 +46,7 @@ CREATE TABLE cerebro._model_alias (
     name text NOT NULL,
     alias text NOT NULL,
     version integer NOT NULL,
-    PRIMARY KEY (name, alias),
-    FOREIGN KEY (name, version) REFERENCES cerebro._model_version (name, version)
+    PRIMARY KEY (name, alias)
 );
 COMMENT ON TABLE cerebro._model_alias IS 'Which version each alias of a registered model points at.';
 
@@ -86,10 +85,13 @@ DECLARE
     part text;
 BEGIN
     IF version() LIKE '%Greenplum%' THEN
-        FOREACH part IN ARRAY ARRAY['_model', '_model_version', '_model_alias', '_model_grant', '_model_event'] LOOP
+        FOREACH part IN ARRAY ARRAY['_model_version', '_model_alias', '_model_grant', '_model_event'] LOOP
             EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED BY (name)', part);
         END LOOP;
-        EXECUTE 'ALTER TABLE cerebro._model_weights SET DISTRIBUTED BY (digest)';
+    ELSE
+        -- Greenplum does not enforce foreign keys, and warns of them.
+        ALTER TABLE cerebro._model_alias
+            ADD FOREIGN KEY (name, version) REFERENCES cerebro._model_version (name, version);
     END IF;
 END
 $$;

@@ -9,7 +9,10 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from cerebro_plpy.database import Database
 
 
 class CallTarget(NamedTuple):
@@ -114,7 +117,11 @@ def find_call(name: str) -> Callable[..., Any]:
     if call.record is None:
         return function
     record = _load(call.record)
-    return lambda db, *arguments: function(db, record(*arguments))
+
+    def carry_out(db: Database, *arguments: Any) -> Any:
+        return function(db, record(*arguments))
+
+    return carry_out
 
 
 def _load(path: str) -> Callable[..., Any]:

@@ -21,6 +21,20 @@ def customers(trial: Trial) -> None:
     trial.sql("CREATE TABLE small AS SELECT age, plan, income, gone, age * 2.5 + 3 AS bill FROM customers")
 
 
+def test_integers_are_classes_if_they_are_few_and_the_call_says_so(trial: Trial) -> None:
+    trial.sql("CREATE TABLE counted AS SELECT age, plan, id % 20 AS few, id % 21 AS many FROM customers")
+    options = json.dumps({"exclude": ["few", "many"]})
+    for target, other, widths in (("few", "regression", [20]), ("many", "classification", [None])):
+        trial.notices()
+        trial.value("SELECT cerebro.prepare_train('counted', %s, options => %s)", target, options)
+        assert trial.value("SELECT num_classes FROM counted_model_packed_summary") == widths
+        assert f'{{"task": "{other}"}} makes it' in trial.notices()
+        trial.sql(
+            "DROP TABLE counted_model_packed, counted_model_packed_summary, counted_model_packed_validation,"
+            " counted_model_packed_validation_summary, counted_model_nets"
+        )
+
+
 def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     trial.notices()
     board = trial.sql(
@@ -34,6 +48,12 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
         assert f"SELECT cerebro.{function}(" in said
     assert "model_id" not in said and len(said.splitlines()) < 16
     assert "churn_ensemble is the mean of " in said and "each half of the " in said
+    ((rows, loss, kinds, value),) = trial.sql(
+        "SELECT validation_table, validation_loss_final, metrics_type, validation_metrics_final"
+        " FROM churn_ensemble_summary"
+    )
+    assert rows == "public.churn_packed_validation" and kinds == ["logloss"]
+    assert loss == value and f"logloss {value:.4g}, accuracy" in said
     # Nobody knows how many visits a search will have.
     assert " of 24 visits" not in said
     reached = trial.value(

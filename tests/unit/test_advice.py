@@ -39,24 +39,30 @@ CASES = {
 def test_a_curve_tells(
     training: LossCurve, validation: LossCurve | None, finding: str | None, epoch: int | None
 ) -> None:
-    found = advise([config(4, training, validation)])
+    found = advise([config(4, training, validation)], keeps_best=False)
     assert [(one.mst_key, one.finding, one.epoch) for one in found] == (
         [] if finding is None else [(4, finding, epoch)]
     )
 
 
+def test_rows_learned_by_heart_do_no_harm_where_the_best_epoch_is_kept() -> None:
+    training, validation, _, _ = CASES["by heart"]
+    assert advise([config(4, training, validation)], keeps_best=True) == []
+
+
 def test_a_config_that_failed_since_its_loss_was_no_number_diverges() -> None:
     failure = "the loss became nan on segment 1 in epoch 3"
-    found = advise([ConfigCurves(2, None, None, failure), ConfigCurves(3, None, None, "no memory")])
+    configs = [ConfigCurves(2, None, None, failure), ConfigCurves(3, None, None, "no memory")]
+    found = advise(configs, keeps_best=True)
     assert [(one.mst_key, one.finding, one.epoch) for one in found] == [(2, "the loss diverges", 3)]
 
 
 def test_a_config_that_was_stopped_early_is_not_said_to_need_longer() -> None:
-    found = advise([config(1, curve(1.0, 0.8, 0.6)), config(2, GOOD), config(3, None)])
+    found = advise([config(1, curve(1.0, 0.8, 0.6)), config(2, GOOD), config(3, None)], keeps_best=True)
     assert found == []
 
 
 def test_configs_that_are_all_alike_are_told_together() -> None:
     alike = [config(key, curve(0.9, 0.5, 0.41, 0.405 + key / 1e4)) for key in (1, 2, 3)]
-    assert [one.finding for one in advise(alike)] == ["all configs are alike"]
-    assert advise(alike[:2]) == []
+    assert [one.finding for one in advise(alike, keeps_best=True)] == ["all configs are alike"]
+    assert advise(alike[:2], keeps_best=True) == []

@@ -16,5 +16,6 @@ def advise(db: Database, run_id: int | None) -> list[Advice]:
         [
             ConfigCurves(key, found.get((key, "training")), found.get((key, "validation")), failures.get(key))
             for key in sorted({mst_key for mst_key, _ in found} | failures.keys())
-        ]
+        ],
+        keeps_best=run_id is not None and curves.keeps_best(db, run_id),
     )

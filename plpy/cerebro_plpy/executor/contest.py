@@ -16,6 +16,7 @@ from cerebro_plpy.executor import request as requests
 from cerebro_plpy.predicting import belonging, models, scoring, selection, trained
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts, names, packed, results
+from cerebro_plpy.store.names import Table
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,8 @@ class Contest:
     # The row that describes the models of the table.
     about: Mapping[str, Any]
     summary: packed.PackedSummary
+    # The packed table that chooses.
+    rows: Table
     judging: comparing.JudgingRows
     candidates: Sequence[Candidate]
     metric: str
@@ -83,6 +86,7 @@ def open_contest(
         best=best,
         about=about,
         summary=rows.summary,
+        rows=rows.table,
         judging=judging,
         candidates=candidates,
         metric=metric,

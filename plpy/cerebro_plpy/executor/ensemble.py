@@ -14,6 +14,7 @@ from cerebro_plpy.executor import comparing, nets, output, standings
 from cerebro_plpy.executor.contest import Candidate, Contest, open_contest
 from cerebro_plpy.nets import joining
 from cerebro_plpy.predicting import of_packed, scoring, selection, tempering
+from cerebro_plpy.predicting.scoring import LOGLOSS, RMSE
 from cerebro_plpy.store import names, results
 
 SIZE = 25
@@ -108,7 +109,11 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
     row = {
         **{name: value for name, value in summary.items() if name in known and name not in types},
         "model": target.quoted,
-        "qualified_names": {**_qualified(summary), "model": target.quoted},
+        "qualified_names": {
+            **_qualified(summary),
+            "model": target.quoted,
+            "validation_table": contest.rows.quoted,
+        },
         "model_id": first.selected.model_id,
         "compile_params": first.selected.compile_params,
         "fit_params": first.selected.fit_params,
@@ -116,8 +121,22 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
         "model_type": "madlib_keras",
         "model_size": len(weights) / 1024,
         "backend": first.backend,
+        **_measured(contest, chosen),
     }
     results.add_summary(db, about.quoted, row, types, contest.summary.class_values)
+
+
+def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
+    """Return loss and metric on the rows that chose, of each half by what the other half chose."""
+    loss, metric = (LOGLOSS if contest.judging.is_classes else RMSE), contest.metric
+    errors = {name: scoring.ERRORS[name](chosen.apart, contest.judging.truth) for name in (loss, metric)}
+    return {
+        "validation_table": contest.rows.quoted,
+        "loss_type": "categorical_crossentropy" if loss == LOGLOSS else "mse",
+        "validation_loss_final": errors[loss] if loss == LOGLOSS else errors[loss] ** 2,
+        "metrics_type": [metric],
+        "validation_metrics_final": scoring.shown(metric, errors[metric]),
+    }
 
 
 def _joined(db: Database, chosen: EnsembleChoice) -> tuple[str, bytes]:

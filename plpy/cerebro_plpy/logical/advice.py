@@ -55,9 +55,14 @@ class Advice(NamedTuple):
     advice: str
 
 
-def advise(configs: Sequence[ConfigCurves]) -> list[Advice]:
-    """Return what the curves tell, config by config, and then what all have in common."""
-    found = [one for config in configs for one in _of_config(config, _last_epoch(configs))]
+def advise(configs: Sequence[ConfigCurves], *, keeps_best: bool) -> list[Advice]:
+    """Return what the curves tell, config by config, and then what all have in common.
+
+    Rows that are learned by heart do no harm where the best epoch is kept.
+    """
+    found = [
+        one for config in configs for one in _of_config(config, _last_epoch(configs), keeps_best=keeps_best)
+    ]
     return [*found, *_of_all(configs)]
 
 
@@ -65,7 +70,7 @@ def _last_epoch(configs: Sequence[ConfigCurves]) -> int:
     return max((one.deciding.epochs[-1] for one in configs if one.deciding), default=0)
 
 
-def _of_config(config: ConfigCurves, last: int) -> Iterator[Advice]:
+def _of_config(config: ConfigCurves, last: int, *, keeps_best: bool) -> Iterator[Advice]:
     deciding = config.deciding
     diverged = _failed_in(config)
     if deciding is not None and diverged is None:
@@ -77,6 +82,8 @@ def _of_config(config: ConfigCurves, last: int) -> Iterator[Advice]:
     if deciding is None:
         return
     since = _overfits(config)
+    if since is not None and keeps_best:
+        return
     if since is not None:
         advice = (
             "Take the state of the best epoch: options => '{\"restore_best\": true}'. Try more dropout,"

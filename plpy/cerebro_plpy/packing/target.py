@@ -15,8 +15,10 @@ from cerebro_plpy.store import source_rows, statistics
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import SourceColumn
 
-# An integer label of more values is a quantity.
-MOST_CLASSES = 100
+# An integer label of more values is a quantity: marks and digits have fewer, ages and counts have more.
+MOST_INTEGERS = 20
+# Texts of more values are looked at for numbers.
+MOST_TEXTS = 100
 # Of fewer rows a share that is held out says nothing.
 LEAST_ROWS = 10
 # Labels are floats of 32 bits: so far apart they are, as a share of their size.
@@ -51,9 +53,12 @@ def settle(
     _check_rows(source, column, present, nulls, splits)
     if task is None:
         quantity = column.element in sources.FLOATS or column.is_array
-        many = column.element in sources.INTEGERS and distinct > MOST_CLASSES
+        integers = column.element in sources.INTEGERS and not column.is_array
+        many = integers and distinct > MOST_INTEGERS
         task = REGRESSION if quantity or many else CLASSIFICATION
-        if column.element in asked.TEXTS and distinct > MOST_CLASSES:
+        if integers and distinct > 2:
+            _tell_task(db, column, distinct, task)
+        if column.element in asked.TEXTS and distinct > MOST_TEXTS:
             _refuse_numbers(column, TextFacts(present, distinct, frequent))
     if column.is_array and statistics.is_constant(db, source, column):
         raise _constant(column, present)
@@ -69,6 +74,16 @@ def settle(
                 f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
             )
     return LearnedColumn(column, task, nulls, present)
+
+
+def _tell_task(db: Database, column: SourceColumn, distinct: int, task: str) -> None:
+    """Say what integers are learned as: nothing but their number tells classes from quantities."""
+    ways = {CLASSIFICATION: "classes", REGRESSION: "a quantity"}
+    ((other, way),) = ((other, way) for other, way in ways.items() if other != task)
+    db.notice(
+        f'target "{column.name}" has {distinct} different integers and is learned as {ways[task]};'
+        f' {{"task": "{other}"}} makes it {way}'
+    )
 
 
 def _check_quantity(db: Database, source: Table, column: SourceColumn, present: int, distinct: int) -> None:
