@@ -133,7 +133,7 @@ def expected(
 
 
 def test_the_features_are_those_of_plain_python(trial: Trial, shop: dict[str, list[Row]]) -> None:
-    relate(trial, aggregates=ALL, windows=["30 days", "all"], max_features=1200)
+    relate(trial, aggregates=ALL, windows=["30 days", "all"], max_features=800)
     found = {(row["id"], row["at"]): row for row in rows_of(trial, "SELECT * FROM made")}
     assert len(found) == len(shop["labels"])
     by_number = {order["number"]: order for order in shop["orders"]}

@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from cerebro_plpy.relations import recipe
+from cerebro_plpy.relations.paths import MOMENT, RelatedColumn, base_of
+from cerebro_plpy.store import related_sql
 from fixtures import Connect
 from trial import Trial
 
@@ -82,19 +85,26 @@ def test_what_is_not_before_a_cut_off_changes_no_feature(seed: int, trial: Trial
     times = json.dumps(dict.fromkeys(schema.rows, "t"))
     trial.sql(
         "SELECT cerebro.relate('SELECT id, at FROM labels', 'made', entity => 't0', cutoff => 'at',"
-        " times => %s, windows => ARRAY['5 days', 'all'], aggregates => %s, max_features => 1200)",
+        " times => %s, windows => ARRAY['5 days', 'all'], aggregates => %s, max_features => 800)",
         times, ALL,
     )  # fmt: skip
     statement = trial.value("SELECT statement FROM made_summary")
+    made_by = recipe.read(json.dumps(trial.value("SELECT related_recipe FROM made_summary")))
+    bases = {base_of(feature.path) for feature in made_by.features}
+    at_time = RelatedColumn("at", MOMENT, "timestamp")
+    swept = related_sql.statement(made_by, ["id", "at"], at_time, swept=bases)
+    assert ("swept_" in swept) == any(related_sql.has_one_child(base) for base in bases)
     assert trial.value("SELECT count(*) FROM pg_attribute WHERE attrelid = 'made'::regclass") > 12
     before = {at: made(trial, statement, at) for at in CUTOFFS}
+    assert {at: made(trial, swept, at) for at in CUTOFFS} == before
     assert {len(rows) for rows in before.values()} == {schema.rows["t0"]}
     with closing(connect()) as connection:
         scratch = Trial(connection)
         scratch.sql("BEGIN; SET CONSTRAINTS ALL DEFERRED")
         for name in schema.rows:
             schema.insert(scratch, name, range(1001, 1030), schema.late_moment)
-        assert {at: made(scratch, statement, at) for at in CUTOFFS} == before
+        for each in (statement, swept):
+            assert {at: made(scratch, each, at) for at in CUTOFFS} == before
         scratch.sql("ROLLBACK")
         for at in CUTOFFS:
             # The database as it was then has nothing that is later.

@@ -12,7 +12,14 @@ from cerebro_plpy.errors import (
     WRONG_STATE,
     CerebroError,
 )
-from cerebro_plpy.executor.relating import LabelledRows, check_cutoffs, check_query, check_rows, rows_name
+from cerebro_plpy.executor.relating import (
+    LabelledRows,
+    check_cutoffs,
+    check_query,
+    check_rows,
+    choose_sweeps,
+    rows_name,
+)
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import query as predictor
 from cerebro_plpy.predicting.trained import find_model
@@ -20,6 +27,9 @@ from cerebro_plpy.relations.recipe import RelationRecipe
 from cerebro_plpy.relations.recipe import read as read_recipe
 from cerebro_plpy.store import models, packed, related_sql, relations
 from cerebro_plpy.store.names import Table, quote, resolve_table
+
+# Of fewer rows no table of children is read as a whole.
+MANY_ROWS = 1000
 
 
 def statement(db: Database, model: str | None, query: str | None) -> tuple[str, str]:
@@ -47,7 +57,9 @@ def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name
             f'the query has a column "{taken[0]}", which is a feature of related tables too',
             hint="Leave it out of the query, or give it another name there.",
         )
-    text = related_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted)
+    many = relations.count_rows(db, rows.table.quoted) >= MANY_ROWS
+    swept = choose_sweeps(db, recipe, rows) if many else {}
+    text = related_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
     return relations.write_temporary(db, name, text)
 
 

@@ -28,8 +28,9 @@ TABLE, SQL = "table", "sql"
 # A feature of which fewer rows have a value is dropped.
 LEAST_PRESENT = 0.01
 SHOWN = 12
-# Of rows and the other children of their parents, such as all flights of a carrier for each flight.
-MOST_PAIRS = 1e8
+# Of labelled rows and children, such as all flights of a carrier for each flight: from here on they are gone
+# through in the order of time, and beyond that nothing looks at each pair.
+SWEPT_PAIRS, MOST_PAIRS = 2e6, 1e8
 _WINDOW = "Give an interval above 0, or 'all'."
 
 
@@ -73,6 +74,11 @@ def relate(db: Database, call: RelateCall) -> str:
         planned = plan(found.schema, found.paths, Wishes(aggregates, windows, found.times), rows.columns)
         if not planned:
             raise _nothing(found)
+        if len(planned) > MOST_FEATURES:
+            db.notice(
+                f"of {len(planned)} features the first {MOST_FEATURES} are looked at, which a table holds;"
+                " fewer windows, aggregates or tables make fewer"
+            )
         recipe = RelationRecipe(
             query=query,
             entity=found.schema.entity,
@@ -85,24 +91,37 @@ def relate(db: Database, call: RelateCall) -> str:
         )
         if form == SQL:
             return related_sql.statement(recipe, list(rows.columns), rows.cutoff)
-        return _write(db, call, _without_crowds(db, recipe, found, rows), found, rows)
+        return _write(db, call, recipe, found, rows)
+
+
+def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
+    """Return the paths of children with too many pairs of rows to look at, with their number."""
+    found = dict[Path, float]()
+    for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
+        if is_of_siblings(path) or related_sql.has_one_child(path):
+            text = related_sql.pairs_of_children(recipe, path, rows.cutoff, rows.table.quoted)
+            pairs = relations.count_pairs(db, text)
+            if pairs > SWEPT_PAIRS:
+                found[path] = pairs
+    return found
 
 
 def _without_crowds(
-    db: Database, recipe: RelationRecipe, found: FoundSchema, rows: LabelledRows
+    db: Database, recipe: RelationRecipe, found: FoundSchema, swept: Mapping[Path, float]
 ) -> RelationRecipe:
-    """Leave out what would pair each row with too many other children of its parent, and say so."""
-    crowded = dict[Path, float]()
-    for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
-        if is_of_siblings(path):
-            text = related_sql.pairs_of_siblings(recipe, path, rows.cutoff, rows.table.quoted)
-            pairs = relations.count_pairs(db, text)
-            if pairs > MOST_PAIRS:
-                crowded[path] = pairs
-    for path, pairs in crowded.items():
-        label = found.schema.label(path)
-        db.notice(f"{label} is left out: to look at it would take {pairs:.3g} pairs of rows")
-    kept = [feature for feature in recipe.features if base_of(feature.path) not in crowded]
+    """Leave out features that would look at each of far too many pairs, and say so."""
+    kept: list[RelatedFeature] = []
+    crowded: list[RelatedFeature] = []
+    for feature in recipe.features:
+        pairs = swept.get(base_of(feature.path), 0)
+        is_crowded = pairs > MOST_PAIRS and not related_sql.may_sweep(recipe, feature)
+        (crowded if is_crowded else kept).append(feature)
+    for path in dict.fromkeys(base_of(feature.path) for feature in crowded):
+        names_of = [feature.name for feature in crowded if base_of(feature.path) == path]
+        db.notice(
+            f"left out, since {found.schema.label(path)} has {swept[path]:.3g} pairs of rows:"
+            f" {', '.join(names_of[:SHOWN])}{', …' if len(names_of) > SHOWN else ''}"
+        )
     return replace(recipe, features=tuple(kept))
 
 
@@ -126,9 +145,10 @@ def _write(
     most = _most(call.max_features)
     target = names.target_table(db, call.output_table, suffixes=(packed.SUMMARY,))
     check_cutoffs(db, rows)
-    relations.write(
-        db, target, related_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted)
-    )
+    swept = choose_sweeps(db, recipe, rows)
+    recipe = _without_crowds(db, recipe, found, swept)
+    text = related_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
+    relations.write(db, target, text)
     number = relations.count_rows(db, target.quoted)
     _check_single(db, recipe, rows.table, number)
     useless = _useless(recipe.features, relations.look_at(db, target, recipe.features), number)
@@ -137,7 +157,7 @@ def _write(
     left_out = {**useless, **beyond}
     relations.drop_columns(db, target, list(left_out))
     recipe = replace(recipe, features=tuple(kept[:most]))
-    shown = related_sql.statement(recipe, list(rows.columns), rows.cutoff)
+    shown = related_sql.statement(recipe, list(rows.columns), rows.cutoff, swept=swept)
     relations.write_summary(db, target, recipe.as_json(), shown, left_out)
     words = {one.name: describe(one, found.schema.label(one.path)) for one in recipe.features}
     entity = quote(*recipe.entity)

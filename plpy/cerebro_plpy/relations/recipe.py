@@ -24,7 +24,8 @@ from cerebro_plpy.relations.paths import (
 from cerebro_plpy.relations.planning import AGGREGATES, OF_ROWS, RelatedFeature
 
 VERSION = 1
-MOST_STEPS, MOST_FEATURES = 3, 1200
+# As many as fit into a row of a table.
+MOST_STEPS, MOST_FEATURES = 3, 800
 ZONED = "timestamptz"
 MOMENTS = ("date", "timestamp", ZONED)
 

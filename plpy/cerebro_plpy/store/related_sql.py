@@ -6,7 +6,7 @@ What is counted of them comes from grouping these pairs by the labelled row.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_plpy.relations import planning
@@ -30,6 +30,10 @@ NUMBER_NAME, MOMENT_NAME = "__row__", "__cutoff__"
 _ROWS = "labelled"
 _EPOCH = "date_part('epoch', {})"
 _SECONDS = 86400
+# What a sweep keeps of each column, and which features follow from that, also between two moments.
+_RUNNING = ("count", "sum", "min", "max")
+_SUBTRACTED = (planning.COUNT, planning.SUM, planning.MEAN)
+_SWEPT = (*_SUBTRACTED, planning.MIN, planning.MAX, planning.SINCE_LAST)
 
 
 @dataclass(frozen=True)
@@ -50,18 +54,28 @@ class _PathQuery:
 
 
 def statement(
-    recipe: RelationRecipe, columns: Sequence[str], cutoff: RelatedColumn, source: str | None = None
+    recipe: RelationRecipe,
+    columns: Sequence[str],
+    cutoff: RelatedColumn,
+    source: str | None = None,
+    swept: Collection[Path] = (),
 ) -> str:
     """Return the statement that gives the query's columns and the features.
 
-    `source` is a table that holds the query's rows already.
+    `source` is a table that holds the query's rows already. Paths that are swept are gone through in the
+    order of time, where pairs of rows would be too many.
     """
     rows = f"(\n{recipe.query}\n)" if source is None else source
     steps, parts = [_labelled(recipe, cutoff, rows)], []
     for number, (base, features) in enumerate(_by_base(recipe.features).items(), 1):
-        made, found = _PathWriter(recipe, base, features, number).write()
-        steps += made
-        parts += found
+        in_order = [one for one in features if base in swept and may_sweep(recipe, one)]
+        others = [one for one in features if one not in in_order]
+        if in_order:
+            parts.append(_PathWriter(recipe, base, in_order, number).sweep())
+        if others:
+            made, found = _PathWriter(recipe, base, others, number).write()
+            steps += made
+            parts += found
     return _joined(steps, parts, columns, recipe.features)
 
 
@@ -73,8 +87,26 @@ def _labelled(recipe: RelationRecipe, cutoff: RelatedColumn, rows: str) -> str:
     )
 
 
-def pairs_of_siblings(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn, source: str) -> str:
-    """Return the statement that counts pairs of a labelled row and a child of its parent, in two passes."""
+def may_sweep(recipe: RelationRecipe, feature: RelatedFeature) -> bool:
+    """Return whether a feature follows from what has come about so far at the cut-off and at its window's
+    beginning."""
+    base = base_of(feature.path)
+    if not has_one_child(base) or base[-1].table not in recipe.times:
+        return False
+    if any(step.table in recipe.times for step in feature.path[len(base) :]):
+        return False
+    if feature.column is not None and feature.column.kind != NUMBER:
+        return False
+    return feature.aggregate in (_SUBTRACTED if feature.window is not None else _SWEPT)
+
+
+def has_one_child(base: Path) -> bool:
+    """Return whether a path goes down once, at its end."""
+    return [step.down for step in base].count(True) == 1 and base[-1].down
+
+
+def pairs_of_children(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn, source: str) -> str:
+    """Return the statement that counts pairs of a labelled row and a first child on a path, in two passes."""
     place = next(place for place, step in enumerate(path) if step.down)
     up, step = path[:place], path[place]
     writer = _PathWriter(recipe, up, (), 0)
@@ -169,6 +201,55 @@ class _PathWriter:
             f"\n    GROUP BY p.{NUMBER_NAME}, p.{MOMENT_NAME}"
         )
         return _PathQuery(f"sums_{self._number}", text, features)
+
+    def sweep(self) -> _PathQuery:
+        """Return the query that goes through children and cut-offs together, by key and in the order of time.
+
+        What has come about before a cut-off is known when its turn comes; at the same moment it comes first.
+        """
+        up, step = self._base[:-1], self._base[-1]
+        values = {one.name: self._value(one) for one in self._features if one.column is not None}
+        distinct = dict.fromkeys(one.window for one in self._features if one.window is not None)
+        windows = {window: -number for number, window in enumerate(distinct, 1)}
+        keys = [f"k{number}" for number in range(len(step.own))]
+        alias = f"t{len(self._base)}"
+        own = [f"{alias}.{quote(name)}" for name in step.own]
+        children = [*own, f"{self._time_of(len(self._base))} AS at", "1 AS turn", f"NULL AS {NUMBER_NAME}"]
+        children += [f"{value.text} AS {value.name}" for value in self._values.values()]
+        behind = "".join(
+            self._join("LEFT JOIN", path[-1], path[:-1], self._alias(path), 0)
+            for path in sorted(self._behind(), key=_by_length)
+        )
+        parents = _PathWriter(self._recipe, up, (), 0)
+        theirs = [parents.column(up, name) for name in step.before]
+        nothing = ["NULL"] * len(self._values)
+        texts = [
+            f"SELECT {_lines(children, 3)}\n        FROM {quote(*step.table)} AS {alias}{behind}",
+            *(
+                f"SELECT {_lines([*theirs, moment, str(turn), f'l.{NUMBER_NAME}', *nothing], 3)}"
+                f"\n        FROM {parents.joined()}"
+                for moment, turn in _turns(windows)
+            ),
+        ]
+        union = "\n        UNION ALL\n        ".join(texts)
+        names = ", ".join([*keys, "at", "turn", NUMBER_NAME, *(one.name for one in self._values.values())])
+        running = ["e.*", "count(*) FILTER (WHERE e.turn = 1) OVER w AS n"]
+        running.append("max(e.at) FILTER (WHERE e.turn = 1) OVER w AS last")
+        for one in self._values.values():
+            running += [f"{each}(e.{one.name}) OVER w AS {one.name}_{each}" for each in _RUNNING]
+        known = " AND ".join(f"e.{key} IS NOT NULL" for key in keys)
+        order = f"PARTITION BY {', '.join(f'e.{key}' for key in keys)} ORDER BY e.at, e.turn"
+        made = {one.name: _swept(one, values.get(one.name), windows) for one in self._features}
+        listed = [f"{text} AS {quote(name)}" for name, text in made.items()]
+        text = (
+            f"SELECT {_lines([f'r.{NUMBER_NAME}', *listed], 2)}"
+            f"\n    FROM (\n        SELECT {_lines(running, 3)}"
+            f"\n        FROM (\n        {union}\n        ) AS e ({names})"
+            f"\n        WHERE e.at IS NOT NULL AND {known}"
+            f"\n        WINDOW w AS ({order} ROWS UNBOUNDED PRECEDING)"
+            f"\n    ) AS r\n    WHERE r.turn < 1\n    GROUP BY r.{NUMBER_NAME}"
+        )
+        return _PathQuery(f"swept_{self._number}", text, self._features)
 
     def _pairs_query(self) -> str:
         """Return the rows of the path before the cut-off, each with the labelled row that it counts for."""
@@ -300,6 +381,36 @@ class _PathWriter:
             f"    ) AS c\n    GROUP BY c.{NUMBER_NAME}"
         )
         return _PathQuery(f"values_{self._number}_{number}", text, features)
+
+
+def _turns(windows: Mapping[str, int]) -> list[tuple[str, int]]:
+    """Return the moments of a labelled row that are looked at, each with its turn among equal moments."""
+    cutoff = f"l.{MOMENT_NAME}"
+    begins = [(f"{cutoff} - interval {literal(window)}", turn) for window, turn in windows.items()]
+    return [(cutoff, 0), *begins]
+
+
+def _swept(feature: RelatedFeature, value: str | None, windows: Mapping[str, int]) -> str:
+    """Return a feature by what there was at the cut-off and, of a window, at its beginning."""
+
+    def between(name: str) -> str:
+        end = f"max(r.{name}) FILTER (WHERE r.turn = 0)"
+        if feature.window is None:
+            return end
+        begin = f"max(r.{name}) FILTER (WHERE r.turn = {windows[feature.window]})"
+        return f"({end} - coalesce({begin}, 0))"
+
+    if value is None:
+        if feature.aggregate == planning.COUNT:
+            return between("n")
+        return _days("max(r.at) FILTER (WHERE r.turn = 0)", between("last"))
+    number = f"nullif({between(f'{value}_count')}, 0)"
+    match feature.aggregate:
+        case planning.SUM:
+            return f"CASE WHEN {number} > 0 THEN {between(f'{value}_sum')} END"
+        case planning.MEAN:
+            return f"{between(f'{value}_sum')} / {number}"
+    return between(f"{value}_{feature.aggregate}")
 
 
 def _inside(window: str) -> str:

@@ -175,6 +175,10 @@ def _set(db: Database, settings: Mapping[str, str]) -> None:
         db.query("SELECT pg_catalog.set_config($1, $2, true)", ["text", "text"], [name, value])
 
 
+# Three columns of a result for each feature; a result has 1664 at most.
+_LOOKED = 400
+
+
 @dataclass(frozen=True)
 class WrittenColumn:
     """A feature's values in brief: how many there are, whether they differ, and a digest of all of them."""
@@ -186,6 +190,11 @@ class WrittenColumn:
 
 def look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeature]) -> list[WrittenColumn]:
     """Return what is known of the values of each feature."""
+    parts = [features[first : first + _LOOKED] for first in range(0, len(features), _LOOKED)]
+    return [one for part in parts for one in _look_at(db, target, part)]
+
+
+def _look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeature]) -> list[WrittenColumn]:
     listed = []
     for number, feature in enumerate(features):
         column = f"s.{quote(feature.name)}"
@@ -194,8 +203,6 @@ def look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeature
         listed.append(f"pg_catalog.count({column}) AS p{number}")
         listed.append(f"coalesce(pg_catalog.min({column}) <> pg_catalog.max({column}), FALSE) AS v{number}")
         listed.append(f"pg_catalog.sum(pg_catalog.{digest.format(column)})::text AS d{number}")
-    if not listed:
-        return []
     numbered = f"(SELECT pg_catalog.row_number() OVER () AS n, t.* FROM {target.quoted} AS t) AS s"
     with _planned(db):
         row = db.query_once(f"SELECT {', '.join(listed)} FROM {numbered}")[0]
