@@ -12,7 +12,7 @@ LANGUAGE plpgsql PARALLEL UNSAFE COST 100000
 SET enable_hashagg = off
 SET jit = off AS $$
 DECLARE
-    made text [];
+    made pg_catalog.text [];
 BEGIN
     made := cerebro._related_statement($1, $2);
     RETURN QUERY EXECUTE made[1];

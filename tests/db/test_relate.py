@@ -250,6 +250,10 @@ WRONG: Mapping[str, tuple[dict[str, Any], str, str]] = {
     "no windows": ({"windows": []}, "22023", "windows is NULL or empty"),
     "many features": ({"max_features": 5000}, "22023", "max_features is 5000"),
     "another format": ({"format": "json"}, "22023", "option format is"),
+    "a past without rows": (
+        {"query": "SELECT id, date '1990-01-01' AS at FROM labels WHERE id = 1", "omit": ["shops"]}, "55000",
+        "tells rows apart"
+    ),
     "no table": ({"table": None}, "22004", "output table is NULL or empty"),
     "a table that is there": ({"table": "labels"}, "42P07", "already exists"),
     "a key that cannot be read": ({"foreign_keys": ["a -> b"]}, "22023", "foreign key a -> b cannot be read"),

@@ -154,6 +154,13 @@ def _write(
     _check_single(db, recipe, rows.table, number)
     useless = _useless(recipe.features, relations.look_at(db, target, recipe.features), number)
     kept = [feature for feature in recipe.features if feature.name not in useless]
+    if not kept:
+        raise CerebroError(
+            f"no feature of {len(useless)} tells rows apart",
+            detail=_listed(useless),
+            hint="Look whether cut-offs lie after the times of related rows, and keys are the entity's.",
+            sqlstate=WRONG_STATE,
+        )
     beyond = {feature.name: f"more than max_features, {most}" for feature in kept[most:]}
     left_out = {**useless, **beyond}
     relations.drop_columns(db, target, list(left_out))
