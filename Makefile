@@ -180,6 +180,7 @@ PGSPOT = --ignore-lang=plpython3u \
 	--proc-without-search-path='cerebro.predict(model regclass,row anyelement,mst_key integer,OUT class text,OUT probability double precision,OUT prediction double precision,OUT probabilities jsonb)' \
 	--proc-without-search-path='cerebro.predict(model text,row anyelement,mst_key integer,OUT class text,OUT probability double precision,OUT prediction double precision,OUT probabilities jsonb)' \
 	--proc-without-search-path='cerebro.explain_predict(model text,row anyelement,top integer,mst_key integer,OUT class text,OUT probability double precision,OUT prediction double precision,OUT score double precision,OUT baseline double precision,OUT column_name text,OUT value text,OUT contribution double precision,OUT approximation_error double precision)' \
+	--proc-without-search-path='cerebro.predict_related(model text,query text,source jsonb,class text,probability double precision,prediction double precision)' \
 	--proc-without-search-path='cerebro.predict_query(model regclass,query text,row_type anyelement,mst_key integer,source anyelement,class text,probability double precision,prediction double precision)' \
 	--proc-without-search-path='cerebro.predict_query(model text,query text,row_type anyelement,mst_key integer,source anyelement,class text,probability double precision,prediction double precision)'
 

@@ -33,6 +33,9 @@ CALLS: Mapping[str, CallTarget] = {
     "windows": CallTarget("packing.windows.create"),
     "materialize_features": CallTarget("predicting.features.materialize"),
     "refresh_features": CallTarget("predicting.features.refresh"),
+    "_related_statement": CallTarget("executor.related_predicting.statement"),
+    "labels": CallTarget("executor.labelling.labels", "executor.labelling.LabelsCall"),
+    "relate": CallTarget("executor.relating.relate", "executor.relating.RelateCall"),
     # Nets, configs and functions.
     "load_keras_model": CallTarget("executor.tables.load_model"),
     "delete_keras_model": CallTarget("executor.tables.delete_model"),

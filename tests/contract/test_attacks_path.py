@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -141,6 +142,28 @@ def script_of_columns(place: str, name: str) -> list[str]:
         f"SELECT p.class FROM cerebro.predict_query({model}, $tag${query}$tag$, NULL::{made[0]}) AS p",
         f"SELECT cerebro.windows({rows}, {seen}, 'kind', 'id', 'age', 2, label => 'y')",
         "SELECT d.packed_table FROM cerebro.drift AS d",
+        *_of_relations(place, name),
+    ]
+
+
+def _of_relations(place: str, name: str) -> list[str]:
+    """Return a job over a table that refers to itself."""
+    made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_l", "_r", "_q", "_b", "_k")]
+    rows, labels, related, packed, nets, model = (f"$tag${one}$tag$" for one in made)
+    named = (
+        f"foreign_keys => ARRAY[$tag${made[0]} (id) REFERENCES {made[0]} (id)$tag$],"
+        f" times => $tag${json.dumps({made[0]: 'at'})}$tag$"
+    )
+    target = f"$tag$count({made[0]}) = 0$tag$"
+    query = f"SELECT q.id, '2100-01-01'::pg_catalog.timestamptz AS at, q.y FROM {made[0]} AS q"
+    return [
+        f"SELECT cerebro.labels({rows}, {target}, '4 days', '9 days', {labels}, {named})",
+        f"SELECT cerebro.relate($tag${query}$tag$, {related}, {rows}, 'at', {named})",
+        f"SELECT cerebro.training_preprocessor_dl({related}, {packed}, 'y', '*', options =>"
+        ' \'{"columns": "auto"}\')',
+        f"SELECT cerebro.load_net({nets}, {packed}, 'linear')",
+        f"SELECT cerebro.madlib_fit({packed}, {model}, {nets}, 1, $${SGD}$$, '{FITTED}', 1)",
+        f"SELECT p.class FROM cerebro.predict_related({model}, $tag${query}$tag$) AS p",
     ]
 
 
@@ -186,8 +209,8 @@ def test_nothing_is_stepped_on_where_columns_are_as_they_are(scene: Stage, user:
         execute(session, f"SET search_path = lab, {trapped}")
         done = [(statement, execute(session, statement)) for statement in script_of_columns("", "mixed")]
     assert scene.sql("SELECT * FROM trap.stepped") == []
-    rows, batches = (found for statement, found in done if "cerebro.predict" in statement)
-    assert len(rows) == 40
+    rows, batches, related = (found for statement, found in done if "cerebro.predict" in statement)
+    assert len(rows) == len(related) == 40
     assert sorted(rows) == sorted(batches)
 
 

@@ -46,6 +46,7 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
         "_go_on",
         "_predict_row",
         "_predict_statement",
+        "_related_statement",
         "_show",
     }
     assert {"_model_of_rows", "call"} <= public_entries()
@@ -55,6 +56,7 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
         "explain_predict",
         "predict",
         "predict_query",
+        "predict_related",
         "run_schedule",
     }
     entries = {body[1] for _, body in called if body is not None}

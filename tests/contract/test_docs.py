@@ -27,6 +27,7 @@ GUIDE = (
     "packing",
     "columns",
     "append",
+    "relations",
     "sensors",
     "nets",
     "train",

@@ -15,6 +15,7 @@ API = Path(__file__).resolve().parents[2] / "sql" / "api"
 INTERNAL = {
     "_boot", "_as_owner", "_array_bytes", "_json", "_text",
     "_explain_row", "_predict_row", "_predict_statement", "_predict_batch", "_host_facts", "_reach_segments",
+    "_related_statement",
     "_take_buffer", "_take_row", "_give_pieces", "_join_pieces", "_give_predictions",
     "_begin_scheduled", "_end_scheduled",
 }  # fmt: skip

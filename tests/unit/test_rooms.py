@@ -18,7 +18,9 @@ from cerebro_plpy.calls import CALLS, find_call
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "portable", "registry"}
+PURE = {
+    "engine", "explaining", "features", "logical", "madlib", "nets", "planner", "portable", "registry", "relations",
+}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -49,8 +51,9 @@ KNOWS: dict[str, set[str]] = {
     "nets": {"features", "logical", "madlib"},
     "registry": {"madlib"},
     "portable": {"engine", "features", "madlib", "predicting"},
-    "store": {"features", "madlib"},
-    "packing": {"features", "logical", "madlib", "store"},
+    "relations": set(),
+    "store": {"features", "madlib", "relations"},
+    "packing": {"features", "logical", "madlib", "relations", "store"},
     "topology": {"commands", "store"},
     "predicting": {
         "engine",
@@ -74,6 +77,7 @@ KNOWS: dict[str, set[str]] = {
         "planner",
         "predicting",
         "registry",
+        "relations",
         "store",
         "topology",
     },

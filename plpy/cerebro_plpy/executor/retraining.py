@@ -13,12 +13,13 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor import aliases, ensemble, registering, train
+from cerebro_plpy.executor.related_retraining import find_source, keep_relations
 from cerebro_plpy.logical.options import one_of, parse_options
 from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.labeled import find_judge
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import model_versions, names, packed, retraining, source_rows
-from cerebro_plpy.store.names import Table, resolve_table
+from cerebro_plpy.store.names import Table
 
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
 # The rows that judge: a tenth, so many at most, and too few say nothing.
@@ -89,6 +90,7 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
             hint=f"Give a table with at least {round(LEAST_JUDGED / JUDGED_SHARE)} rows.",
             sqlstate=WRONG_STATE,
         )
+    keep_relations(db, recipe)
     train.train(db, asked.call)
     # Others may move the alias until here, and are kept from it only now.
     aliases.begin_change(db, known)
@@ -103,12 +105,12 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
 
 
 def check(db: Database, call: RetrainCall) -> CheckedRetraining:
-    """Check all that a retraining is asked for, and return it."""
+    """Check all that a retraining is asked for, and return it; make the features of related tables."""
     known = aliases.check_change(db, call.name)
     when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
     moved = references.check_name(call.alias, "an alias")
-    recipe = _recipe(db, known, aliases.version_of(db, known, moved))
-    table = resolve_table(db, call.source or recipe["source"], "source table")
+    version = aliases.version_of(db, known, moved)
+    table, recipe = find_source(db, _recipe(db, known, version), call.source, known, version)
     return CheckedRetraining(
         name=known,
         alias=moved,
@@ -152,7 +154,7 @@ def _call(
     others = [column for column in known if column not in (*used, weight)]
     if others:
         given["exclude"] = others
-    kept = {**recipe, "source": table.quoted, "options": given}
+    kept = {**recipe, "options": given}
     return train.TrainCall(
         source_table=retraining.temporary(retraining.LEARNED),
         target=names.quote(recipe["target"]),

@@ -17,8 +17,9 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.executor import aliases, retraining
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import model_versions, schedules, session
+from cerebro_plpy.store import retraining as rows_made
 from cerebro_plpy.store.dialect import call_text
-from cerebro_plpy.store.names import literal
+from cerebro_plpy.store.names import literal, resolve_table
 from cerebro_plpy.store.schedules import Schedule
 
 # What a run returns to the procedure: its number, its lock and the arguments of the retraining.
@@ -47,8 +48,10 @@ def schedule(
         ),
     )
     known, moved = checked.name, checked.alias
+    # Only the check needed the features of related tables.
+    rows_made.drop_temporary(db)
     # As a table that a session with another search_path finds as well.
-    rows = None if source is None else checked.table.quoted
+    rows = None if source is None else resolve_table(db, source, "source table").quoted
     asked = {"source": rows, "budget": budget, "promote": checked.when, "options": options}
     if not schedules.has_cron(db):
         raise _no_cron(db, when, known, {**asked, "alias": moved})

@@ -163,12 +163,14 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
     """Return all that training anew on other rows takes."""
     features = summary.features.features if summary.features else ()
+    relations = summary.features.relations if summary.features else None
     return {
         "source": names.resolve_table(db, task.source).quoted,
         "target": summary.dependent_varname[0],
         "seconds": task.seconds,
         "options": task.given,
         "inputs": [feature.name for feature in features],
+        **({} if relations is None else {retraining.RELATIONS: relations}),
     }
 
 

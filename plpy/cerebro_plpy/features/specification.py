@@ -189,6 +189,8 @@ class Specification:
     features: tuple[Feature, ...]
     rows: int
     left_out: Mapping[str, str] = field(default_factory=dict)
+    # The recipe that made the rows of related tables, if one did (relations/recipe.py).
+    relations: Mapping[str, Any] | None = None
 
     @cached_property
     def inputs(self) -> list[FeatureInput]:
@@ -212,6 +214,7 @@ class Specification:
                 ],
                 "columns": [feature.as_json() for feature in self.features],
                 "left_out": dict(self.left_out),
+                **({} if self.relations is None else {"relations": dict(self.relations)}),
             },
             ensure_ascii=False,
         )
@@ -249,17 +252,20 @@ def read(text: str) -> Specification:
         version = given.get("version") if isinstance(given, dict) else None
         raise _corrupt(f"its version is {json.dumps(version)[:40]}, this one reads {VERSION}")
     columns, left_out = given.get("columns"), given.get("left_out", {})
+    relations = given.get("relations")
     if not isinstance(columns, list) or not columns or not all(isinstance(c, dict) for c in columns):
         raise _corrupt("columns are missing")
     if not isinstance(left_out, dict):
         raise _corrupt("left_out is not an object")
+    if relations is not None and not isinstance(relations, dict):
+        raise _corrupt("relations is not an object")
     reasons = {str(name): str(why) for name, why in left_out.items()}
     features = tuple(map(read_feature, columns))
     if sum(feature.width for feature in features) > MOST_VALUES:
         raise _corrupt("its rows are too wide")
     if len({feature.name for feature in features}) < len(features):
         raise _corrupt("a column stands in it twice")
-    return Specification(features, int(_checked(given, "rows", "int")), reasons)
+    return Specification(features, int(_checked(given, "rows", "int")), reasons, relations)
 
 
 def read_feature(given: Mapping[str, Any]) -> Feature:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
@@ -14,8 +15,9 @@ from cerebro_plpy.features.settle import Becoming, Wanted
 from cerebro_plpy.features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
 from cerebro_plpy.packing import outliers, row_keys
 from cerebro_plpy.packing.arrays import shape_of
-from cerebro_plpy.store import packed, statistics
-from cerebro_plpy.store.names import Table
+from cerebro_plpy.relations.recipe import read as read_recipe
+from cerebro_plpy.store import packed, relations, statistics
+from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import Expression, SourceColumn
 from cerebro_plpy.store.statistics import Counted
 
@@ -105,7 +107,8 @@ def specify(
             detail="; ".join(f'"{name}": {why}' for name, why in left_out.items()),
             hint="cerebro.describe_columns(…) shows what is known of each.",
         )
-    return Specification(tuple(features), rows, left_out)
+    recipe = relations.recipe_beside(db, source)
+    return Specification(tuple(features), rows, left_out, None if recipe is None else json.loads(recipe))
 
 
 def _feature(
@@ -118,10 +121,23 @@ def _feature(
     return settle.settle(one.wanted, one.chosen, one.facts, rows, words)
 
 
+def _of_relations(db: Database, source: Table) -> dict[str, str]:
+    """Return the columns that joined the rows with related tables, and why they are no inputs."""
+    text = relations.recipe_beside(db, source)
+    if text is None:
+        return {}
+    recipe = read_recipe(text)
+    entity = quote(*recipe.entity)
+    return {
+        **dict.fromkeys(recipe.key, f"the key of {entity}"),
+        recipe.cutoff: f"the cut-off of what is known of {entity}",
+    }
+
+
 def _wanted(
     db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
 ) -> list[Wanted]:
-    keys = row_keys.listed(statistics.keys(db, source))
+    keys = {**row_keys.listed(statistics.keys(db, source)), **_of_relations(db, source)}
     found = [
         (column, TableColumn(column.name, column.element, column.is_array, column.shown_type))
         for column in columns

@@ -190,6 +190,16 @@ def lineage(db: Database, name: str, version: int) -> dict[str, Any]:
     return json.loads(rows[0]["lineage"] or "{}") if rows else {}
 
 
+def registered_by(db: Database, name: str, version: int) -> str | None:
+    """Return the role that registered a version; None if there is none that the caller may use."""
+    rows = db.query(
+        "SELECT registered_by FROM cerebro.model_versions WHERE name = $1 AND version = $2",
+        ["text", "integer"],
+        [name, version],
+    )
+    return rows[0]["registered_by"] if rows else None
+
+
 @as_owner
 def drop_alias(db: Database, name: str, alias: str) -> None:
     db.query(

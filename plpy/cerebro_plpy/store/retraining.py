@@ -5,19 +5,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.names import Table, has_columns, quote
+from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote
 
 # Kept in the summary of a packed table.
 RECIPE = "recipe"
+# In it, the recipe of rows with features of related tables.
+RELATIONS = "relations"
 # What a retraining makes and removes again, in the session's own schema.
 PREFIX = "cerebro_retrain"
 LEARNED, JUDGED, MODELS = f"{PREFIX}_rows", f"{PREFIX}_judged", f"{PREFIX}ed"
+RELATED = f"{PREFIX}_related"
 NUMBER = "__row__"
 _PARTS = 1_000_000
 
 
 def temporary(name: str) -> str:
     return quote("pg_temp", name)
+
+
+def learned_rows() -> TargetTable:
+    return TargetTable("pg_temp", LEARNED, temporary(LEARNED))
 
 
 def keep_recipe(db: Database, summary: str, recipe: str) -> None:
@@ -60,7 +67,8 @@ def drop_temporary(db: Database) -> None:
     found = db.query(
         "SELECT relname::text AS name, relkind = 'v' AS is_view FROM pg_catalog.pg_class"
         " WHERE relnamespace = pg_catalog.pg_my_temp_schema() AND relkind IN ('r', 'p', 'v')"
-        " AND NOT relispartition AND pg_catalog.starts_with(relname::text, $1)",
+        " AND NOT relispartition AND pg_catalog.starts_with(relname::text, $1)"
+        " ORDER BY is_view DESC",
         ["text"],
         [PREFIX],
     )

@@ -79,6 +79,10 @@ def seconds(db: Database, interval: str) -> float:
     return db.query("SELECT pg_catalog.date_part('epoch', $1) AS s", ["interval"], [interval])[0]["s"]
 
 
+def time_zone(db: Database) -> str:
+    return db.query("SELECT pg_catalog.current_setting('TimeZone') AS zone")[0]["zone"]
+
+
 def sleep(db: Database, seconds: float) -> None:
     db.query("SELECT pg_catalog.pg_sleep($1)", ["float8"], [seconds])
 

@@ -1,0 +1,214 @@
+"""Models over related tables: what they gain, how they predict new rows, and how they are trained anew."""
+
+from __future__ import annotations
+
+import json
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+from fixtures import Connect, MakeRole
+from trial import Trial
+
+pytestmark = pytest.mark.postgresql
+
+TIMES = '{"orders": "placed", "items": null}'
+OPTIONS = json.dumps(
+    {"nets": ["linear"], "configs": 2, "epochs": 9, "single": True, "metric": "auc", "backend": "jax"}
+)
+RELATE = (
+    "SELECT cerebro.relate('SELECT id, at, gone FROM labels', 'related', entity => 'customers',"
+    f" cutoff => 'at', times => '{TIMES}', windows => ARRAY['60 days', 'all'], max_features => 40)"
+)
+PREDICTED = "SELECT (p.source ->> 'id')::integer AS id, p.class, p.probability FROM cerebro.predict_related"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shop(trial: Trial) -> None:
+    """Who buys cheap things goes away: a rule that only the rows of items show, two keys from customers."""
+    trial.sql("CREATE TABLE customers (id integer PRIMARY KEY, age integer, plan text)")
+    trial.sql(
+        "CREATE TABLE orders (number integer PRIMARY KEY, customer integer REFERENCES customers,"
+        " placed timestamp)"
+    )
+    trial.sql("CREATE TABLE items (number integer REFERENCES orders, price double precision)")
+    trial.sql(
+        "INSERT INTO customers SELECT i, 20 + i * 7919 % 60, 'p' || i * 31 % 3"
+        " FROM generate_series(1, 800) AS i"
+    )
+    trial.sql(
+        "INSERT INTO orders SELECT i, 1 + i % 800, timestamp '2026-01-01'"
+        " + i * 104729 % 150 * interval '1 day' FROM generate_series(1, 4000) AS i"
+    )
+    trial.sql(
+        "INSERT INTO items SELECT o.number, 20 + o.customer * 7907 % 50 + (o.number * 17 + l * 5) % 20"
+        " FROM orders AS o, generate_series(1, 3) AS l"
+    )
+    trial.sql(
+        "CREATE TABLE labels AS SELECT id, timestamp '2026-05-15' AS at, id * 7907 % 50 < 25 AS gone"
+        " FROM customers"
+    )
+
+
+@pytest.fixture(scope="module")
+def trained(trial: Trial, shop: None) -> str:
+    trial.sql(RELATE)
+    trial.sql("SELECT * FROM cerebro.train('related', 'gone', 'leaves', '30 s', %s)", OPTIONS)
+    trial.sql("SELECT cerebro.register('leaves', 'leaving')")
+    return "leaves"
+
+
+def auc(trial: Trial, source: str, name: str) -> float:
+    best = "SELECT value FROM cerebro.train(%s, 'gone', %s, '30 s', %s) WHERE best"
+    return trial.value(best, source, name, OPTIONS)
+
+
+def test_a_signal_in_a_child_of_a_child_is_found(trial: Trial, trained: str) -> None:
+    trial.sql("CREATE TABLE own AS SELECT c.*, l.gone FROM customers AS c JOIN labels AS l USING (id)")
+    related = trial.value("SELECT validation_metrics_final FROM leaves_info ORDER BY 1 DESC LIMIT 1")
+    assert auc(trial, "own", "own_model") + 0.2 < related
+
+
+def test_the_key_and_the_cut_off_are_no_inputs(trial: Trial, trained: str) -> None:
+    specification = trial.value("SELECT feature_specification FROM leaves_summary")
+    assert specification["left_out"]["id"] == 'the key of "public"."customers"'
+    assert "at" in specification["left_out"]
+    assert [feature["name"] for feature in specification["relations"]["features"]][0] == "customers_age"
+
+
+def test_new_rows_get_the_features_that_training_rows_had(trial: Trial, trained: str) -> None:
+    here = trial.sql(f"{PREDICTED}('leaves', 'SELECT id, at FROM labels') AS p ORDER BY id")
+    there = trial.sql(
+        "SELECT r.id, p.class, p.probability FROM related AS r, cerebro.predict('leaves', r) AS p ORDER BY id"
+    )
+    assert len(here) == 800
+    assert [row[:2] for row in here] == [row[:2] for row in there]
+    assert [row[2] for row in here] == pytest.approx([row[2] for row in there], abs=1e-6)
+    # A registered model does the same, and a customer without rows has an answer.
+    trial.sql("INSERT INTO customers VALUES (1000, 30, 'p1')")
+    found = trial.sql(f"{PREDICTED}('leaving@1', 'SELECT id, now() AS at FROM customers') AS p")
+    assert len(found) == 801 and 1000 in [row[0] for row in found]
+    assert trial.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_related%%'") == 0
+
+
+def test_the_columns_of_the_query_come_back_as_json(trial: Trial, trained: str) -> None:
+    query = "SELECT id, 'x' AS note, timestamp '2026-03-01' AS at FROM customers WHERE id = 7;"
+    source = trial.value("SELECT source FROM cerebro.predict_related('leaves', %s)", query)
+    assert source == {"id": 7, "note": "x", "at": "2026-03-01T00:00:00"}
+
+
+WRONG = {
+    "no model": (None, "SELECT id, now() AS at FROM customers", "22004", "model is NULL"),
+    "no query": ("leaves", None, "22004", "query is NULL"),
+    "no key": ("leaves", "SELECT now() AS at", "42703", 'the query has no column "id"'),
+    "no cut-off": ("leaves", "SELECT id FROM customers", "22023", 'the query has no column "at"'),
+    "a cut-off that is NULL": (
+        "leaves", "SELECT id, NULL::date AS at FROM customers WHERE id < 4", "22004", "NULL in 3 rows"
+    ),
+    "a feature's name": (
+        "leaves", "SELECT id, now() AS at, 1 AS orders_count FROM customers", "22023", "which is a feature"
+    ),
+    "another model": ("plain", "SELECT id, now() AS at FROM customers", "55000", "was not trained on"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("model, query, code, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused(
+    model: str | None, query: str | None, code: str, text: str, trial: Trial, trained: str
+) -> None:
+    if model == "plain":
+        trial.sql("CREATE TABLE simple AS SELECT age, gone FROM customers JOIN labels USING (id)")
+        trial.sql("SELECT * FROM cerebro.train('simple', 'gone', 'plain', '30 s', %s)", OPTIONS)
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.sql("SELECT * FROM cerebro.predict_related(%s, %s)", model, query)
+    assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
+
+
+def test_who_may_not_read_a_table_gets_no_features_of_it(
+    trial: Trial, trained: str, connect: Connect, role: MakeRole
+) -> None:
+    user = role()
+    trial.sql("SELECT cerebro.grant_model('leaving', %s, 'predict')", user)
+    trial.sql(f"GRANT SELECT ON customers, orders TO {user}")
+    ask = f"{PREDICTED}('leaving', 'SELECT id, now() AS at FROM customers LIMIT 3') AS p"
+    with closing(connect(user=user)) as connection:
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="permission denied for public.items"):
+            Trial(connection).sql(ask)
+        trial.sql(f"GRANT SELECT ON items TO {user}")
+        assert len(Trial(connection).sql(ask)) == 3
+
+
+def test_retraining_makes_the_features_of_new_labels(trial: Trial, trained: str) -> None:
+    trial.sql("INSERT INTO labels SELECT id, '2026-06-20', gone FROM labels")
+    found = trial.read_row("SELECT * FROM cerebro.retrain('leaving', promote => 'always')")
+    assert found["promoted"] and found["judged_rows"] > 100
+    recipe = trial.value("SELECT lineage -> 'recipe' FROM cerebro.model_versions WHERE version = 2")
+    assert recipe["relations"]["query"] == "SELECT id, at, gone FROM labels"
+    assert len(trial.sql(f"{PREDICTED}('leaving', 'SELECT id, now() AS at FROM customers') AS p")) > 700
+    # Labels of another table come with their features too.
+    trial.sql("CREATE TABLE later AS SELECT id, at + interval '1 day' AS at, gone FROM labels")
+    assert trial.read_row("SELECT * FROM cerebro.retrain('leaving', 'later')")["version"] == 3
+    assert trial.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_retrain%%'") == 0
+
+
+def test_labels_begin_where_features_end(trial: Trial) -> None:
+    trial.sql(
+        "SELECT cerebro.labels('customers', 'count(orders) = 0', over => '30 days', every => '20 days',"
+        " output_table => 'quiet', label => 'quiet')"
+    )
+    at = [row[0] for row in trial.sql("SELECT DISTINCT at FROM quiet ORDER BY at")]
+    ends = trial.value("SELECT max(placed) FROM orders")
+    assert [str(ends - one) for one in at] == [f"{days} days, 0:00:00" for days in (110, 90, 70, 50, 30)]
+    wrong = (
+        "SELECT count(*) FROM quiet AS q WHERE quiet IS DISTINCT FROM NOT EXISTS (SELECT FROM orders AS o"
+        " WHERE o.customer = q.id AND o.placed >= q.at AND o.placed < q.at + interval '30 days')"
+    )
+    assert trial.value(wrong) == 0
+    assert trial.value("SELECT count(DISTINCT quiet) FROM quiet") == 2
+    assert trial.value("SELECT count(*) = 5 * (SELECT count(*) FROM customers) FROM quiet")
+
+
+def test_labels_are_of_entities_that_were_there(trial: Trial) -> None:
+    trial.sql("CREATE TABLE clients (id integer PRIMARY KEY, since date)")
+    trial.sql(
+        "CREATE TABLE deals (client integer REFERENCES clients, closed timestamptz, sent date, worth integer)"
+    )
+    trial.sql("INSERT INTO clients SELECT i, date '2026-01-01' + i FROM generate_series(1, 60) AS i")
+    trial.sql(
+        "INSERT INTO deals SELECT i, timestamptz '2026-01-01' + i * interval '1 day', NULL, i"
+        " FROM generate_series(1, 60) AS i"
+    )
+    with pytest.raises(psycopg2.errors.NullValueNotAllowed, match="came to be is not said"):
+        trial.sql("SELECT cerebro.labels('clients', 'sum(deals.worth)', '10 days', '10 days', 'worth')")
+    trial.sql(
+        "SELECT cerebro.labels('clients', 'sum(deals.worth)', '10 days', '10 days', 'worth',"
+        ' times => \'{"deals": "closed", "clients": "since"}\','
+        " starts => '2026-01-21', ends => '2026-02-10')"
+    )
+    # Clients 1 to 19 were there before that day, and those of 20 to 29 had their deals then or after it.
+    assert trial.sql("SELECT at::date::text, count(*), sum(label) FROM worth GROUP BY 1 ORDER BY 1") == [
+        ("2026-01-21", 19, 0.0),
+        ("2026-01-31", 29, 0.0),
+    ]
+
+
+WRONG_LABELS: dict[str, tuple[str, str, str]] = {
+    "code": ("'customers', '1) = 1; --', '1 day', '1 day', 'l'", "22023", "is no label"),
+    "another aggregate": ("'customers', 'mode(orders)', '1 day', '1 day', 'l'", "22023", "is no label"),
+    "no column": ("'customers', 'sum(orders)', '1 day', '1 day', 'l'", "22023", "names no column"),
+    "another column": ("'customers', 'sum(orders.x)', '1 day', '1 day', 'l'", "42703", 'no column "x"'),
+    "no number": ("'customers', 'sum(orders.placed)', '1 day', '1 day', 'l'", "42804", "has no numbers"),
+    "no child": ("'customers', 'count(items)', '1 day', '1 day', 'l'", "55000", "no foreign keys lead"),
+    "no length": ("'customers', 'count(orders)', '0 days', '1 day', 'l'", "22023", "over is"),
+    "no step": ("'customers', 'count(orders)', '1 day', NULL, 'l'", "22023", "every is"),
+    "too long": ("'customers', 'count(orders)', '9 years', '1 day', 'l'", "55000", "no cut-off has"),
+}
+
+
+@pytest.mark.parametrize("said, code, text", WRONG_LABELS.values(), ids=WRONG_LABELS)
+def test_labels_that_are_none_are_refused(said: str, code: str, text: str, trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.sql(f"SELECT cerebro.labels({said})")
+    assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
+    assert trial.value("SELECT to_regclass('l')") is None
