@@ -18,7 +18,7 @@ from cerebro_plpy.calls import CALLS, find_call
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
-PURE = {"engine", "explaining", "features", "logical", "madlib", "nets", "planner", "registry"}
+PURE = {"engine", "explaining", "features", "forecasting", "logical", "madlib", "nets", "planner", "registry"}
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
     "memory": set(),
@@ -46,6 +46,7 @@ KNOWS: dict[str, set[str]] = {
     "engine": {"madlib"},
     "features": {"logical", "madlib"},
     "explaining": {"features", "logical"},
+    "forecasting": {"logical"},
     "nets": {"features", "logical", "madlib"},
     "registry": {"madlib"},
     "store": {"features", "madlib"},
@@ -55,6 +56,7 @@ KNOWS: dict[str, set[str]] = {
         "engine",
         "explaining",
         "features",
+        "forecasting",
         "logical",
         "madlib",
         "packing",
@@ -66,6 +68,7 @@ KNOWS: dict[str, set[str]] = {
     "executor": {
         "commands",
         "engine",
+        "forecasting",
         "logical",
         "madlib",
         "nets",

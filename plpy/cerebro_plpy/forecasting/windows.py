@@ -1,0 +1,156 @@
+"""Windows: what was known at an origin, what came after it, and the scale of the window itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cerebro_plpy.forecasting.series import Series
+
+# Rows by their job.
+TRAINS, CHOOSES, REPORTS = 0, 1, 2
+# So many windows at most train, choose or report; of more, each series gives every second, third … one.
+MOST_TRAINING, MOST_OTHER = 60_000, 15_000
+# A window whose values differ by less than this share of them is flat.
+FLAT = 1e-9
+# Series of so many horizons train nets, beside the window itself: one that trains, one that chooses, and one
+# that reports.
+LEAST_HORIZONS = 3
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The numbers of steps in a window, in what is forecast, and in a season."""
+
+    window: int
+    horizon: int
+    season: int
+
+    @property
+    def least(self) -> int:
+        """The number of steps that a series needs to train."""
+        return self.window + LEAST_HORIZONS * self.horizon
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Windows of series: the known values, those that followed, and the slope of the series up to there."""
+
+    # The number of each window's series, and its origin: how many values of the series are known.
+    series: np.ndarray
+    origins: np.ndarray
+    known: np.ndarray
+    slopes: np.ndarray
+    followed: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    @property
+    def centers(self) -> np.ndarray:
+        return self.known[:, -1:]
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """How far values are from their mean, on average; 1 for a flat window."""
+        means = self.known.mean(axis=1, keepdims=True)
+        found = np.abs(self.known - means).mean(axis=1, keepdims=True)
+        return np.where(found > FLAT * np.abs(means), found, 1.0)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The known values in the window's own scale."""
+        return (self.known - self.centers) / self.scales
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The values that followed, in the window's own scale."""
+        return (self.followed - self.centers) / self.scales
+
+    def in_unit(self, answers: np.ndarray) -> np.ndarray:
+        """Bring answers from the windows' own scales into the unit of the series."""
+        return self.centers + self.scales * answers
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The windows that train, that choose and that report."""
+
+    trains: Windowed
+    chooses: Windowed
+    reports: Windowed
+    # For each series: the mean change over a season in the values that train; NaN if it trains nothing.
+    scales: np.ndarray
+
+
+def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int | None) -> Shape:
+    """Return what windows are like: two seasons or horizons, unless series are too short for that."""
+    if window is not None:
+        return Shape(window, horizon, season if season <= window else 1)
+    usual = max(2 * season if season > 1 else 0, 2 * horizon, 8)
+    typical = int(np.median(lengths)) if len(lengths) else 0
+    most = max(typical - LEAST_HORIZONS * horizon - horizon, 0)
+    found = min(usual, max(most, season if season > 1 else 4, 2))
+    return Shape(found, horizon, season)
+
+
+def share_out(series: Sequence[Series], shape: Shape) -> Jobs:
+    """Cut series into windows: the oldest train, later ones choose, and the newest report."""
+    spans = [_spans(len(one.values), shape) for one in series]
+    most = (MOST_TRAINING, MOST_OTHER, MOST_OTHER)
+    found = []
+    for job, limit in enumerate(most):
+        total = sum(len(span[job]) for span in spans)
+        stride = max(1, -(-total // limit))
+        chosen = [_thin(span[job], stride, number) for number, span in enumerate(spans)]
+        found.append(cut(series, chosen, shape))
+    scales = [
+        _mean_change(one.values[: span[TRAINS][-1] + shape.horizon], shape.season) if span[TRAINS] else np.nan
+        for one, span in zip(series, spans, strict=True)
+    ]
+    return Jobs(*found, scales=np.array(scales))
+
+
+def _spans(length: int, shape: Shape) -> tuple[range, range, range]:
+    """Return the origins of a series' windows, by their job."""
+    if length < shape.least:
+        return range(0), range(0), range(0)
+    horizon = shape.horizon
+    held = min(max(horizon, length // 5), 4 * horizon)
+    held = max(horizon, min(held, (length - shape.window - horizon) // 2))
+    trains = range(shape.window, length - 2 * held - horizon + 1)
+    chooses = range(length - 2 * held, length - held - horizon + 1)
+    return trains, chooses, range(length - held, length - horizon + 1)
+
+
+def _thin(origins: range, stride: int, number: int) -> range:
+    """Return every so many of the origins; series begin at different ones."""
+    return origins[number % stride :: stride] if len(origins) > stride else origins[-1:]
+
+
+def _mean_change(values: np.ndarray, season: int) -> float:
+    """Return the mean error of the seasonal naive forecast by one step."""
+    lag = season if len(values) > season else 1
+    return float(np.abs(values[lag:] - values[:-lag]).mean()) if len(values) > lag else float("nan")
+
+
+def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: Shape) -> Windowed:
+    """Return the windows of these series at these origins; what followed is empty at the end."""
+    ends = [np.asarray(one, np.int64) for one in origins]
+    numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])
+    known = np.empty((len(numbers), shape.window))
+    followed = np.full((len(numbers), shape.horizon), np.nan)
+    slopes = np.empty(len(numbers))
+    place = 0
+    for one, at in zip(series, ends, strict=True):
+        rows = slice(place, place + len(at))
+        place += len(at)
+        if len(at):
+            known[rows] = one.values[at[:, None] + np.arange(-shape.window, 0)]
+            slopes[rows] = (one.values[at - 1] - one.values[0]) / np.maximum(at - 1, 1)
+            if at.max() + shape.horizon <= len(one.values):
+                followed[rows] = one.values[at[:, None] + np.arange(shape.horizon)]
+    return Windowed(numbers, np.concatenate([np.empty(0, np.int64), *ends]), known, slopes, followed)
