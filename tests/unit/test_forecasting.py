@@ -149,6 +149,12 @@ def test_a_series_that_is_too_short_gives_no_window() -> None:
     assert jobs.trains.series.tolist() == [1] and np.isnan(jobs.scales[0])
 
 
+def test_where_seasons_are_all_alike_steps_are_the_unit_of_errors() -> None:
+    jobs = windows.share_out([series(*[1, 2, 4] * 8), series(*[5] * 24)], Shape(4, 2, 3))
+    # From 1 to 2, to 4 and back; the last value that trains is a 1.
+    assert jobs.scales[0] == pytest.approx(2, abs=0.2) and np.isnan(jobs.scales[1])
+
+
 def test_a_window_has_its_own_scale() -> None:
     rows = windows.cut([series(2, 4, 6, 8, 10, 7)], [[4]], Shape(4, 2, 1))
     assert rows.scales.tolist() == [[2]] and rows.inputs.tolist() == [[-3, -2, -1, 0]]

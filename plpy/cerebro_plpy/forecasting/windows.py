@@ -19,6 +19,7 @@ FLAT = 1e-9
 # Series of so many horizons train nets, beside the window itself: one that trains, one that chooses, and one
 # that reports.
 LEAST_HORIZONS = 3
+LONG_SEASON = 24
 
 
 @dataclass(frozen=True)
@@ -87,10 +88,11 @@ class Jobs:
 
 
 def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int | None) -> Shape:
-    """Return what windows are like: two seasons or horizons, unless series are too short for that."""
+    """Return what windows are like: four seasons, of long ones two, unless series are too short for that."""
     if window is not None:
         return Shape(window, horizon, season if season <= window else 1)
-    usual = max(2 * season if season > 1 else 0, 2 * horizon, 8)
+    seasons = 0 if season == 1 else 4 if season <= LONG_SEASON else 2
+    usual = max(seasons * season, 2 * horizon, 8)
     typical = int(np.median(lengths)) if len(lengths) else 0
     most = max(typical - LEAST_HORIZONS * horizon - horizon, 0)
     found = min(usual, max(most, season if season > 1 else 4, 2))
@@ -132,9 +134,13 @@ def _thin(origins: range, stride: int, number: int) -> range:
 
 
 def _mean_change(values: np.ndarray, season: int) -> float:
-    """Return the mean error of the seasonal naive forecast by one step."""
-    lag = season if len(values) > season else 1
-    return float(np.abs(values[lag:] - values[:-lag]).mean()) if len(values) > lag else float("nan")
+    """Return the mean error of the seasonal naive forecast; of the naive one if seasons are all alike."""
+    for lag in (season, 1):
+        if len(values) > lag:
+            found = float(np.abs(values[lag:] - values[:-lag]).mean())
+            if found > 0:
+                return found
+    return float("nan")
 
 
 def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: Shape) -> Windowed:

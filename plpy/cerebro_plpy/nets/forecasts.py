@@ -40,7 +40,7 @@ def make_nhits(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Layer
     rest = _less(graph, window, _last(graph, window, wanted))
     width, horizon = _width(wanted), max(output.width for output in wanted.outputs)
     knots = []
-    for pooled, sparse in BLOCKS:
+    for number, (pooled, sparse) in enumerate(BLOCKS, 1):
         size = min(pooled, width)
         column = graph.layer("Reshape", rest, rank=2, target_shape=[width, 1])
         column = graph.layer("MaxPooling1D", column, pool_size=size, strides=size, padding="same")
@@ -49,7 +49,8 @@ def make_nhits(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Layer
             node = graph.layer("Dense", node, units=given["width"], activation=given["activation"])
             node = graph.layer("Dropout", node, rate=given["dropout"])
         knots.append(graph.layer("Dense", node, units=math.ceil(horizon / sparse)))
-        rest = _less(graph, rest, graph.layer("Dense", node, units=width))
+        if number < len(BLOCKS):
+            rest = _less(graph, rest, graph.layer("Dense", node, units=width))
     return _beside(graph, knots[0], knots[1:])
 
 

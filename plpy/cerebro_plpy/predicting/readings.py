@@ -42,16 +42,12 @@ def find_columns(db: Database, source: Table, time: str, value: str, keys: Seque
 
 
 def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> list[Reading]:
-    """Return all series of a source, in the order of their keys."""
+    """Return all series of a source, in the order of their columns."""
     found = []
     for rows in store.read_series(db, source, columns, zone):
         found.append(Reading(rows.key, Stamps(rows.moments, rows.walls), rows.values))
         interrupts.tick(db)
-    return sorted(found, key=_key)
-
-
-def _key(reading: Reading) -> str:
-    return reading.key
+    return found
 
 
 def _wrong_type(column: SourceColumn, problem: str, hint: str) -> CerebroError:

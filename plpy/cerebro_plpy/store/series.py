@@ -12,7 +12,7 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import plain
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import Table, TargetTable, quote
+from cerebro_plpy.store.names import Table, TargetTable
 from cerebro_plpy.store.packed import SourceColumn, as_double
 
 # The table beside the models that says what is forecast, and how.
@@ -46,7 +46,7 @@ class SeriesRows:
 
 
 def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> Iterator[SeriesRows]:
-    """Yield each series, as the caller sees it; rows without a time are left out."""
+    """Yield each series, as the caller sees it, in the order of keys; rows without a time are left out."""
     time, zoned = columns.time.value, columns.time.element == ZONED
     wall = f"pg_catalog.date_part('epoch', {time} AT TIME ZONE $1)" if zoned else as_double(columns.time)
     numbers = {"ats": as_double(columns.time), "walls": wall, "numbers": as_double(columns.value)}
@@ -54,11 +54,12 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
     keys = [f"{column.value} AS k{place}" for place, column in enumerate(columns.keys)]
     arrays = [f"cerebro._array_bytes(pg_catalog.array_agg({one})) AS {name}" for name, one in numbers.items()]
     group = ", ".join(str(place) for place in range(1, len(keys) + 1)) or "()"
+    order = "".join(f"{', ' if place else ' ORDER BY '}g.k{place}" for place in range(len(keys)))
     shown = ", ".join(f"coalesce({plain.as_json(f'g.k{place}')}, 'null')" for place in range(len(keys)))
     statement = (
         f"SELECT ARRAY[{shown}]::text[] AS keys, g.ats, g.walls, g.numbers"
         f" FROM (SELECT {', '.join([*keys, *arrays])} FROM {source.rows}"
-        f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g WHERE g.ats IS NOT NULL"
+        f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g WHERE g.ats IS NOT NULL{order}"
     )
     names = [json.dumps(column.name, ensure_ascii=False) for column in columns.keys]
     for rows in db.scan(statement, ["text"], [zone], batch=200):
