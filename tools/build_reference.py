@@ -44,6 +44,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Training": (
         "train",
+        "train_forecast",
         "prepare_train",
         "ensemble",
         "madlib_keras_fit_multiple_model",
@@ -71,6 +72,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict",
         "madlib_keras_predict_byom",
         "predict",
+        "forecast",
         "predict_query",
         "explain_predict",
         "confusion_matrix",

@@ -28,6 +28,7 @@ GUIDE = (
     "columns",
     "append",
     "sensors",
+    "forecasting",
     "nets",
     "train",
     "configs",

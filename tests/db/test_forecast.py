@@ -25,7 +25,7 @@ INSERT INTO sales
 SELECT 'short', '2025-07-01'::date + d, 1 + d FROM generate_series(0, 4) AS d UNION ALL
 SELECT 'constant', '2025-01-01'::date + d, 7 FROM generate_series(0, 99) AS d UNION ALL
 SELECT 'few gaps', day, sold FROM sales WHERE shop = 'shop 3' AND extract(day FROM day) <> 5 UNION ALL
-SELECT 'full of gaps', day, sold FROM sales WHERE shop = 'shop 3' AND extract(isodow FROM day) IN (2, 5) UNION ALL
+SELECT 'full of gaps', day, sold FROM sales WHERE shop = 'shop 3' AND extract(isodow FROM day) < 3 UNION ALL
 SELECT 'twice', day, sold + n FROM sales, generate_series(1, 2) AS n WHERE shop = 'shop 3' UNION ALL
 SELECT 'empty', day, NULL FROM sales WHERE shop = 'shop 3';
 """
@@ -98,7 +98,9 @@ def test_each_series_has_a_status_and_none_stops_the_others(trial: Trial, board:
 
 
 def test_new_rows_need_no_training(trial: Trial, board: dict[str, Any]) -> None:
-    first = "SELECT min(forecast_time)::date::text FROM cerebro.forecast('sales_f') WHERE series->>'shop' = %s"
+    first = (
+        "SELECT min(forecast_time)::date::text FROM cerebro.forecast('sales_f') WHERE series->>'shop' = %s"
+    )
     assert trial.value(first, "shop 1") == "2025-07-06"
     trial.sql("INSERT INTO sales SELECT * FROM kept WHERE day < '2025-07-09'")
     trial.sql("INSERT INTO sales SELECT 'new shop', day, sold FROM sales WHERE shop = 'shop 4'")
@@ -178,13 +180,14 @@ def test_others_forecast_with_their_own_rights(
     # A document that names a stranger's view is refused: the view would run code as whoever asks.
     trial.sql("CREATE VIEW trap AS SELECT * FROM sales")
     trial.sql(f"GRANT SELECT ON trap TO {other}")
-    trial.sql("UPDATE sales_f_forecast SET document = jsonb_set(document, '{source}', '\"public.trap\"')")
+    rename = "UPDATE sales_f_forecast SET document = jsonb_set(document, '{source}', to_jsonb(%s::text))"
+    trial.sql(rename, "public.trap")
     try:
         with pytest.raises(psycopg2.Error, match="somebody else owns it"):
             execute(user, call)
         assert trial.value(call) == 23
     finally:
-        trial.sql("UPDATE sales_f_forecast SET document = jsonb_set(document, '{source}', '\"public.sales\"')")
+        trial.sql(rename, "public.sales")
 
 
 def test_names_may_be_hostile(trial: Trial) -> None:

@@ -14,7 +14,7 @@ from cerebro_plpy.forecasting import backtest, baselines, windows
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.forecasting.series import Reading, Series, lay_out
 from cerebro_plpy.forecasting.steps import Stamps, TimeStep, find_step
-from cerebro_plpy.forecasting.windows import Shape
+from cerebro_plpy.forecasting.windows import WindowShape
 from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import NetOutput, NetRows
 
@@ -132,7 +132,7 @@ def series(*values: float) -> Series:
 
 
 def test_no_window_that_trains_sees_what_chooses_or_reports() -> None:
-    jobs = windows.share_out([series(*range(20))], Shape(4, 2, 1))
+    jobs = windows.share_out([series(*range(20))], WindowShape(4, 2, 1))
     # A fifth of the series reports, a fifth chooses.
     assert jobs.trains.followed.max() == 11
     assert (jobs.chooses.followed.min(), jobs.chooses.followed.max()) == (12, 15)
@@ -142,7 +142,7 @@ def test_no_window_that_trains_sees_what_chooses_or_reports() -> None:
 
 
 def test_a_series_that_is_too_short_gives_no_window() -> None:
-    shape = Shape(4, 2, 1)
+    shape = WindowShape(4, 2, 1)
     assert shape.least == 10
     jobs = windows.share_out([series(*range(9)), series(*range(10))], shape)
     assert [len(rows) for rows in (jobs.trains, jobs.chooses, jobs.reports)] == [1, 1, 1]
@@ -150,22 +150,22 @@ def test_a_series_that_is_too_short_gives_no_window() -> None:
 
 
 def test_where_seasons_are_all_alike_steps_are_the_unit_of_errors() -> None:
-    jobs = windows.share_out([series(*[1, 2, 4] * 8), series(*[5] * 24)], Shape(4, 2, 3))
+    jobs = windows.share_out([series(*[1, 2, 4] * 8), series(*[5] * 24)], WindowShape(4, 2, 3))
     # From 1 to 2, to 4 and back; the last value that trains is a 1.
     assert jobs.scales[0] == pytest.approx(2, abs=0.2) and np.isnan(jobs.scales[1])
 
 
 def test_a_window_has_its_own_scale() -> None:
-    rows = windows.cut([series(2, 4, 6, 8, 10, 7)], [[4]], Shape(4, 2, 1))
+    rows = windows.cut([series(2, 4, 6, 8, 10, 7)], [[4]], WindowShape(4, 2, 1))
     assert rows.scales.tolist() == [[2]] and rows.inputs.tolist() == [[-3, -2, -1, 0]]
     assert rows.targets.tolist() == [[1, -0.5]]
     assert rows.in_unit(rows.targets).tolist() == [[10, 7]]
-    flat = windows.cut([series(3, 3, 3)], [[3]], Shape(3, 1, 1))
+    flat = windows.cut([series(3, 3, 3)], [[3]], WindowShape(3, 1, 1))
     assert flat.inputs.tolist() == [[0, 0, 0]] and flat.scales.tolist() == [[1]]
 
 
 def test_baselines_by_hand() -> None:
-    rows = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], Shape(4, 5, 3))
+    rows = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], WindowShape(4, 5, 3))
     assert baselines.answer_seasonal(rows, 5, 3).tolist() == [[3, 4, 6, 3, 4]]
     assert baselines.answer_naive(rows, 5, 3).tolist() == [[6, 6, 6, 6, 6]]
     # Six steps led from 0 to 6.
@@ -173,7 +173,7 @@ def test_baselines_by_hand() -> None:
 
 
 def test_mase_is_in_units_of_the_seasonal_naive_error() -> None:
-    rows = windows.cut([series(0, 2, 4, 6, 10)], [[3]], Shape(3, 2, 1))
+    rows = windows.cut([series(0, 2, 4, 6, 10)], [[3]], WindowShape(3, 2, 1))
     answers = np.array([[7.0, 9.0]])
     assert backtest.find_errors(rows, answers, np.array([2.0])).tolist() == [0.5]
     score = backtest.measure(rows, answers, np.array([2.0]))
@@ -217,7 +217,8 @@ def test_a_net_answers_only_if_it_is_better_by_more_than_chance() -> None:
 def forecast() -> Forecast:
     return Forecast(
         source="public.sales", time="day", value="sold", series=["shop"], zone="UTC", step=DAILY,
-        shape=Shape(14, 2, 7), answer="drift", mst_key=None, radii=np.full((len(backtest.LEVELS), 2), 0.5),
+        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None,
+        radii=np.full((len(backtest.LEVELS), 2), 0.5),
     )  # fmt: skip
 
 
@@ -230,8 +231,9 @@ def test_a_document_is_read_as_it_was_written() -> None:
 @pytest.mark.parametrize(
     "key, value",
     [
-        ("version", 2), ("source", None), ("series", "shop"), ("series", [1]), ("window", 0), ("window", "14"),
-        ("horizon", 10**9), ("season", 15), ("answer", "oracle"), ("mst_key", "1"), ("radii", [[1, 2]]),
+        ("version", 2), ("source", None), ("series", "shop"), ("series", [1]), ("window", 0),
+        ("window", "14"), ("season", 15),
+        ("horizon", 10**9), ("answer", "oracle"), ("mst_key", "1"), ("radii", [[1, 2]]),
         ("radii", [[-1, 2]] * len(backtest.LEVELS)), ("step", {"unit": "days", "every": 0}), ("step", 7),
         ("step", {"unit": "days", "every": 1.5}), ("step", {"unit": "centuries", "every": 1}),
     ],

@@ -19,7 +19,7 @@ from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
-from cerebro_plpy.forecasting.windows import Jobs, Shape, Windowed
+from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.nets import points
 from cerebro_plpy.packing import preprocess
@@ -40,7 +40,7 @@ OPTIONS: Mapping[str, Validator] = {
     "window": integer(2, LONGEST_HORIZON),
     "season": integer(1, LONGEST_HORIZON),
 }
-Standing = tuple[str, int | None, str | None, float | None, float | None, float | None, bool]
+ForecastStanding = tuple[str, int | None, str | None, float | None, float | None, float | None, bool]
 
 
 @dataclass(frozen=True)
@@ -70,8 +70,8 @@ class ForecastOrder:
 
 
 @dataclass(frozen=True)
-class Answers:
-    """What a net or a baseline answers for the windows that choose and for those that report."""
+class Contender:
+    """The answers of a net or a baseline for the windows that choose and for those that report."""
 
     name: str
     mst_key: int | None
@@ -85,32 +85,31 @@ class Backtest:
     """The windows by their jobs, and all answers for them."""
 
     jobs: Jobs
-    answers: Sequence[Answers]
+    answers: Sequence[Contender]
 
     @cached_property
-    def best(self) -> Answers:
-        """What is to answer from now on."""
-        jobs, found = self.jobs, dict[bool, dict[str, Sequence[np.ndarray]]]()
+    def best(self) -> Contender:
+        """The answers of the net or the baseline that is to answer from now on."""
+        jobs = self.jobs
+        nets, baselines = dict[str, backtest.Errors](), dict[str, backtest.Errors]()
         for one in self.answers:
-            errors = [
-                backtest.find_errors(rows, answers, jobs.scales)
-                for rows, answers in ((jobs.chooses, one.chooses), (jobs.reports, one.reports))
-            ]
-            found.setdefault(one.mst_key is None, {})[_label(one)] = errors
-        chosen = backtest.choose_answer(found.get(False, {}), found[True], jobs.reports.series)
+            chooses = backtest.find_errors(jobs.chooses, one.chooses, jobs.scales)
+            reports = backtest.find_errors(jobs.reports, one.reports, jobs.scales)
+            (baselines if one.mst_key is None else nets)[_label(one)] = chooses, reports
+        chosen = backtest.choose_answer(nets, baselines, jobs.reports.series)
         return next(one for one in self.answers if _label(one) == chosen)
 
-    def score(self, one: Answers) -> backtest.Score:
+    def score(self, one: Contender) -> backtest.BacktestScore:
         """Return how good answers are for the windows that report."""
         return backtest.measure(self.jobs.reports, one.reports, self.jobs.scales)
 
-    def coverage(self, one: Answers) -> float:
+    def coverage(self, one: Contender) -> float:
         """Return how many values that report lie in the intervals that the windows that choose give."""
         radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses))
         errors = backtest.scaled_errors(self.jobs.reports, one.reports)
         return backtest.find_coverage(errors, radii[backtest.LEVELS.index(LEVEL)])
 
-    def radii(self, one: Answers) -> np.ndarray:
+    def radii(self, one: Contender) -> np.ndarray:
         """Return the reach of intervals, by all windows that trained nothing."""
         jobs = self.jobs
         chooses = backtest.scaled_errors(jobs.chooses, one.chooses)
@@ -119,7 +118,7 @@ class Backtest:
         )
 
 
-def train_forecast(db: Database, call: ForecastCall) -> list[Standing]:
+def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     """Train nets on windows of the series, compare them with baselines, and return the standings."""
     order = _order(db, call)
     zone = store.time_zone(db)
@@ -189,7 +188,7 @@ def _order(db: Database, call: ForecastCall) -> ForecastOrder:
     )
 
 
-def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season: int) -> Shape:
+def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season: int) -> WindowShape:
     """Return what windows are like; refuse if no series is long enough to train on."""
     lengths = [len(one.values) for one in laid if one.status in (OK, FILLED)]
     enough = [length for length in lengths if length > windows.LEAST_HORIZONS * order.horizon]
@@ -214,7 +213,7 @@ def _count(laid: Sequence[Series]) -> Mapping[str, int]:
 
 
 def _tell_series(
-    db: Database, order: ForecastOrder, laid: Sequence[Series], step: TimeStep, shape: Shape
+    db: Database, order: ForecastOrder, laid: Sequence[Series], step: TimeStep, shape: WindowShape
 ) -> None:
     counts = dict(_count(laid))
     short = sum(one.status in (OK, FILLED) and len(one.values) < shape.least for one in laid)
@@ -238,9 +237,7 @@ def _write_windows(
     store.write_windows(db, order.windows, parts)
 
 
-def _origins(
-    db: Database, usable: Sequence[Series], rows: Windowed, step: TimeStep, zone: str
-) -> list[str]:
+def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeStep, zone: str) -> list[str]:
     """Return the stamp of the last known value of each window."""
     times = np.empty(len(rows))
     for number in np.unique(rows.series).tolist():
@@ -277,33 +274,31 @@ def _train(db: Database, order: ForecastOrder) -> None:
     begin.begin(db, replace(search, description=about))
 
 
-def _baselines(jobs: Jobs, shape: Shape) -> list[Answers]:
+def _baselines(jobs: Jobs, shape: WindowShape) -> list[Contender]:
     found = []
     for name, answer in BASELINES.items():
-        chooses, reports = (answer(rows, shape.horizon, shape.season) for rows in (jobs.chooses, jobs.reports))
-        found.append(Answers(name, None, None, chooses, reports))
+        both = (answer(rows, shape.horizon, shape.season) for rows in (jobs.chooses, jobs.reports))
+        found.append(Contender(name, None, None, *both))
     return found
 
 
-def _nets(db: Database, order: ForecastOrder, jobs: Jobs, shape: Shape) -> list[Answers]:
+def _nets(db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape) -> list[Contender]:
     """Return what each config that has a model answers."""
-    task, found = order.training, list[Answers]()
+    task, found = order.training, list[Contender]()
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
     for row in results.ranked(db, info.quoted, arch.quoted):
         key = row["mst_key"]
         chooses, reports = (
-            forecasts.answer_windows(
-                db, task.name, row["net"], key, rows, horizon=shape.horizon, season=shape.season
-            )
+            forecasts.answer_windows(db, rows, shape, name=task.name, answer=row["net"], mst_key=key)
             for rows in (jobs.chooses, jobs.reports)
         )
         if np.isfinite(chooses).all() and np.isfinite(reports).all():
-            found.append(Answers(row["net"], key, row["params"], chooses, reports))
+            found.append(Contender(row["net"], key, row["params"], chooses, reports))
     return found
 
 
-def _label(one: Answers) -> str:
+def _label(one: Contender) -> str:
     return one.name if one.mst_key is None else str(one.mst_key)
 
 
@@ -311,9 +306,9 @@ def _known(value: float) -> float | None:
     return value if np.isfinite(value) else None
 
 
-def _standings(tested: Backtest) -> list[Standing]:
+def _standings(tested: Backtest) -> list[ForecastStanding]:
     """Return all answers, what is to answer first, and then by their errors."""
-    best, found = tested.best, list[Standing]()
+    best, found = tested.best, list[ForecastStanding]()
     for one in tested.answers:
         score, coverage = tested.score(one), tested.coverage(one)
         scores = (_known(score.mase), _known(score.mae), _known(coverage))
@@ -321,12 +316,12 @@ def _standings(tested: Backtest) -> list[Standing]:
     return sorted(found, key=_place)
 
 
-def _place(row: Standing) -> tuple[bool, float]:
+def _place(row: ForecastStanding) -> tuple[bool, float]:
     return not row[-1], np.inf if row[3] is None else row[3]
 
 
 def _tell_best(db: Database, tested: Backtest) -> None:
-    """Tell what answers, by how much it is better than the seasonal naive forecast, and whether nets failed."""
+    """Tell what answers, how much better than the seasonal naive forecast it is, and why no net does."""
     best = tested.best
     mase, rows = tested.score(best).mase, len(tested.jobs.reports)
     plain = next(one for one in tested.answers if one.name == SEASONAL_NAIVE)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -19,7 +19,7 @@ STANDARD_ERRORS = 2.0
 
 
 @dataclass(frozen=True)
-class Score:
+class BacktestScore:
     """How good the answers for some windows were: by MASE and MAE."""
 
     mase: float
@@ -34,11 +34,11 @@ def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.n
     return np.where(np.isfinite(errors) & (found > 0), errors, np.nan)
 
 
-def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> Score:
+def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> BacktestScore:
     """Return the means over all windows."""
     errors = find_errors(rows, answers, scales)
     mase = float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
-    return Score(mase, float(np.abs(answers - rows.followed).mean()))
+    return BacktestScore(mase, float(np.abs(answers - rows.followed).mean()))
 
 
 def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> bool:
@@ -87,10 +87,12 @@ def find_coverage(errors: np.ndarray, radii: np.ndarray) -> float:
     return float((np.abs(errors) <= radii)[known].mean()) if known.any() else math.nan
 
 
-def choose_answer(
-    nets: Mapping[str, Sequence[np.ndarray]], baselines: Mapping[str, Sequence[np.ndarray]], series: np.ndarray
-) -> str:
-    """Return the name of what is to answer, by the errors on windows that choose and that report.
+# The errors on windows that choose and on windows that report.
+Errors = tuple[np.ndarray, np.ndarray]
+
+
+def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], series: np.ndarray) -> str:
+    """Return the name of what is to answer, by the errors of nets and of baselines.
 
     Of nets and of baselines, those that choose decide. The best net answers if it is better than the best
     baseline on both, on those that report by more than chance.

@@ -16,7 +16,7 @@ from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES
 from cerebro_plpy.forecasting.steps import TimeStep, read_step
-from cerebro_plpy.forecasting.windows import Shape
+from cerebro_plpy.forecasting.windows import WindowShape
 from cerebro_plpy.logical.options import is_number
 
 VERSION = 1
@@ -35,7 +35,7 @@ class Forecast:
     # The time zone in which the calendar counts, and the step.
     zone: str
     step: TimeStep
-    shape: Shape
+    shape: WindowShape
     # What answers: the config with this key, or else the baseline of this name.
     answer: str
     mst_key: int | None
@@ -74,7 +74,7 @@ def read_forecast(text: str | None, what: str) -> Forecast:
     series = given.get("series")
     if not isinstance(series, list) or not all(isinstance(name, str) for name in series):
         raise _damaged(what, "series")
-    shape = Shape(*(_size(what, given, name) for name in ("window", "horizon", "season")))
+    shape = WindowShape(*(_size(what, given, name) for name in ("window", "horizon", "season")))
     if shape.season > shape.window:
         raise _damaged(what, "season")
     key = given.get("mst_key")

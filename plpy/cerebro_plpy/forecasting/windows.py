@@ -23,7 +23,7 @@ LONG_SEASON = 24
 
 
 @dataclass(frozen=True)
-class Shape:
+class WindowShape:
     """The numbers of steps in a window, in what is forecast, and in a season."""
 
     window: int
@@ -87,19 +87,19 @@ class Jobs:
     scales: np.ndarray
 
 
-def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int | None) -> Shape:
+def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int | None) -> WindowShape:
     """Return what windows are like: four seasons, of long ones two, unless series are too short for that."""
     if window is not None:
-        return Shape(window, horizon, season if season <= window else 1)
+        return WindowShape(window, horizon, season if season <= window else 1)
     seasons = 0 if season == 1 else 4 if season <= LONG_SEASON else 2
     usual = max(seasons * season, 2 * horizon, 8)
     typical = int(np.median(lengths)) if len(lengths) else 0
     most = max(typical - LEAST_HORIZONS * horizon - horizon, 0)
     found = min(usual, max(most, season if season > 1 else 4, 2))
-    return Shape(found, horizon, season)
+    return WindowShape(found, horizon, season)
 
 
-def share_out(series: Sequence[Series], shape: Shape) -> Jobs:
+def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
     """Cut series into windows: the oldest train, later ones choose, and the newest report."""
     spans = [_spans(len(one.values), shape) for one in series]
     most = (MOST_TRAINING, MOST_OTHER, MOST_OTHER)
@@ -116,7 +116,7 @@ def share_out(series: Sequence[Series], shape: Shape) -> Jobs:
     return Jobs(*found, scales=np.array(scales))
 
 
-def _spans(length: int, shape: Shape) -> tuple[range, range, range]:
+def _spans(length: int, shape: WindowShape) -> tuple[range, range, range]:
     """Return the origins of a series' windows, by their job."""
     if length < shape.least:
         return range(0), range(0), range(0)
@@ -143,7 +143,7 @@ def _mean_change(values: np.ndarray, season: int) -> float:
     return float("nan")
 
 
-def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: Shape) -> Windowed:
+def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: WindowShape) -> Windowed:
     """Return the windows of these series at these origins; what followed is empty at the end."""
     ends = [np.asarray(one, np.int64) for one in origins]
     numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])

@@ -35,7 +35,7 @@ def make_dlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Lay
 
 
 def make_nhits(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return knots of the forecast: each block sees the window more finely, less what those before explain."""
+    """Return knots of the forecast: each block sees finer what the blocks before it leave."""
     window, others = _inputs(graph, wanted)
     rest = _less(graph, window, _last(graph, window, wanted))
     width, horizon = _width(wanted), max(output.width for output in wanted.outputs)

@@ -20,7 +20,7 @@ from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.forecasting.series import SHORT, Series, lay_out
-from cerebro_plpy.forecasting.windows import Windowed, cut
+from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import of_packed, readings, trained
 from cerebro_plpy.store import interrupts, models, names
@@ -65,7 +65,9 @@ def _level(level: float | None) -> int:
         raise CerebroError("level is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not LEVELS[0] <= level <= LEVELS[-1]:
         raise CerebroError(
-            f"level is {level:g}", detail=f"It must be from {LEVELS[0]:g} to {LEVELS[-1]:g}.", hint="0.9 is usual."
+            f"level is {level:g}",
+            detail=f"It must be from {LEVELS[0]:g} to {LEVELS[-1]:g}.",
+            hint="0.9 is usual.",
         )
     return next(place for place, kept in enumerate(LEVELS) if kept >= level - 1e-9)
 
@@ -112,7 +114,7 @@ def _answer(
     bands = {one.key: _short_band(one, found) for one in series if len(one.values) < shape.window}
     if long:
         rows = cut(long, [[len(one.values)] for one in long], shape)
-        answers = answer_windows(db, name, found.answer, found.mst_key, rows, horizon=shape.horizon, season=shape.season)
+        answers = answer_windows(db, rows, shape, name=name, answer=found.answer, mst_key=found.mst_key)
         flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
         answers = np.where(flat, rows.centers, answers)
         reach = np.where(flat, 0.0, rows.scales) * found.radii[level]
@@ -123,11 +125,11 @@ def _answer(
 
 
 def answer_windows(
-    db: Database, name: str, answer: str, mst_key: int | None, rows: Windowed, *, horizon: int, season: int
+    db: Database, rows: Windowed, shape: WindowShape, *, name: str, answer: str, mst_key: int | None
 ) -> np.ndarray:
     """Return what a config, or without one a baseline, answers for these windows."""
     if mst_key is None:
-        return BASELINES[answer](rows, horizon, season)
+        return BASELINES[answer](rows, shape.horizon, shape.season)
     model = trained_models.trained(db, trained.find_model(db, name, mst_key))
     inputs = rows.inputs.astype(np.float32)
     (found,) = of_packed.answers(db, model, [inputs], partial(interrupts.tick, db))

@@ -25,7 +25,7 @@ def find_columns(db: Database, source: Table, time: str, value: str, keys: Seque
     find = partial(sources.find_column, known=known, table=source.quoted)
     stamp, number = find(time), find(value)
     if stamp.is_array or stamp.element not in TIMES:
-        raise _wrong_type(stamp, "is no time", "Times are of type date, timestamp or timestamp with time zone.")
+        raise _wrong_type(stamp, "is no time", "Times are of type date, timestamp or timestamptz.")
     if number.is_array or number.element not in sources.NUMBERS:
         raise _wrong_type(number, "cannot be forecast", "Only numbers can.")
     found = [find(name) for name in keys]
@@ -34,7 +34,7 @@ def find_columns(db: Database, source: Table, time: str, value: str, keys: Seque
             raise _wrong_type(column, "cannot name a series", "Cast it to text in a view.")
     if cast := models.types_with_casts(db, source, [column.name for column in found]):
         raise CerebroError(
-            f"column {', '.join(cast)} of {source.quoted} is of a type with a cast of its own to JSON or text",
+            f"column {', '.join(cast)} of {source.quoted} has a type with a cast of its own to JSON or text",
             hint="Cast the column to text in a view.",
             sqlstate=NOT_SUPPORTED,
         )

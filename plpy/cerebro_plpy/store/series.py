@@ -59,7 +59,8 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
     statement = (
         f"SELECT ARRAY[{shown}]::text[] AS keys, g.ats, g.walls, g.numbers"
         f" FROM (SELECT {', '.join([*keys, *arrays])} FROM {source.rows}"
-        f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g WHERE g.ats IS NOT NULL{order}"
+        f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g"
+        f" WHERE g.ats IS NOT NULL{order}"
     )
     names = [json.dumps(column.name, ensure_ascii=False) for column in columns.keys]
     for rows in db.scan(statement, ["text"], [zone], batch=200):
@@ -104,7 +105,8 @@ def write_windows(
         f"{HEAP}{distributed(db, 'RANDOMLY')}"
     )
     insert = (
-        f"INSERT INTO {target.quoted} SELECT u.key::jsonb, u.origin::timestamptz, $1, u.x::real[], u.y::real[]"
+        f"INSERT INTO {target.quoted} SELECT u.key::jsonb, u.origin::timestamptz, $1,"
+        " u.x::real[], u.y::real[]"
         " FROM ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4),"
         " pg_catalog.unnest($5)) AS u (key, origin, x, y)"
     )
@@ -127,9 +129,7 @@ def _arrays(rows: np.ndarray) -> list[str]:
 def write_document(db: Database, target: TargetTable, document: Mapping[str, Any]) -> None:
     """Make the table that describes a forecast."""
     db.query(f"CREATE TABLE {target.quoted} ({DOCUMENT} jsonb){HEAP}{distributed(db, 'REPLICATED')}")
-    db.query(
-        f"INSERT INTO {target.quoted} SELECT $1::text::jsonb", ["text"], [json.dumps(document)]
-    )
+    db.query(f"INSERT INTO {target.quoted} SELECT $1::text::jsonb", ["text"], [json.dumps(document)])
 
 
 def read_document(db: Database, table: Table) -> str | None:
@@ -141,7 +141,8 @@ def read_document(db: Database, table: Table) -> str | None:
 def is_own(db: Database, table: Table) -> bool:
     """Return whether the caller owns a table."""
     rows = db.query(
-        "SELECT c.relowner = current_user::regrole AS own FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
+        "SELECT c.relowner = current_user::regrole AS own FROM pg_catalog.pg_class AS c"
+        " WHERE c.oid = $1::oid",
         ["oid"],
         [table.oid],
     )
