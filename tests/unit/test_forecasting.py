@@ -68,15 +68,14 @@ def test_the_step_is_the_commonest_gap(name: str) -> None:
 
 def test_days_are_counted_by_the_calendar_and_hours_by_the_clock() -> None:
     nights = local(*(datetime(2026, 3, day) for day in range(27, 32)))
-    step = find_step([nights])
-    assert step == DAILY and np.diff(nights.moments).tolist().count(23 * 3600) == 1
-    assert step.numbers(nights) is not None
-    assert shown(step.after(nights, [4, 5])) == ["2026-03-31T00:00:00", "2026-04-01T00:00:00"]
+    assert find_step([nights]) == DAILY and np.diff(nights.moments).tolist().count(23 * 3600) == 1
+    assert DAILY.numbers(nights) is not None
+    assert shown(DAILY.after(nights, [4, 5])) == ["2026-03-31T00:00:00", "2026-04-01T00:00:00"]
     # At 2 o'clock the clock jumps to 3.
     hours = local(*(datetime(2026, 3, 29, hour) for hour in (0, 1, 3, 4)))
-    step = find_step([hours])
-    assert step == TimeStep("seconds", 3600)
-    assert step.numbers(hours).tolist() == [0, 1, 2, 3]  # type: ignore[union-attr]
+    step = TimeStep("seconds", 3600)
+    found = step.numbers(hours)
+    assert find_step([hours]) == step and found is not None and found.tolist() == [0, 1, 2, 3]
 
 
 def test_the_last_day_of_a_month_stays_the_last() -> None:
@@ -90,9 +89,10 @@ def test_the_last_day_of_a_month_stays_the_last() -> None:
 
 def test_weekends_without_stamps_are_no_gaps() -> None:
     work = days(*(day for day in range(4, 40) if np.is_busday(np.datetime64(day, "D"))))
-    step = find_step([work])
-    assert step == TimeStep("weekdays", 1) and step.season == 5
-    assert step.numbers(work).tolist() == list(range(len(work)))  # type: ignore[union-attr]
+    step = TimeStep("weekdays", 1)
+    assert find_step([work]) == step and step.season == 5
+    found = step.numbers(work)
+    assert found is not None and found.tolist() == list(range(len(work)))
     assert step.numbers(days(2, 3)) is None
     # Day 1 of 1970 was a Friday, day 4 a Monday.
     assert step.after(days(1), [1]).tolist() == [4 * DAY]
@@ -162,6 +162,21 @@ def test_a_window_has_its_own_scale() -> None:
     assert rows.in_unit(rows.targets).tolist() == [[10, 7]]
     flat = windows.cut([series(3, 3, 3)], [[3]], WindowShape(3, 1, 1))
     assert flat.inputs.tolist() == [[0, 0, 0]] and flat.scales.tolist() == [[1]]
+
+
+def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
+    values = np.array([np.nan, 1, 2, 3, np.nan, np.nan])
+    reading = Reading("{}", days(*range(6)), values, np.array([[9.0, 0, np.nan, 1, 1, np.nan]]))
+    found = lay_out(reading, DAILY)
+    # The first row has no value; a line stands for what is missing between.
+    assert found.values.tolist() == [1, 2, 3]
+    assert np.array_equal(found.ahead, [[0, 0.5, 1, 1, np.nan]], equal_nan=True)
+    rows = windows.cut([found], [[2, 3]], WindowShape(2, 2, 1))
+    assert np.array_equal(rows.ahead[:, :, 0], [[1, 1], [1, np.nan]], equal_nan=True)
+    assert windows.cut([found], [[3]], WindowShape(2, 4, 1)).ahead[0, :, 0].tolist()[0] == 1
+    (scale,) = windows.find_scales(rows, ["promo"])
+    assert (scale.center, scale.scale) == (1, 1)
+    assert windows.scale_ahead(rows, [windows.ColumnScale("promo", 0.5, 0.25)]).tolist() == [[2, 2], [2, 0]]
 
 
 def test_baselines_by_hand() -> None:
@@ -235,6 +250,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ("window", "14"), ("season", 15),
         ("horizon", 10**9), ("answer", "oracle"), ("mst_key", "1"), ("radii", [[1, 2]]),
         ("radii", [[-1, 2]] * len(backtest.LEVELS)), ("step", {"unit": "days", "every": 0}), ("step", 7),
+        ("ahead", None), ("ahead", [{"column": "promo", "center": 0, "scale": 0}]),
         ("step", {"unit": "days", "every": 1.5}), ("step", {"unit": "centuries", "every": 1}),
     ],
 )  # fmt: skip

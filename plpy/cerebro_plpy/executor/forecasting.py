@@ -19,7 +19,7 @@ from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
-from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
+from cerebro_plpy.forecasting.windows import ColumnScale, Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.nets import points
 from cerebro_plpy.packing import preprocess
@@ -54,6 +54,7 @@ class ForecastCall:
     horizon: int | None
     name: str | None
     budget: str | None
+    columns: Sequence[str | None] | None
     options: str | None
 
 
@@ -134,9 +135,21 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     usable = [one for one in laid if one.status in (OK, FILLED) and len(one.values) >= shape.least]
     _tell_series(db, order, laid, step, shape)
     jobs = windows.share_out(usable, shape)
-    _write_windows(db, order, usable, jobs, step, zone)
+    ahead = windows.find_scales(jobs.trains, [column.name for column in order.columns.ahead])
+    parts = [
+        store.WindowRows(
+            part=part,
+            keys=[usable[number].key for number in rows.series.tolist()],
+            origins=_origins(db, usable, rows, step, zone),
+            inputs=rows.inputs,
+            ahead=windows.scale_ahead(rows, ahead),
+            targets=rows.targets,
+        )
+        for part, rows in ((windows.TRAINS, jobs.trains), (windows.CHOOSES, jobs.chooses))
+    ]
+    store.write_windows(db, order.windows, parts)
     _train(db, order)
-    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(db, order, jobs, shape)])
+    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(db, order, jobs, shape, ahead)])
     best = tested.best
     forecast = Forecast(
         source=order.source.quoted,
@@ -149,6 +162,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
         answer=best.name,
         mst_key=best.mst_key,
         radii=tested.radii(best),
+        ahead=ahead,
     )
     store.write_document(db, order.document, forecast.as_document())
     _tell_best(db, tested)
@@ -164,13 +178,14 @@ def _order(db: Database, call: ForecastCall) -> ForecastOrder:
         raise CerebroError("horizon is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not 1 <= call.horizon <= LONGEST_HORIZON:
         raise CerebroError(f"horizon is {call.horizon}, it must be from 1 to {LONGEST_HORIZON}")
-    if any(name is None for name in call.series or ()):
-        raise CerebroError("series holds NULL", sqlstate=NULL_NOT_ALLOWED)
+    for what, listed in (("series", call.series), ("columns", call.columns)):
+        if any(name is None for name in listed or ()):
+            raise CerebroError(f"{what} holds NULL", sqlstate=NULL_NOT_ALLOWED)
     parse_options(call.options, OPTIONS)
     given = {"configs": CONFIGS, "epochs": EPOCHS, **json.loads(call.options or "{}")}
     source = names.resolve_table(db, call.source_table, "source table")
-    keys = list(dict.fromkeys(str(name) for name in call.series or ()))
-    columns = readings.find_columns(db, source, str(call.time), str(call.value), keys)
+    keys, ahead = (list(dict.fromkeys(map(str, listed or ()))) for listed in (call.series, call.columns))
+    columns = readings.find_columns(db, source, str(call.time), str(call.value), keys=keys, ahead=ahead)
     name = call.name or names.with_suffix(str(call.source_table), store.SUFFIX)
     seconds = session.seconds(db, call.budget or "1 minute")
     if seconds < train.LEAST_SECONDS:
@@ -226,17 +241,6 @@ def _tell_series(
     )
 
 
-def _write_windows(
-    db: Database, order: ForecastOrder, usable: Sequence[Series], jobs: Jobs, step: TimeStep, zone: str
-) -> None:
-    """Write the windows that train and those that choose, each in its own scale."""
-    parts = []
-    for part, rows in ((windows.TRAINS, jobs.trains), (windows.CHOOSES, jobs.chooses)):
-        keys = [usable[number].key for number in rows.series.tolist()]
-        parts.append((part, keys, _origins(db, usable, rows, step, zone), rows.inputs, rows.targets))
-    store.write_windows(db, order.windows, parts)
-
-
 def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeStep, zone: str) -> list[str]:
     """Return the stamp of the last known value of each window."""
     times = np.empty(len(rows))
@@ -259,7 +263,8 @@ def _train(db: Database, order: ForecastOrder) -> None:
     if "segments" in task.given:
         options["segments"] = task.given["segments"]
     packed_table = task.table("_packed")
-    preprocess.pack_training(db, task.source, packed_table, task.target, "x", options=json.dumps(options))
+    inputs = f"x, {store.AHEAD}" if order.columns.ahead else "x"
+    preprocess.pack_training(db, task.source, packed_table, task.target, inputs, options=json.dumps(options))
     table = names.resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
     rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
@@ -282,7 +287,9 @@ def _baselines(jobs: Jobs, shape: WindowShape) -> list[Contender]:
     return found
 
 
-def _nets(db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape) -> list[Contender]:
+def _nets(
+    db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape, ahead: Sequence[ColumnScale]
+) -> list[Contender]:
     """Return what each config that has a model answers."""
     task, found = order.training, list[Contender]()
     info = names.resolve_table(db, task.table("_info"), "model info table")
@@ -290,7 +297,9 @@ def _nets(db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape) ->
     for row in results.ranked(db, info.quoted, arch.quoted):
         key = row["mst_key"]
         chooses, reports = (
-            forecasts.answer_windows(db, rows, shape, name=task.name, answer=row["net"], mst_key=key)
+            forecasts.answer_windows(
+                db, rows, shape, name=task.name, answer=row["net"], mst_key=key, ahead=ahead
+            )
             for rows in (jobs.chooses, jobs.reports)
         )
         if np.isfinite(chooses).all() and np.isfinite(reports).all():

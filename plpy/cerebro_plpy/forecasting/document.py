@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -16,7 +16,7 @@ from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES
 from cerebro_plpy.forecasting.steps import TimeStep, read_step
-from cerebro_plpy.forecasting.windows import WindowShape
+from cerebro_plpy.forecasting.windows import ColumnScale, WindowShape
 from cerebro_plpy.logical.options import is_number
 
 VERSION = 1
@@ -41,6 +41,8 @@ class Forecast:
     mst_key: int | None
     # For each of LEVELS and each step of the horizon, in scales of the windows; NaN where nobody knows.
     radii: np.ndarray
+    # The columns that are known ahead.
+    ahead: Sequence[ColumnScale] = ()
 
     def as_document(self) -> Mapping[str, Any]:
         return {
@@ -56,6 +58,7 @@ class Forecast:
             "season": self.shape.season,
             "answer": self.answer,
             "mst_key": self.mst_key,
+            "ahead": [asdict(one) for one in self.ahead],
             "radii": [[None if x != x else x for x in row] for row in np.round(self.radii, 6).tolist()],
         }
 
@@ -91,7 +94,17 @@ def read_forecast(text: str | None, what: str) -> Forecast:
         answer=given["answer"],
         mst_key=key,
         radii=_radii(what, given.get("radii"), shape.horizon),
+        ahead=_ahead(what, given.get("ahead")),
     )
+
+
+def _ahead(what: str, given: Any) -> list[ColumnScale]:
+    rows = given if isinstance(given, list) else [None]
+    for row in rows:
+        right = isinstance(row, dict) and isinstance(row.get("column"), str) and is_number(row.get("center"))
+        if not right or not is_number(row.get("scale")) or row["scale"] <= 0:
+            raise _damaged(what, "ahead")
+    return [ColumnScale(row["column"], row["center"], row["scale"]) for row in rows]
 
 
 def _size(what: str, given: Mapping[str, Any], name: str) -> int:

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.logical.options import is_number
 
 SECONDS, DAYS, WEEKDAYS, MONTHS = "seconds", "days", "weekdays", "months"
 UNITS = (SECONDS, DAYS, WEEKDAYS, MONTHS)
 DAY = 86400
+LONGEST = 1e12
 # Stamps may be off by this share of a step.
 NEAR = 0.02
 # Steps of a day or more are counted by the calendar; a day of daylight saving time has 23 hours.
@@ -107,11 +109,12 @@ class TimeStep:
 
 def read_step(value: object) -> TimeStep:
     """Read a step from a document; refuse anything else."""
-    unit, every = (value.get("unit"), value.get("every")) if isinstance(value, dict) else (None, None)
-    right = unit in UNITS and isinstance(every, int | float) and not isinstance(every, bool)
-    if not right or not 0 < every < 1e12 or (unit != SECONDS and every != round(every)):
-        raise CerebroError("the step of a forecast is damaged", sqlstate=DATA_CORRUPTED)
-    return TimeStep(str(unit), every)
+    given = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
+    unit, every = given.get("unit"), given.get("every")
+    right = unit in UNITS and is_number(every) and 0 < every < LONGEST
+    if right and is_number(every) and (unit == SECONDS or every == round(every)):
+        return TimeStep(str(unit), every)
+    raise CerebroError("the step of a forecast is damaged", sqlstate=DATA_CORRUPTED)
 
 
 def _counted(number: float, name: str) -> str:

@@ -46,6 +46,8 @@ class Windowed:
     known: np.ndarray
     slopes: np.ndarray
     followed: np.ndarray
+    # What was known ahead of the steps that followed: (windows, steps, columns), NaN where unknown.
+    ahead: np.ndarray
 
     def __len__(self) -> int:
         return len(self.known)
@@ -150,6 +152,8 @@ def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: Windo
     known = np.empty((len(numbers), shape.window))
     followed = np.full((len(numbers), shape.horizon), np.nan)
     slopes = np.empty(len(numbers))
+    width = max((len(one.ahead) for one in series), default=0)
+    ahead = np.full((len(numbers), shape.horizon, width), np.nan)
     place = 0
     for one, at in zip(series, ends, strict=True):
         rows = slice(place, place + len(at))
@@ -157,6 +161,44 @@ def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: Windo
         if len(at):
             known[rows] = one.values[at[:, None] + np.arange(-shape.window, 0)]
             slopes[rows] = (one.values[at - 1] - one.values[0]) / np.maximum(at - 1, 1)
+            if width:
+                ahead[rows] = _known_ahead(one, at[:, None] + np.arange(shape.horizon))
             if at.max() + shape.horizon <= len(one.values):
                 followed[rows] = one.values[at[:, None] + np.arange(shape.horizon)]
-    return Windowed(numbers, np.concatenate([np.empty(0, np.int64), *ends]), known, slopes, followed)
+    origins_of_all = np.concatenate([np.empty(0, np.int64), *ends])
+    return Windowed(numbers, origins_of_all, known, slopes, followed, ahead)
+
+
+def _known_ahead(series: Series, places: np.ndarray) -> np.ndarray:
+    """Return what is known ahead at these steps, (windows, steps, columns)."""
+    length = series.ahead.shape[1]
+    found = series.ahead[:, np.minimum(places, length - 1)].transpose(1, 2, 0)
+    return np.where((places < length)[:, :, None], found, np.nan)
+
+
+@dataclass(frozen=True)
+class ColumnScale:
+    """The mean and the deviation of a column that is known ahead."""
+
+    column: str
+    center: float
+    scale: float
+
+
+def find_scales(rows: Windowed, columns: Sequence[str]) -> list[ColumnScale]:
+    """Return the scales of columns, by the windows that train."""
+    found = []
+    for number, column in enumerate(columns):
+        values = rows.ahead[:, :, number]
+        known = values[np.isfinite(values)]
+        center = float(known.mean()) if len(known) else 0.0
+        scale = float(known.std()) if len(known) else 0.0
+        found.append(ColumnScale(column, center, scale if scale > FLAT * abs(center) else 1.0))
+    return found
+
+
+def scale_ahead(rows: Windowed, scales: Sequence[ColumnScale]) -> np.ndarray:
+    """Return what is known ahead as an input, flat; what is unknown is as the mean."""
+    centers = np.array([one.center for one in scales])
+    found = (rows.ahead - centers) / np.array([one.scale for one in scales])
+    return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0).reshape(len(rows), -1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,8 +19,8 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
-from cerebro_plpy.forecasting.series import SHORT, Series, lay_out
-from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut
+from cerebro_plpy.forecasting.series import SHORT, UNKNOWN, Series, lay_out
+from cerebro_plpy.forecasting.windows import ColumnScale, Windowed, WindowShape, cut, scale_ahead
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import of_packed, readings, trained
 from cerebro_plpy.store import interrupts, models, names
@@ -53,10 +53,23 @@ def forecast(db: Database, name: str | None, horizon: int | None, level: float |
             hint=f"Give 1 to {found.shape.horizon}, or train another forecast.",
         )
     source = names.resolve_table(db, found.source, "source table")
-    columns = readings.find_columns(db, source, found.time, found.value, found.series)
+    ahead = [one.column for one in found.ahead]
+    columns = readings.find_columns(db, source, found.time, found.value, keys=found.series, ahead=ahead)
     laid = [lay_out(one, found.step) for one in readings.read_series(db, source, columns, found.zone)]
+    laid = [_without_columns(one, found, steps) for one in laid]
     bands = _answer(db, name, found, [one for one in laid if one.is_answered], number)
     return list(_rows(db, found, laid, bands, steps))
+
+
+def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
+    """Return a series; without a forecast if a net needs columns that are not known for so many steps."""
+    short = len(series.values) < found.shape.window
+    if found.mst_key is None or not found.ahead or not series.is_answered or short:
+        return series
+    until = len(series.values) + steps
+    coming = series.ahead[:, len(series.values) : until]
+    known = series.ahead.shape[1] >= until and bool(np.isfinite(coming).all())
+    return series if known else replace(series, status=UNKNOWN)
 
 
 def _level(level: float | None) -> int:
@@ -114,7 +127,9 @@ def _answer(
     bands = {one.key: _short_band(one, found) for one in series if len(one.values) < shape.window}
     if long:
         rows = cut(long, [[len(one.values)] for one in long], shape)
-        answers = answer_windows(db, rows, shape, name=name, answer=found.answer, mst_key=found.mst_key)
+        answers = answer_windows(
+            db, rows, shape, name=name, answer=found.answer, mst_key=found.mst_key, ahead=found.ahead
+        )
         flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
         answers = np.where(flat, rows.centers, answers)
         reach = np.where(flat, 0.0, rows.scales) * found.radii[level]
@@ -125,14 +140,23 @@ def _answer(
 
 
 def answer_windows(
-    db: Database, rows: Windowed, shape: WindowShape, *, name: str, answer: str, mst_key: int | None
+    db: Database,
+    rows: Windowed,
+    shape: WindowShape,
+    *,
+    name: str,
+    answer: str,
+    mst_key: int | None,
+    ahead: Sequence[ColumnScale],
 ) -> np.ndarray:
     """Return what a config, or without one a baseline, answers for these windows."""
     if mst_key is None:
         return BASELINES[answer](rows, shape.horizon, shape.season)
     model = trained_models.trained(db, trained.find_model(db, name, mst_key))
-    inputs = rows.inputs.astype(np.float32)
-    (found,) = of_packed.answers(db, model, [inputs], partial(interrupts.tick, db))
+    inputs = [rows.inputs.astype(np.float32)]
+    if ahead:
+        inputs.append(scale_ahead(rows, ahead).astype(np.float32))
+    (found,) = of_packed.answers(db, model, inputs, partial(interrupts.tick, db))
     return rows.in_unit(found.reshape(len(found), -1).astype(np.float64))
 
 
@@ -145,6 +169,7 @@ def _short_band(one: Series, found: Forecast) -> Band:
         known=one.values[None, -window:],
         slopes=np.zeros(1),
         followed=np.empty((1, 0)),
+        ahead=np.empty((1, 0, 0)),
     )
     values = BASELINES[SEASONAL_NAIVE if season > 1 else NAIVE](rows, found.shape.horizon, season)[0]
     unknown = np.full(len(values), np.nan)

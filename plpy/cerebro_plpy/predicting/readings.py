@@ -19,7 +19,9 @@ from cerebro_plpy.store.series import SeriesColumns
 TIMES = ("date", "timestamp", "timestamptz")
 
 
-def find_columns(db: Database, source: Table, time: str, value: str, keys: Sequence[str]) -> SeriesColumns:
+def find_columns(
+    db: Database, source: Table, time: str, value: str, *, keys: Sequence[str], ahead: Sequence[str]
+) -> SeriesColumns:
     """Return the columns that make series; refuse those of types that cannot."""
     known = packed.columns_of(db, source)
     find = partial(sources.find_column, known=known, table=source.quoted)
@@ -38,14 +40,22 @@ def find_columns(db: Database, source: Table, time: str, value: str, keys: Seque
             hint="Cast the column to text in a view.",
             sqlstate=NOT_SUPPORTED,
         )
-    return SeriesColumns(stamp, number, found)
+    others = [find(name) for name in ahead]
+    for column in others:
+        if column.is_array or column.element not in (*sources.NUMBERS, "bool"):
+            raise _wrong_type(column, "cannot be known ahead", "Only numbers and booleans can.")
+        if column.name == number.name:
+            raise CerebroError(
+                f'column "{column.name}" is the value: it is not known ahead', hint="Leave it out of columns."
+            )
+    return SeriesColumns(stamp, number, found, others)
 
 
 def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> list[Reading]:
     """Return all series of a source, in the order of their columns."""
     found = []
     for rows in store.read_series(db, source, columns, zone):
-        found.append(Reading(rows.key, Stamps(rows.moments, rows.walls), rows.values))
+        found.append(Reading(rows.key, Stamps(rows.moments, rows.walls), rows.values, rows.ahead))
         interrupts.tick(db)
     return found
 

@@ -20,6 +20,8 @@ SUFFIX = "_forecast"
 DOCUMENT = "document"
 # The column of a table of windows that says what a window is for.
 PART = "part"
+# The column of what is known ahead.
+AHEAD = "ahead"
 ZONED = "timestamptz"
 _WRITTEN = 2000
 # In an array of one dimension, as the server holds it, the numbers begin here.
@@ -33,6 +35,8 @@ class SeriesColumns:
     time: SourceColumn
     value: SourceColumn
     keys: Sequence[SourceColumn]
+    # Numbers that are known ahead of the value.
+    ahead: Sequence[SourceColumn] = ()
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,8 @@ class SeriesRows:
     moments: np.ndarray
     walls: np.ndarray
     values: np.ndarray
+    # A row for each column that is known ahead.
+    ahead: np.ndarray
 
 
 def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> Iterator[SeriesRows]:
@@ -50,14 +56,16 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
     time, zoned = columns.time.value, columns.time.element == ZONED
     wall = f"pg_catalog.date_part('epoch', {time} AT TIME ZONE $1)" if zoned else as_double(columns.time)
     numbers = {"ats": as_double(columns.time), "walls": wall, "numbers": as_double(columns.value)}
-    numbers["numbers"] = f"coalesce({numbers['numbers']}, 'NaN')"
+    numbers |= {f"a{place}": as_double(column) for place, column in enumerate(columns.ahead)}
+    for name in list(numbers)[2:]:
+        numbers[name] = f"coalesce({numbers[name]}, 'NaN')"
     keys = [f"{column.value} AS k{place}" for place, column in enumerate(columns.keys)]
     arrays = [f"cerebro._array_bytes(pg_catalog.array_agg({one})) AS {name}" for name, one in numbers.items()]
     group = ", ".join(str(place) for place in range(1, len(keys) + 1)) or "()"
     order = "".join(f"{', ' if place else ' ORDER BY '}g.k{place}" for place in range(len(keys)))
     shown = ", ".join(f"coalesce({plain.as_json(f'g.k{place}')}, 'null')" for place in range(len(keys)))
     statement = (
-        f"SELECT ARRAY[{shown}]::text[] AS keys, g.ats, g.walls, g.numbers"
+        f"SELECT ARRAY[{shown}]::text[] AS keys, {', '.join(f'g.{name}' for name in numbers)}"
         f" FROM (SELECT {', '.join([*keys, *arrays])} FROM {source.rows}"
         f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g"
         f" WHERE g.ats IS NOT NULL{order}"
@@ -67,9 +75,10 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
         for row in rows:
             pairs = zip(names, row["keys"] or (), strict=True)
             key = "{" + ", ".join(f"{name}: {value}" for name, value in pairs) + "}"
-            ats, walls, values = (_numbers(row[name]) for name in numbers)
+            ats, walls, values, *ahead = (_numbers(row[name]) for name in numbers)
             order = np.lexsort((values, walls, ats))
-            yield SeriesRows(key, ats[order], walls[order], values[order])
+            others = np.array(ahead).reshape(len(ahead), len(ats))[:, order]
+            yield SeriesRows(key, ats[order], walls[order], values[order], others)
 
 
 def _numbers(data: bytes) -> np.ndarray:
@@ -94,29 +103,43 @@ def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: st
     return [row["stamp"] for row in rows]
 
 
+@dataclass(frozen=True)
+class WindowRows:
+    """Windows for a part of the work: keys of series, origins, and rows of numbers."""
+
+    part: int
+    keys: Sequence[str]
+    origins: Sequence[str]
+    inputs: np.ndarray
+    ahead: np.ndarray
+    targets: np.ndarray
+
+
 def write_windows(
     db: Database,
     target: TargetTable,
-    parts: Sequence[tuple[int, Sequence[str], Sequence[str], np.ndarray, np.ndarray]],
+    parts: Sequence[WindowRows],
 ) -> None:
-    """Make a table of windows: for each part its number, keys of series, origins, inputs and targets."""
+    """Make a table of windows."""
     db.query(
-        f"CREATE TABLE {target.quoted} (series jsonb, origin timestamptz, {PART} integer, x real[], y real[])"
+        f"CREATE TABLE {target.quoted} (series jsonb, origin timestamptz, {PART} integer, x real[],"
+        f" {AHEAD} real[], y real[])"
         f"{HEAP}{distributed(db, 'RANDOMLY')}"
     )
     insert = (
         f"INSERT INTO {target.quoted} SELECT u.key::jsonb, u.origin::timestamptz, $1,"
-        " u.x::real[], u.y::real[]"
+        " u.x::real[], u.ahead::real[], u.y::real[]"
         " FROM ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4),"
-        " pg_catalog.unnest($5)) AS u (key, origin, x, y)"
+        " pg_catalog.unnest($5), pg_catalog.unnest($6)) AS u (key, origin, x, ahead, y)"
     )
-    for part, keys, origins, inputs, targets in parts:
-        for first in range(0, len(keys), _WRITTEN):
+    for one in parts:
+        for first in range(0, len(one.keys), _WRITTEN):
             rows = slice(first, first + _WRITTEN)
+            arrays = [_arrays(found[rows]) for found in (one.inputs, one.ahead, one.targets)]
             db.query(
                 insert,
-                ["integer", "text[]", "text[]", "text[]", "text[]"],
-                [part, list(keys[rows]), list(origins[rows]), _arrays(inputs[rows]), _arrays(targets[rows])],
+                ["integer", *["text[]"] * 5],
+                [one.part, list(one.keys[rows]), list(one.origins[rows]), *arrays],
             )
 
 
