@@ -112,25 +112,29 @@ def _has_ended_connection() -> bool:
     ended = _ended_among(descriptors)
     if not ended:
         return False
-    ports: dict[int, int] = {}
+    servers: dict[int, tuple[str, int]] = {}
     for descriptor in descriptors:
         with suppress(OSError):
-            port = _segment_port(descriptor)
-            if port is not None:
-                ports[descriptor] = port
-    alive = {port for descriptor, port in ports.items() if descriptor not in ended}
-    return any(ports[one] not in alive or _has_unread(one) for one in ended & ports.keys())
+            server = _find_segment(descriptor)
+            if server is not None:
+                servers[descriptor] = server
+    # Segments on several hosts have the same ports.
+    alive = {server for descriptor, server in servers.items() if descriptor not in ended}
+    return any(servers[one] not in alive or _has_unread(one) for one in ended & servers.keys())
 
 
-def _segment_port(descriptor: int) -> int | None:
-    """Return the port of the segment that a connection leads to, or None; raise OSError if it is none."""
+def _find_segment(descriptor: int) -> tuple[str, int] | None:
+    """Return the address and port of the segment's server that a connection leads to, or None.
+
+    Raise OSError if it is no connection.
+    """
     there = socket.socket(fileno=descriptor)
     try:
         peer = there.getpeername()
     finally:
         # It is the server's own.
         there.detach()
-    return peer[1] if isinstance(peer, tuple) and peer[1] in memory.get_instance(_Ports) else None
+    return peer[:2] if isinstance(peer, tuple) and peer[1] in memory.get_instance(_Ports) else None
 
 
 def _ended_among(descriptors: Sequence[int]) -> set[int]:
