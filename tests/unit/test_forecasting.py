@@ -173,7 +173,9 @@ def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
     assert np.array_equal(found.ahead, [[0, 0.5, 1, 1, np.nan]], equal_nan=True)
     rows = windows.cut([found], [[2, 3]], WindowShape(2, 2, 1))
     assert np.array_equal(rows.ahead[:, :, 0], [[1, 1], [1, np.nan]], equal_nan=True)
-    assert windows.cut([found], [[3]], WindowShape(2, 4, 1)).ahead[0, :, 0].tolist()[0] == 1
+    planned = lay_out(Reading("{}", days(0, 1, 2), np.array([1, 2, np.nan]), np.array([[5.0, 6, 7]])), DAILY)
+    far = windows.cut([planned], [[2]], WindowShape(2, 3, 1)).ahead[0, :, 0]
+    assert np.array_equal(far, [7, np.nan, np.nan], equal_nan=True)
     (scale,) = windows.find_scales(rows, ["promo"])
     assert (scale.center, scale.scale) == (1, 1)
     assert windows.scale_ahead(rows, [windows.ColumnScale("promo", 0.5, 0.25)]).tolist() == [[2, 2], [2, 0]]

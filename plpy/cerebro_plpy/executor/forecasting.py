@@ -190,7 +190,7 @@ def _order(db: Database, call: ForecastCall) -> ForecastOrder:
     seconds = session.seconds(db, call.budget or "1 minute")
     if seconds < train.LEAST_SECONDS:
         raise CerebroError(f"budget is {call.budget}", hint="A second is the least.")
-    for suffix in ("", "_packed", "_nets", "_best"):
+    for suffix in ("", "_packed", "_packed" + preprocess.VALIDATION, "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", "_info"))
     cut = names.with_suffix(name, WINDOWS)
     return ForecastOrder(

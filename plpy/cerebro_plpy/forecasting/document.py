@@ -99,12 +99,16 @@ def read_forecast(text: str | None, what: str) -> Forecast:
 
 
 def _ahead(what: str, given: Any) -> list[ColumnScale]:
-    rows = given if isinstance(given, list) else [None]
-    for row in rows:
-        right = isinstance(row, dict) and isinstance(row.get("column"), str) and is_number(row.get("center"))
-        if not right or not is_number(row.get("scale")) or row["scale"] <= 0:
+    if not isinstance(given, list):
+        raise _damaged(what, "ahead")
+    found = []
+    for row in given:
+        known = row if isinstance(row, dict) else {}
+        column, center, scale = (known.get(name) for name in ("column", "center", "scale"))
+        if not isinstance(column, str) or not is_number(center) or not is_number(scale) or scale <= 0:
             raise _damaged(what, "ahead")
-    return [ColumnScale(row["column"], row["center"], row["scale"]) for row in rows]
+        found.append(ColumnScale(column, center, scale))
+    return found
 
 
 def _size(what: str, given: Mapping[str, Any], name: str) -> int:
