@@ -46,6 +46,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
     ),
     "Training": (
         "train",
+        "train_forecast",
         "prepare_train",
         "ensemble",
         "madlib_keras_fit_multiple_model",
@@ -73,6 +74,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "madlib_keras_predict",
         "madlib_keras_predict_byom",
         "predict",
+        "forecast",
         "predict_query",
         "predict_related",
         "explain_predict",

@@ -29,6 +29,7 @@ GUIDE = (
     "append",
     "relations",
     "sensors",
+    "forecasting",
     "nets",
     "train",
     "configs",

@@ -49,6 +49,7 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
         [{"filters": 3, "kernel_size": 3, **one} for one in [*CONVOLVED, {"padding": "causal"}]],
     ),
     "Conv2D": (PLANE, [{"filters": 4, "kernel_size": [3, 2], **one} for one in CONVOLVED]),
+    "Cropping1D": (STEPS, [{}, {"cropping": 2}, {"cropping": [8, 0]}]),
     "Dense": (STEPS, [{"units": 3}, {"units": 3, "use_bias": False, "activation": "softmax"}]),
     "Dropout": (FLAT, [{"rate": 0.3}]),
     "Embedding": (FLAT, [{"input_dim": 7, "output_dim": 3}]),

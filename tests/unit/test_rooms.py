@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
 PURE = {
-    "engine", "explaining", "features", "logical", "madlib", "nets", "planner", "portable", "registry", "relations",
+    "engine", "explaining", "features", "forecasting", "logical", "madlib", "nets", "planner", "portable", "registry", "relations",
 }
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
@@ -48,6 +48,7 @@ KNOWS: dict[str, set[str]] = {
     "engine": {"madlib"},
     "features": {"logical", "madlib"},
     "explaining": {"features", "logical"},
+    "forecasting": {"logical"},
     "nets": {"features", "logical", "madlib"},
     "registry": {"madlib"},
     "portable": {"engine", "features", "madlib", "predicting"},
@@ -59,6 +60,7 @@ KNOWS: dict[str, set[str]] = {
         "engine",
         "explaining",
         "features",
+        "forecasting",
         "logical",
         "madlib",
         "packing",
@@ -70,6 +72,7 @@ KNOWS: dict[str, set[str]] = {
     "executor": {
         "commands",
         "engine",
+        "forecasting",
         "logical",
         "madlib",
         "nets",

@@ -324,6 +324,15 @@ def _pooling(rank: int, kind: str) -> Make:
     return make
 
 
+def _cropping(params: Params, shape: Size, take: Take) -> Apply:
+    before, behind = params.pair("cropping", 2, 1)
+
+    def apply(x: Array) -> Array:
+        return x[:, before : x.shape[1] - behind]
+
+    return apply
+
+
 def _global_pooling(rank: int, kind: str) -> Make:
     def make(params: Params, shape: Size, take: Take) -> Apply:
         _channels_last(params)
@@ -445,6 +454,7 @@ LAYERS: Mapping[str, Make] = {
     "Concatenate": _concatenate,
     "Conv1D": _convolution(1),
     "Conv2D": _convolution(2),
+    "Cropping1D": _cropping,
     "Dense": _dense,
     "Dropout": _identity,
     "Embedding": _embedding,

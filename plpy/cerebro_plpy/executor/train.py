@@ -149,11 +149,11 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
         made += points.nets(net, params, rows)
         arguments = (task.table("_nets"), task.table("_packed"), net)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    backend = task.given.get("backend") or _backend(db, here=here)
+    backend = task.given.get("backend") or choose_backend(db, here=here)
     if here:
         tables.start_here(db, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
-    search = _search(task, summary, _loss(rows.outputs[0], task.metric), model_ids, backend)
+    search = build_search(task, summary, _loss(rows.outputs[0], task.metric), model_ids, backend)
     by_hand.append(_search_by_hand(search))
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
@@ -174,7 +174,7 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
     }
 
 
-def _backend(db: Database, *, here: bool) -> str:
+def choose_backend(db: Database, *, here: bool) -> str:
     """Return the engine of the settings, else the usual one.
 
     A session that is to train itself, and runs an engine since it has predicted, can have no other.
@@ -258,7 +258,7 @@ def _loss(label: NetOutput, metric: str | None) -> str:
     return f"'loss': ['mse'], {measured}{weight}"
 
 
-def _search(
+def build_search(
     task: TrainOrder, summary: packed.PackedSummary, loss: str, model_ids: Sequence[int], backend: str
 ) -> AutomlCall:
     """Return the call that searches for the best of these nets."""

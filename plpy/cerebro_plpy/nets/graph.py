@@ -46,6 +46,10 @@ class Graph:
         self._inputs.append(node.name)
         return node
 
+    def input_at(self, number: int, rank: int) -> LayerOutput:
+        """Return an input that was added, by its number from 0, whose rows have so many dimensions."""
+        return LayerOutput(self._inputs[number], rank)
+
     def is_input(self, node: LayerOutput) -> bool:
         return node.name in self._inputs
 

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, number, one_of, read_object
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.nets import line, members
+from cerebro_plpy.nets import forecasts, line, members
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
@@ -134,6 +134,13 @@ POINTS: Mapping[str, StartingPoint] = {
     "text": StartingPoint({**_DENSE, "depth": 1}, _text),
     "image": StartingPoint({"width": 16, "depth": 3, "dropout": 0.2, "activation": "relu"}, _image),
     "series": StartingPoint({"width": 32, "depth": 4, "dropout": 0.1, "activation": "relu"}, _series),
+    "nlinear": StartingPoint({}, forecasts.make_nlinear, forecasts.continue_last),
+    "dlinear": StartingPoint({}, forecasts.make_dlinear, forecasts.continue_last),
+    "nhits": StartingPoint(
+        {"width": 64, "depth": 2, "dropout": 0.1, "activation": "relu"},
+        forecasts.make_nhits,
+        forecasts.continue_last,
+    ),
 }
 NEEDS = {
     "image": (3, "three dimensions, as images have"),

@@ -1,0 +1,1 @@
+"""Rules of forecasts: steps of time, series on a grid, windows, baselines, errors and intervals; pure."""

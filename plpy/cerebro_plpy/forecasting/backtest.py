@@ -1,0 +1,112 @@
+"""Backtests: how far forecasts were from what followed, which answer is best, and how wide intervals are."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cerebro_plpy.forecasting.windows import Windowed
+
+# The levels for which intervals are kept.
+LEVELS = tuple(round(0.5 + 0.01 * number, 2) for number in range(50))
+# With fewer errors at a step, the errors of all steps say how they spread, and each step how much.
+ENOUGH = 200
+# A net must be better than a baseline by so many standard errors.
+STANDARD_ERRORS = 2.0
+
+
+@dataclass(frozen=True)
+class BacktestScore:
+    """How good the answers for some windows were: by MASE and MAE."""
+
+    mase: float
+    mae: float
+
+
+def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Return the mean absolute scaled error of each window; NaN where the series never changes."""
+    found = scales[rows.series]
+    with np.errstate(all="ignore"):
+        errors = np.abs(answers - rows.followed).mean(axis=1) / found
+    return np.where(np.isfinite(errors) & (found > 0), errors, np.nan)
+
+
+def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> BacktestScore:
+    """Return the means over all windows."""
+    errors = find_errors(rows, answers, scales)
+    mase = float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
+    return BacktestScore(mase, float(np.abs(answers - rows.followed).mean()))
+
+
+def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> bool:
+    """Return whether errors are less than others by more than chance, as windows of many series tell."""
+    gains = others - errors
+    known = np.isfinite(gains)
+    if not known.any() or gains[known].mean() <= 0:
+        return False
+    # Windows of one series overlap: each series counts once, unless they are few.
+    keys = series[known]
+    means = np.array([gains[known][keys == one].mean() for one in np.unique(keys)[:2000]])
+    parts = means if len(means) >= 8 else gains[known]
+    if len(parts) < 2:
+        return True
+    return bool(parts.mean() > STANDARD_ERRORS * parts.std(ddof=1) / math.sqrt(len(parts)))
+
+
+def find_radii(errors: np.ndarray) -> np.ndarray:
+    """Return how far from the answers an interval reaches, in scales: a row for each of LEVELS, by steps.
+
+    Conformal: the n + 1 of the rank count the value that is still to come.
+    """
+    sizes = np.abs(errors[np.isfinite(errors).all(axis=1)])
+    if not len(sizes):
+        return np.full((len(LEVELS), errors.shape[1]), np.nan)
+    if len(sizes) >= ENOUGH:
+        ordered = np.sort(sizes, axis=0)
+        return np.stack([ordered[_rank(len(ordered), level)] for level in LEVELS])
+    steps = np.maximum(sizes.mean(axis=0), np.finfo(float).tiny)
+    ordered = np.sort((sizes / steps).ravel())
+    return np.stack([ordered[_rank(len(ordered), level)] * steps for level in LEVELS])
+
+
+def _rank(count: int, level: float) -> int:
+    return min(math.ceil((count + 1) * level), count) - 1
+
+
+def scaled_errors(rows: Windowed, answers: np.ndarray) -> np.ndarray:
+    """Return the errors in the windows' own scales."""
+    return (answers - rows.followed) / rows.scales
+
+
+def find_coverage(errors: np.ndarray, radii: np.ndarray) -> float:
+    """Return the share of values that lie in their intervals."""
+    known = np.isfinite(errors)
+    return float((np.abs(errors) <= radii)[known].mean()) if known.any() else math.nan
+
+
+# The errors on windows that choose and on windows that report.
+Errors = tuple[np.ndarray, np.ndarray]
+
+
+def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], series: np.ndarray) -> str:
+    """Return the name of what is to answer, by the errors of nets and of baselines.
+
+    Of nets and of baselines, those that choose decide. The best net answers if it is better than the best
+    baseline on both, on those that report by more than chance.
+    """
+    plain = min(baselines, key=lambda name: _mean(baselines[name][0]))
+    if not nets:
+        return plain
+    best = min(nets, key=lambda name: _mean(nets[name][0]))
+    ahead = _mean(nets[best][0]) < _mean(baselines[plain][0])
+    reported = min(baselines, key=lambda name: _mean(baselines[name][1]))
+    wins = ahead and is_better(nets[best][1], baselines[reported][1], series)
+    return best if wins else plain
+
+
+def _mean(errors: np.ndarray) -> float:
+    known = errors[np.isfinite(errors)]
+    return float(known.mean()) if len(known) else math.inf

@@ -1,0 +1,34 @@
+"""Baselines: forecasts that need no training, beside which nets are measured."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from cerebro_plpy.forecasting.windows import Windowed
+
+SEASONAL_NAIVE, NAIVE, DRIFT = "seasonal naive", "naive", "drift"
+
+
+def answer_seasonal(rows: Windowed, horizon: int, season: int) -> np.ndarray:
+    """Return the values of the last season, over and over."""
+    last = rows.known[:, -season:]
+    return np.take(last, np.arange(horizon) % season, axis=1)
+
+
+def answer_naive(rows: Windowed, horizon: int, season: int) -> np.ndarray:
+    """Return the last value."""
+    return answer_seasonal(rows, horizon, 1)
+
+
+def answer_drift(rows: Windowed, horizon: int, season: int) -> np.ndarray:
+    """Return the line from the first value of the series through the last one."""
+    return rows.known[:, -1:] + rows.slopes[:, None] * np.arange(1, horizon + 1)
+
+
+BASELINES: Mapping[str, Callable[[Windowed, int, int], np.ndarray]] = {
+    SEASONAL_NAIVE: answer_seasonal,
+    NAIVE: answer_naive,
+    DRIFT: answer_drift,
+}

@@ -1,0 +1,94 @@
+"""Series on a grid: one value for each step, gaps filled or told."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+
+from cerebro_plpy.forecasting.steps import Stamps, TimeStep
+
+OK, FILLED, SHORT, CONSTANT = "ok", "gaps filled", "short", "constant"
+GAPS, IRREGULAR, DUPLICATES, EMPTY = "gaps", "irregular", "duplicate stamps", "empty"
+# Its columns that are known ahead are not known for the steps to come.
+UNKNOWN = "columns unknown"
+# Series of these kinds are answered.
+ANSWERED = (OK, FILLED, SHORT, CONSTANT)
+# Up to this share of the steps may be missing.
+MOST_MISSING = 0.25
+# A grid of more steps than this for each stamp is not made.
+MOST_STEPS = 20
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A series as it was read: its columns as JSON, its stamps, and its values with NaN for NULL."""
+
+    key: str
+    stamps: Stamps
+    values: np.ndarray
+    # A row for each column that is known ahead; it goes on after the last value.
+    ahead: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
+
+
+@dataclass(frozen=True)
+class Series:
+    """A series with a value for each step from its first stamp to its last, unless its status forbids."""
+
+    key: str
+    stamps: Stamps
+    values: np.ndarray
+    status: str
+    # A row for each column that is known ahead, by the same steps and those that follow; NaN where unknown.
+    ahead: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
+
+    @property
+    def is_answered(self) -> bool:
+        return self.status in ANSWERED
+
+
+def lay_out(reading: Reading, step: TimeStep) -> Series:
+    """Bring a series onto the grid of its steps, and say how that went."""
+    known = np.isfinite(reading.values) & np.isfinite(reading.stamps.moments)
+    stamps = Stamps(reading.stamps.moments[known], reading.stamps.walls[known])
+    if not len(stamps):
+        return _without(reading, stamps, EMPTY)
+    numbers = step.numbers(stamps)
+    if numbers is None:
+        return _without(reading, stamps, IRREGULAR)
+    if np.any(np.diff(numbers) <= 0):
+        return _without(reading, stamps, DUPLICATES)
+    length = int(numbers[-1]) + 1
+    missing = length - len(numbers)
+    if missing > MOST_MISSING * length or length > MOST_STEPS * len(numbers):
+        return _without(reading, stamps, GAPS)
+    values = np.interp(np.arange(length), numbers, reading.values[known])
+    flat = length > 1 and np.ptp(values) == 0
+    status = CONSTANT if flat else FILLED if missing else OK
+    return Series(reading.key, stamps, values, status, _lay_ahead(reading, stamps, step))
+
+
+def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep) -> np.ndarray:
+    """Bring what is known ahead onto the grid; lines between the neighbours stand for what is missing."""
+    if not len(reading.ahead):
+        return reading.ahead
+    later = reading.stamps.moments >= stamps.moments[0]
+    numbers = step.numbers(Stamps(reading.stamps.moments[later], reading.stamps.walls[later]))
+    if numbers is None:
+        # Only what stands beside a value is of use.
+        later = np.isin(reading.stamps.moments, stamps.moments)
+        numbers = step.numbers(Stamps(reading.stamps.moments[later], reading.stamps.walls[later]))
+    found = []
+    for row in reading.ahead[:, later]:
+        known = np.isfinite(row)
+        places = numbers[known] if numbers is not None else np.empty(0, np.int64)
+        length = int(numbers.max()) + 1 if numbers is not None else 0
+        nan = np.nan
+        grid = np.interp(np.arange(length), places, row[known], left=nan, right=nan) if len(places) else None
+        found.append(np.full(length, nan) if grid is None else grid)
+    return np.array(found)
+
+
+def _without(reading: Reading, stamps: Stamps, status: str) -> Series:
+    return Series(reading.key, stamps, np.empty(0), status)

@@ -1,0 +1,204 @@
+"""Windows: what was known at an origin, what came after it, and the scale of the window itself."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+
+from cerebro_plpy.forecasting.series import Series
+
+# Rows by their job.
+TRAINS, CHOOSES, REPORTS = 0, 1, 2
+# So many windows at most train, choose or report; of more, each series gives every second, third … one.
+MOST_TRAINING, MOST_OTHER = 60_000, 15_000
+# A window whose values differ by less than this share of them is flat.
+FLAT = 1e-9
+# Series of so many horizons train nets, beside the window itself: one that trains, one that chooses, and one
+# that reports.
+LEAST_HORIZONS = 3
+LONG_SEASON = 24
+
+
+@dataclass(frozen=True)
+class WindowShape:
+    """The numbers of steps in a window, in what is forecast, and in a season."""
+
+    window: int
+    horizon: int
+    season: int
+
+    @property
+    def least(self) -> int:
+        """The number of steps that a series needs to train."""
+        return self.window + LEAST_HORIZONS * self.horizon
+
+
+@dataclass(frozen=True)
+class Windowed:
+    """Windows of series: the known values, those that followed, and the slope of the series up to there."""
+
+    # The number of each window's series, and its origin: how many values of the series are known.
+    series: np.ndarray
+    origins: np.ndarray
+    known: np.ndarray
+    slopes: np.ndarray
+    followed: np.ndarray
+    # What was known ahead of the steps that followed: (windows, steps, columns), NaN where unknown.
+    ahead: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.known)
+
+    @property
+    def centers(self) -> np.ndarray:
+        return self.known[:, -1:]
+
+    @cached_property
+    def scales(self) -> np.ndarray:
+        """How far values are from their mean, on average; 1 for a flat window."""
+        means = self.known.mean(axis=1, keepdims=True)
+        found = np.abs(self.known - means).mean(axis=1, keepdims=True)
+        return np.where(found > FLAT * np.abs(means), found, 1.0)
+
+    @property
+    def inputs(self) -> np.ndarray:
+        """The known values in the window's own scale."""
+        return (self.known - self.centers) / self.scales
+
+    @property
+    def targets(self) -> np.ndarray:
+        """The values that followed, in the window's own scale."""
+        return (self.followed - self.centers) / self.scales
+
+    def in_unit(self, answers: np.ndarray) -> np.ndarray:
+        """Bring answers from the windows' own scales into the unit of the series."""
+        return self.centers + self.scales * answers
+
+
+@dataclass(frozen=True)
+class Jobs:
+    """The windows that train, that choose and that report."""
+
+    trains: Windowed
+    chooses: Windowed
+    reports: Windowed
+    # For each series: the mean change over a season in the values that train; NaN if it trains nothing.
+    scales: np.ndarray
+
+
+def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int | None) -> WindowShape:
+    """Return what windows are like: four seasons, of long ones two, unless series are too short for that."""
+    if window is not None:
+        return WindowShape(window, horizon, season if season <= window else 1)
+    seasons = 0 if season == 1 else 4 if season <= LONG_SEASON else 2
+    usual = max(seasons * season, 2 * horizon, 8)
+    typical = int(np.median(lengths)) if len(lengths) else 0
+    most = max(typical - LEAST_HORIZONS * horizon - horizon, 0)
+    found = min(usual, max(most, season if season > 1 else 4, 2))
+    return WindowShape(found, horizon, season)
+
+
+def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
+    """Cut series into windows: the oldest train, later ones choose, and the newest report."""
+    spans = [_spans(len(one.values), shape) for one in series]
+    most = (MOST_TRAINING, MOST_OTHER, MOST_OTHER)
+    found = []
+    for job, limit in enumerate(most):
+        total = sum(len(span[job]) for span in spans)
+        stride = max(1, -(-total // limit))
+        chosen = [_thin(span[job], stride, number) for number, span in enumerate(spans)]
+        found.append(cut(series, chosen, shape))
+    scales = [
+        _mean_change(one.values[: span[TRAINS][-1] + shape.horizon], shape.season) if span[TRAINS] else np.nan
+        for one, span in zip(series, spans, strict=True)
+    ]
+    return Jobs(*found, scales=np.array(scales))
+
+
+def _spans(length: int, shape: WindowShape) -> tuple[range, range, range]:
+    """Return the origins of a series' windows, by their job."""
+    if length < shape.least:
+        return range(0), range(0), range(0)
+    horizon = shape.horizon
+    held = min(max(horizon, length // 5), 4 * horizon)
+    held = max(horizon, min(held, (length - shape.window - horizon) // 2))
+    trains = range(shape.window, length - 2 * held - horizon + 1)
+    chooses = range(length - 2 * held, length - held - horizon + 1)
+    return trains, chooses, range(length - held, length - horizon + 1)
+
+
+def _thin(origins: range, stride: int, number: int) -> range:
+    """Return every so many of the origins; series begin at different ones."""
+    return origins[number % stride :: stride] if len(origins) > stride else origins[-1:]
+
+
+def _mean_change(values: np.ndarray, season: int) -> float:
+    """Return the mean error of the seasonal naive forecast; of the naive one if seasons are all alike."""
+    for lag in (season, 1):
+        if len(values) > lag:
+            found = float(np.abs(values[lag:] - values[:-lag]).mean())
+            if found > 0:
+                return found
+    return float("nan")
+
+
+def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: WindowShape) -> Windowed:
+    """Return the windows of these series at these origins; what followed is empty at the end."""
+    ends = [np.asarray(one, np.int64) for one in origins]
+    numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])
+    known = np.empty((len(numbers), shape.window))
+    followed = np.full((len(numbers), shape.horizon), np.nan)
+    slopes = np.empty(len(numbers))
+    width = max((len(one.ahead) for one in series), default=0)
+    ahead = np.full((len(numbers), shape.horizon, width), np.nan)
+    place = 0
+    for one, at in zip(series, ends, strict=True):
+        rows = slice(place, place + len(at))
+        place += len(at)
+        if len(at):
+            known[rows] = one.values[at[:, None] + np.arange(-shape.window, 0)]
+            slopes[rows] = (one.values[at - 1] - one.values[0]) / np.maximum(at - 1, 1)
+            if width:
+                ahead[rows] = _known_ahead(one, at[:, None] + np.arange(shape.horizon))
+            if at.max() + shape.horizon <= len(one.values):
+                followed[rows] = one.values[at[:, None] + np.arange(shape.horizon)]
+    origins_of_all = np.concatenate([np.empty(0, np.int64), *ends])
+    return Windowed(numbers, origins_of_all, known, slopes, followed, ahead)
+
+
+def _known_ahead(series: Series, places: np.ndarray) -> np.ndarray:
+    """Return what is known ahead at these steps, (windows, steps, columns)."""
+    length = series.ahead.shape[1]
+    found = series.ahead[:, np.minimum(places, length - 1)].transpose(1, 2, 0)
+    return np.where((places < length)[:, :, None], found, np.nan)
+
+
+@dataclass(frozen=True)
+class ColumnScale:
+    """The mean and the deviation of a column that is known ahead."""
+
+    column: str
+    center: float
+    scale: float
+
+
+def find_scales(rows: Windowed, columns: Sequence[str]) -> list[ColumnScale]:
+    """Return the scales of columns, by the windows that train."""
+    found = []
+    for number, column in enumerate(columns):
+        values = rows.ahead[:, :, number]
+        known = values[np.isfinite(values)]
+        center = float(known.mean()) if len(known) else 0.0
+        scale = float(known.std()) if len(known) else 0.0
+        found.append(ColumnScale(column, center, scale if scale > FLAT * abs(center) else 1.0))
+    return found
+
+
+def scale_ahead(rows: Windowed, scales: Sequence[ColumnScale]) -> np.ndarray:
+    """Return what is known ahead as an input, flat; what is unknown is as the mean."""
+    centers = np.array([one.center for one in scales])
+    found = (rows.ahead - centers) / np.array([one.scale for one in scales])
+    return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0).reshape(len(rows), -1)

@@ -1,0 +1,236 @@
+"""cerebro.train_forecast and cerebro.forecast: series by series, with baselines beside the nets."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+from fixtures import Connect, MakeRole, Sql, execute
+from trial import Trial
+
+# Twenty shops with a week's rhythm, a trend and noise, and series in which something is odd.
+SALES = """
+SELECT setseed(0.5);
+CREATE TABLE sales AS
+SELECT 'shop ' || s AS shop, '2025-01-01'::date + d AS day,
+       s * 10 + 0.05 * s * d + (2 + s % 5) * (ARRAY[0, 1, 3, 2, 4, 9, 7])[(d + s) % 7 + 1]
+       + 1.5 * (2 + s % 5) * (random() + random() + random() - 1.5) AS sold
+FROM generate_series(1, 20) AS s, generate_series(0, 199) AS d;
+CREATE TABLE kept AS SELECT * FROM sales WHERE day >= '2025-07-06';
+DELETE FROM sales WHERE day >= '2025-07-06';
+INSERT INTO sales
+SELECT 'short', '2025-07-01'::date + d, 1 + d FROM generate_series(0, 4) AS d UNION ALL
+SELECT 'constant', '2025-01-01'::date + d, 7 FROM generate_series(0, 99) AS d UNION ALL
+SELECT 'few gaps', day, sold FROM sales WHERE shop = 'shop 3' AND extract(day FROM day) <> 5 UNION ALL
+SELECT 'full of gaps', day, sold FROM sales WHERE shop = 'shop 3' AND extract(isodow FROM day) < 3 UNION ALL
+SELECT 'twice', day, sold + n FROM sales, generate_series(1, 2) AS n WHERE shop = 'shop 3' UNION ALL
+SELECT 'empty', day, NULL FROM sales WHERE shop = 'shop 3';
+"""
+WALKS = """
+SELECT setseed(0.25);
+CREATE TABLE walks AS
+SELECT s AS id, '2026-03-01 00:00+00'::timestamptz + h * interval '1 hour' AS at,
+       sum(random() - 0.5) OVER (PARTITION BY s ORDER BY h) AS price
+FROM generate_series(1, 30) AS s, generate_series(1, 150) AS h;
+"""
+QUICK = {"configs": 3, "epochs": 9, "seed": 3, "nets": ["nlinear", "dlinear"]}
+TRAIN = "SELECT * FROM cerebro.train_forecast('sales', 'day', 'sold', ARRAY['shop'], 7, %s, options => %s)"
+ODD = {
+    "short": ("short", 7), "constant": ("constant", 7), "few gaps": ("gaps filled", 7),
+    "full of gaps": ("gaps", 0), "twice": ("duplicate stamps", 0), "empty": ("empty", 0),
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def board(trial: Trial) -> dict[str, Any]:
+    """Train on the sales once; gives the notices and the standings."""
+    trial.sql(SALES)
+    trial.notices()
+    rows = trial.sql(TRAIN, "sales_f", json.dumps(QUICK))
+    return {"rows": rows, "said": trial.notices()}
+
+
+def test_a_net_that_knows_the_week_answers(board: dict[str, Any]) -> None:
+    answer, key, _, mase, _, coverage, best = board["rows"][0]
+    by_name = {row[0]: row for row in board["rows"] if row[1] is None}
+    assert best and key is not None and not any(row[-1] for row in board["rows"][1:])
+    assert mase < 0.8 * by_name["seasonal naive"][3] and mase < by_name["drift"][3]
+    assert 0.8 <= coverage <= 0.97
+    said = board["said"]
+    assert "26 series with a step of one day, a season of 7, windows of 28 steps" in said
+    assert "1 short" not in said and "1 gaps filled" in said and "1 duplicate stamps" in said
+    assert f"{answer} answers: MASE {mase:.3g} in " in said and " less error" in said
+
+
+def test_forecasts_follow_the_rows_and_hold_what_comes(trial: Trial, board: dict[str, Any]) -> None:
+    found = trial.sql(
+        "SELECT avg((k.sold BETWEEN f.lower AND f.upper)::int)::float8, avg(abs(k.sold - f.value)),"
+        " avg(abs(k.sold - p.sold)), count(*) FROM cerebro.forecast('sales_f') AS f"
+        " JOIN kept AS k ON f.series->>'shop' = k.shop AND f.forecast_time = k.day"
+        " JOIN sales AS p ON p.shop = k.shop AND p.day = k.day - 7 WHERE f.status = 'ok'"
+    )
+    ((coverage, error, naive, count),) = found
+    assert count == 140 and error < 0.9 * naive
+    assert 0.8 <= coverage <= 0.97
+    ((wide, narrow),) = trial.sql(
+        "SELECT (SELECT avg(upper - lower) FROM cerebro.forecast('sales_f', level => 0.95)),"
+        " (SELECT avg(upper - lower) FROM cerebro.forecast('sales_f', level => 0.5))"
+    )
+    assert wide > 1.5 * narrow
+
+
+def test_each_series_has_a_status_and_none_stops_the_others(trial: Trial, board: dict[str, Any]) -> None:
+    found = {
+        shop: (status, rows)
+        for shop, status, rows in trial.sql(
+            "SELECT series->>'shop', status, count(value) FROM cerebro.forecast('sales_f') GROUP BY 1, 2"
+        )
+    }
+    assert found == {**{f"shop {number}": ("ok", 7) for number in range(1, 21)}, **ODD}
+    bounds = trial.sql(
+        "SELECT value, lower, upper FROM cerebro.forecast('sales_f', 1) WHERE status IN ('constant', 'short')"
+        " ORDER BY status"
+    )
+    assert bounds == [(7, 7, 7), (5, None, None)]
+
+
+def test_new_rows_need_no_training(trial: Trial, board: dict[str, Any]) -> None:
+    first = (
+        "SELECT min(forecast_time)::date::text FROM cerebro.forecast('sales_f') WHERE series->>'shop' = %s"
+    )
+    assert trial.value(first, "shop 1") == "2025-07-06"
+    trial.sql("INSERT INTO sales SELECT * FROM kept WHERE day < '2025-07-09'")
+    trial.sql("INSERT INTO sales SELECT 'new shop', day, sold FROM sales WHERE shop = 'shop 4'")
+    try:
+        assert trial.value(first, "shop 1") == "2025-07-09" == trial.value(first, "new shop")
+    finally:
+        trial.sql("DELETE FROM sales WHERE day >= '2025-07-06' OR shop = 'new shop'")
+
+
+def test_no_net_answers_for_random_walks(trial: Trial) -> None:
+    trial.sql(WALKS)
+    trial.notices()
+    rows = trial.sql(
+        "SELECT * FROM cerebro.train_forecast('walks', 'at', 'price', ARRAY['id'], 6, options => %s)",
+        json.dumps(QUICK | {"nets": ["nlinear"], "configs": 2}),
+    )
+    assert rows[0][0] in ("naive", "drift") and rows[0][-1] and rows[0][1] is None
+    assert "No net is better than a baseline by more than chance" in trial.notices()
+    found = trial.sql("SELECT series, value FROM cerebro.forecast('walks_forecast', 1) LIMIT 1")
+    assert found[0][0] == {"id": 1}
+
+
+def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
+    # A promotion, on days that nobody can guess, lifts the sales by 30; the next days are planned.
+    trial.sql(
+        "CREATE TABLE promoted AS SELECT s AS item, '2026-01-01'::date + d AS day,"
+        " CASE WHEN d < 120 THEN 10 * s + 30 * p + 4 * r END AS sold, p::int::bool AS promo"
+        " FROM generate_series(1, 8) AS s, generate_series(0, 123) AS d,"
+        " LATERAL (SELECT (hashint4extended(d, s) & 3 = 0)::int AS p,"
+        " (hashint4extended(d, s + 9) & 1023) / 1024.0 AS r) AS q"
+    )
+    trial.sql("INSERT INTO promoted SELECT 9, day, sold, promo FROM promoted WHERE item = 8 AND sold > 0")
+    board = trial.sql(
+        "SELECT answer, mst_key, mase FROM cerebro.train_forecast('promoted', 'day', 'sold', ARRAY['item'],"
+        " 4, 'promoted_f', columns => ARRAY['promo'], options => %s)",
+        json.dumps(QUICK),
+    )
+    assert board[0][1] is not None and board[0][2] < 0.6
+    gap = trial.value(
+        "SELECT avg(f.value) FILTER (WHERE p.promo) - avg(f.value) FILTER (WHERE NOT p.promo)"
+        " FROM cerebro.forecast('promoted_f') AS f JOIN promoted AS p"
+        " ON p.item = (f.series->>'item')::int AND p.day = f.forecast_time WHERE f.status = 'ok'"
+    )
+    assert 20 < gap < 40
+    unknown = "SELECT series, value, status FROM cerebro.forecast('promoted_f') WHERE status <> 'ok'"
+    assert trial.sql(unknown) == [({"item": 9}, None, "columns unknown")]
+
+
+WRONG = {
+    "no table": ("'nothing', 'day', 'sold'", "42P01", "does not exist"),
+    "no time": ("'sales', 'dya', 'sold'", "42703", 'column "dya" does not exist'),
+    "a text as time": ("'sales', 'shop', 'sold'", "42804", "is no time"),
+    "a text as value": ("'sales', 'day', 'shop'", "42804", "cannot be forecast"),
+    "the value as a column": ("'sales', 'day', 'sold', columns => '{sold}'", "22023", "is the value"),
+    "a text as a column": ("'sales', 'day', 'sold', columns => '{shop}'", "42804", "cannot be known ahead"),
+    "NULL in columns": ("'sales', 'day', 'sold', columns => '{NULL}'", "22004", "columns holds NULL"),
+    "NULL in series": ("'sales', 'day', 'sold', ARRAY[NULL]", "22004", "series holds NULL"),
+    "no horizon": ("'sales', 'day', 'sold', horizon => NULL", "22004", "horizon is NULL"),
+    "horizon 0": ("'sales', 'day', 'sold', horizon => 0", "22023", "horizon is 0"),
+    "an option": ("""'sales', 'day', 'sold', options => '{"windwo": 3}'""", "22023", "windwo"),
+    "no budget": ("'sales', 'day', 'sold', budget => '0'", "22023", "budget is"),
+    "a name that is taken": ("'sales', 'day', 'sold', name => 'sales_f'", "42P07", "already exists"),
+    "too long": ("'sales', 'day', 'sold', ARRAY['shop'], 100", "55000", "no series of .* is long enough"),
+}
+
+
+@pytest.mark.parametrize("said, code, text", WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused_before_any_work(
+    sql: Sql, board: dict[str, Any], said: str, code: str, text: str
+) -> None:
+    before = sql("SELECT count(*) FROM pg_class")
+    with pytest.raises(psycopg2.Error, match=text) as caught:
+        sql(f"SELECT cerebro.train_forecast({said})")
+    assert caught.value.pgcode == code
+    assert sql("SELECT count(*) FROM pg_class") == before
+
+
+FORECASTS = {
+    "no forecast": ("'nothing'", "42P01", "forecast nothing does not exist"),
+    "no name": ("NULL", "22004", "name is NULL"),
+    "too far": ("'sales_f', 8", "22023", "horizon is 8, and sales_f was trained for 7"),
+    "too sure": ("'sales_f', level => 1", "22023", "level is 1"),
+}
+
+
+@pytest.mark.parametrize("said, code, text", FORECASTS.values(), ids=FORECASTS)
+def test_a_forecast_that_cannot_be_is_refused(
+    sql: Sql, board: dict[str, Any], said: str, code: str, text: str
+) -> None:
+    with pytest.raises(psycopg2.Error, match=text) as caught:
+        sql(f"SELECT * FROM cerebro.forecast({said})")
+    assert caught.value.pgcode == code
+
+
+def test_others_forecast_with_their_own_rights(
+    trial: Trial, sql: Sql, role: MakeRole, connect: Connect, board: dict[str, Any]
+) -> None:
+    other = role()
+    user = connect(user=other)
+    call = "SELECT count(value) FROM cerebro.forecast('public.sales_f', 1)"
+    for grant in ("sales_f_forecast", "sales", "sales_f, sales_f_info, sales_f_summary"):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+            execute(user, call)
+        trial.sql(f"GRANT SELECT ON {grant} TO {other}")
+    assert execute(user, call) == [(23,)]
+    # A document that names a stranger's view is refused: the view would run code as whoever asks.
+    trial.sql("CREATE VIEW trap AS SELECT * FROM sales")
+    trial.sql(f"GRANT SELECT ON trap TO {other}")
+    rename = "UPDATE sales_f_forecast SET document = jsonb_set(document, '{source}', to_jsonb(%s::text))"
+    trial.sql(rename, "public.trap")
+    try:
+        with pytest.raises(psycopg2.Error, match="somebody else owns it"):
+            execute(user, call)
+        assert trial.value(call) == 23
+    finally:
+        trial.sql(rename, "public.sales")
+
+
+def test_names_may_be_hostile(trial: Trial) -> None:
+    trial.sql(
+        """CREATE SCHEMA "a ""b"; CREATE TABLE "a ""b"."t'; DROP" AS
+        SELECT (s || '"'';') AS "k""'", '2026-01-01'::timestamp + d * interval '1 day' AS "at;",
+               (d % 7 + s) AS "v$1 {}" FROM generate_series(1, 4) AS s, generate_series(0, 79) AS d"""
+    )
+    trial.sql(
+        "SELECT cerebro.train_forecast(%s, 'at;', 'v$1 {}', ARRAY[%s], 3, %s, options => %s)",
+        """"a ""b"."t'; DROP\"""", "k\"'", """"a ""b"."f\"""",
+        json.dumps({"configs": 1, "epochs": 1, "nets": ["nlinear"]}),
+    )  # fmt: skip
+    found = trial.sql("""SELECT series->>'k"''', value FROM cerebro.forecast('"a ""b"."f"', 3)""")
+    assert len(found) == 12 and {key for key, _ in found} == {f"{s}\"';" for s in range(1, 5)}
+    # Weeks that never change: the last one says what comes.
+    assert [value for _, value in found][:3] == [4, 5, 6]
