@@ -104,6 +104,7 @@ USES: dict[str, set[str]] = {
     "entry": set(),
     "logical": {"optuna"},
     "planner": {"numpy", "scipy"},
+    "relations": {"numpy", "scipy"},
     "cluster": {"numpy", "psycopg2"},
     "topology": {"psycopg2"},
 }
