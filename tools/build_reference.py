@@ -28,6 +28,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "windows",
         "labels",
         "relate",
+        "propagate",
         "training_preprocessor_dl",
         "validation_preprocessor_dl",
         "append_rows",

@@ -35,6 +35,7 @@ CALLS: Mapping[str, CallTarget] = {
     "refresh_features": CallTarget("predicting.features.refresh"),
     "_related_statement": CallTarget("executor.related_predicting.statement"),
     "labels": CallTarget("executor.labelling.labels", "executor.labelling.LabelsCall"),
+    "propagate": CallTarget("executor.propagating.propagate", "executor.propagating.PropagateCall"),
     "relate": CallTarget("executor.relating.relate", "executor.relating.RelateCall"),
     # Nets, configs and functions.
     "load_keras_model": CallTarget("executor.tables.load_model"),

@@ -19,7 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "plpy" / "cerebro_plpy"
 
 PURE = {
-    "engine", "explaining", "features", "forecasting", "logical", "madlib", "nets", "planner", "portable", "registry", "relations",
+    "engine",
+    "explaining",
+    "features",
+    "forecasting",
+    "logical",
+    "madlib",
+    "nets",
+    "planner",
+    "portable",
+    "registry",
+    "relations",
 }
 KNOWS: dict[str, set[str]] = {
     "errors": set(),
@@ -110,6 +120,7 @@ USES: dict[str, set[str]] = {
     "entry": set(),
     "logical": {"optuna"},
     "planner": {"numpy", "scipy"},
+    "relations": {"numpy", "scipy"},
     "cluster": {"numpy", "psycopg2"},
     "topology": {"psycopg2"},
 }
