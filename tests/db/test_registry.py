@@ -30,8 +30,9 @@ def test_a_version_answers_as_the_model_that_it_was_made_of_and_outlives_it(tria
         for model, expected in {"churn": two, "churn@1": two, "CHURN@default": two, "churn@2": one}.items():
             assert answers(trial, model) == expected
         trial.sql("SELECT cerebro.forget(cerebro.last_run())")
-        with closing(psycopg2.connect(trial.connection.dsn)) as other:
-            assert execute(other, ASKED.format(key=""), "churn@2") == one
+        if trial.topology == "local":
+            with closing(psycopg2.connect(trial.connection.dsn)) as other:
+                assert execute(other, ASKED.format(key=""), "churn@2") == one
     finally:
         put_away(trial, back=True)
 
@@ -73,8 +74,9 @@ def test_every_door_takes_a_reference(trial: Trial) -> None:
         "SELECT (p.source).id, p.class, p.probability FROM cerebro.predict_query("
         "%s, 'SELECT * FROM customers', NULL::customers) AS p ORDER BY 1"
     )
-    for one, other in zip(by_row, trial.sql(query, "doors@1"), strict=True):
-        assert one[:2] == other[:2] and abs(one[2] - other[2]) < 1e-5
+    if trial.topology == "local":
+        for one, other in zip(by_row, trial.sql(query, "doors@1"), strict=True):
+            assert one[:2] == other[:2] and abs(one[2] - other[2]) < 1e-5
     put_away(trial)
     try:
         trial.call("madlib_predict", "doors", "customers", "id", "*", "said", "response")
@@ -89,6 +91,7 @@ def test_every_door_takes_a_reference(trial: Trial) -> None:
     assert sorted(matrix) == sorted(expected)
 
 
+@pytest.mark.postgresql
 def test_an_array_is_predicted_by_a_reference(trial: Trial) -> None:
     trial.sql("CREATE TABLE points AS SELECT id, x, gone AS y FROM customers")
     trial.pack("points", "points_packed")
@@ -112,6 +115,8 @@ def test_a_table_comes_before_a_model_of_its_name_and_a_mark_means_the_model(tri
     # A table that holds no models does not stand in the way.
     trial.sql("SELECT cerebro.register('models', 'customers', 2)")
     assert answers(trial, "customers") == slow
+    if trial.topology != "local":
+        return
     # Neither does a schema of the caller's, in which the table is not.
     trial.sql("CREATE SCHEMA elsewhere; SET search_path = elsewhere")
     try:
@@ -145,8 +150,11 @@ def test_what_is_wrong_is_refused(trial: Trial, call: str, code: str, text: str)
     if not trial.sql("SELECT FROM cerebro.models WHERE name = 'odd'"):
         trial.sql("SELECT cerebro.register('models', 'odd')")
     before = trial.value("SELECT count(*) FROM cerebro.model_versions")
+    of_row = ", c" in call
+    if of_row and trial.topology != "local":
+        pytest.skip("no function predicts inside a query on Greenplum")
     with pytest.raises(psycopg2.Error) as caught:
-        trial.sql(f"SELECT {call} FROM customers AS c LIMIT 1")
+        trial.sql(f"SELECT {call}" + (" FROM customers AS c LIMIT 1" if of_row else ""))
     assert caught.value.pgcode == code and text in str(caught.value)
     assert trial.value("SELECT count(*) FROM cerebro.model_versions") == before
 

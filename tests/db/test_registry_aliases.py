@@ -35,6 +35,7 @@ def pointed(trial: Trial) -> dict[str, int]:
     return trial.value("SELECT aliases FROM cerebro.models WHERE name = 'churn'")
 
 
+@pytest.mark.postgresql
 def test_an_alias_is_moved_and_warm_sessions_follow(trial: Trial, other: Connection) -> None:
     one, two = answers(trial, "churn@1"), answers(trial, "churn@2")
     assert one != two
@@ -53,6 +54,7 @@ def test_an_alias_is_moved_and_warm_sessions_follow(trial: Trial, other: Connect
     assert pointed(trial) == {"default": 1}
 
 
+@pytest.mark.postgresql
 def test_a_prepared_statement_and_a_view_follow(trial: Trial) -> None:
     one, two = answers(trial, "churn@1"), answers(trial, "churn@2")
     trial.sql("CREATE VIEW judged AS " + ASKED.format(key="").replace("%s", "'churn'"))
@@ -63,6 +65,7 @@ def test_a_prepared_statement_and_a_view_follow(trial: Trial) -> None:
     trial.sql("DEALLOCATE judge; DROP VIEW judged")
 
 
+@pytest.mark.postgresql
 def test_one_statement_has_the_answers_of_one_version_whatever_happens_meanwhile(
     trial: Trial, other: Connection
 ) -> None:
@@ -92,6 +95,7 @@ def test_one_statement_has_the_answers_of_one_version_whatever_happens_meanwhile
     assert all(one in found for one in expected)
 
 
+@pytest.mark.postgresql
 def test_a_cursor_keeps_the_version_that_it_began_with(trial: Trial, other: Connection) -> None:
     trial.sql("SELECT cerebro.set_alias('churn', 'default', 1)")
     expected = answers(trial, "churn@1")

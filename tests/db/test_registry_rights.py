@@ -55,6 +55,7 @@ def grant(trial: Trial, user: User, privilege: str, model: str = "churn") -> Non
     trial.sql("SELECT cerebro.grant_model(%s, %s, %s)", model, user.name, privilege)
 
 
+@pytest.mark.postgresql
 def test_a_view_predicts_for_whoever_has_the_right_on_the_model(trial: Trial, user: User) -> None:
     one, two = answers(trial, "churn@1"), answers(trial, "churn@2")
     assert user.is_refused(SAID)[0] == "42P01"
@@ -228,6 +229,7 @@ def test_a_superusers_grant_opens_the_extension(trial: Trial, role: MakeRole, co
         execute(session, "SELECT cerebro.grant_model('churn', %s, 'read')", stranger)
 
 
+@pytest.mark.postgresql
 def test_members_have_the_rights_of_their_role(trial: Trial, user: User, role: MakeRole) -> None:
     group = role()
     trial.sql("SELECT cerebro.grant_model('churn', %s, 'predict')", group)

@@ -28,5 +28,8 @@ def train(trial: Trial, rows: int = 400) -> None:
 
 
 def answers(trial: Trial, model: str, key: int | None = None) -> Rows:
-    given = "" if key is None else f", {key}"
-    return trial.sql(ASKED.format(key=given), model)
+    if trial.topology == "local":
+        return trial.sql(ASKED.format(key="" if key is None else f", {key}"), model)
+    trial.sql("DROP TABLE IF EXISTS answered")
+    trial.call("madlib_predict", model, "customers", "id", "*", "answered", "response", mst_key=key)
+    return trial.sql("SELECT id, class_value, prob FROM answered ORDER BY 1")

@@ -1,4 +1,4 @@
-"""What the nodes around a node have: products of a graph's matrix with the nodes' features, hop by hop."""
+"""Multiplies a graph's matrix with the nodes' features, hop by hop."""
 
 from __future__ import annotations
 
