@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION cerebro.add_configs(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("add_configs", run_id, model_selection_table)
+return sys.modules["cerebro_plpy.session"].call(
+    "add_configs", run_id, model_selection_table)
 $$;
 COMMENT ON FUNCTION cerebro.add_configs(bigint, varchar) IS
 'Adds the configs of a model selection table to one of your running runs and returns their keys in the run. A run of groups trains them for every group.';

@@ -5,7 +5,8 @@ CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-sys.modules["cerebro_plpy.session"].call("delete_custom_function", object_table, id)
+sys.modules["cerebro_plpy.session"].call(
+    "delete_custom_function", object_table, id)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, integer) IS
 'Removes a function from an object table, and drops the table when no row is left. To end the registered function, call unregister_function.';
@@ -16,7 +17,8 @@ CREATE OR REPLACE FUNCTION cerebro.delete_custom_function(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-sys.modules["cerebro_plpy.session"].call("delete_custom_function", object_table, name)
+sys.modules["cerebro_plpy.session"].call(
+    "delete_custom_function", object_table, name)
 $$;
 COMMENT ON FUNCTION cerebro.delete_custom_function(varchar, text) IS
 'Removes a function from an object table, and drops the table when no row is left. To end the registered function, call unregister_function.';

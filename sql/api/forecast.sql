@@ -13,7 +13,8 @@ CREATE OR REPLACE FUNCTION cerebro.forecast(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("forecast", name, horizon, level)
+return sys.modules["cerebro_plpy.session"].call(
+    "forecast", name, horizon, level)
 $$;
 COMMENT ON FUNCTION cerebro.forecast(text, integer, double precision) IS
 'Forecasts each series of a table from its newest rows, with what cerebro.train_forecast has found best. It reads the source with the rights of the caller; rows that have arrived since need no training. Each series has a row for each step, up to the horizon that was trained (the default): series names it by its columns, and lower and upper hold the value with the probability level, from 0.5 to 0.99. status is ok, gaps filled, short or constant; a series whose status is gaps, irregular, duplicate stamps, columns unknown or empty has one row without a forecast. Short series get their last season or value, without bounds.';

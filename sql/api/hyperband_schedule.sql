@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION cerebro.hyperband_schedule(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-sys.modules["cerebro_plpy.session"].call("hyperband_schedule", schedule_table, r, eta, skip_last)
+sys.modules["cerebro_plpy.session"].call(
+    "hyperband_schedule", schedule_table, r, eta, skip_last)
 $$;
 COMMENT ON FUNCTION cerebro.hyperband_schedule IS
 'Creates a table of the rungs of a Hyperband search with these parameters: rung i of bracket s trains n_i configs until they have r_i epochs.';

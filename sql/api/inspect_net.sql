@@ -15,7 +15,8 @@ CREATE OR REPLACE FUNCTION cerebro.inspect_net(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("inspect_net", model, source_table, mst_key)
+return sys.modules["cerebro_plpy.session"].call(
+    "inspect_net", model, source_table, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.inspect_net(varchar, varchar, integer) IS
 'Looks into a net on the rows of a table or view that has the label, 2000 of them at most: of each layer the quadratic mean of its weights and that of the gradients of the loss along them, the share of units that are 0 for every row (dead) or at an end of their range for nearly all rows (saturated), and in words what is wrong, or ok. Columns that change no answer come last. It takes the right to read a registered model. Without mst_key the best config is looked into.';

@@ -9,7 +9,8 @@ CREATE OR REPLACE FUNCTION cerebro.load_model_selection_table(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-sys.modules["cerebro_plpy.session"].call("load_model_selection_table", *args)
+sys.modules["cerebro_plpy.session"].call(
+    "load_model_selection_table", *args)
 $$;
 COMMENT ON FUNCTION cerebro.load_model_selection_table IS
 'Creates a model selection table: one config for every combination of architectures, compile parameters and fit parameters.';

@@ -7,7 +7,8 @@ CREATE OR REPLACE FUNCTION cerebro.load_net(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("load_net", keras_model_arch_table, packed_table, net, params)
+return sys.modules["cerebro_plpy.session"].call(
+    "load_net", keras_model_arch_table, packed_table, net, params)
 $$;
 COMMENT ON FUNCTION cerebro.load_net(varchar, varchar, text, jsonb) IS
 'Writes a net that fits a packed table, and adds it to a table of architectures, which is created if it does not exist. net is a line of layers with Keras'' names (Dense(128, activation=''relu''), Dropout(0.2)); inputs and outputs follow from the packed table. Or net is the name of a starting point: linear, tabular, tabm, text, image, series, nlinear, dlinear, nhits. params are the parameters of a starting point (width, depth, dropout, activation; of tabm also members, pieces, embedding); lists give one net for each combination. Returns the model_ids.';

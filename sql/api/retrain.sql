@@ -17,7 +17,8 @@ CREATE OR REPLACE FUNCTION cerebro.retrain(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("retrain", name, source, budget, promote, alias, options)
+return sys.modules["cerebro_plpy.session"].call(
+    "retrain", name, source, budget, promote, alias, options)
 $$;
 COMMENT ON FUNCTION cerebro.retrain(text, varchar, interval, text, text, jsonb) IS
 'Trains a registered model anew and registers the result as its next version. The recipe is that of the version that the alias points at, which must come from cerebro.train: target, columns, budget and options; source, by default the same table as before, has the rows. A tenth of them, chosen by their values, trains nobody: there both versions are compared, by the metric of the recipe if it is logloss, accuracy, rmse or mae, and else by logloss for classes and rmse for a quantity. promote is if_better (the default: the alias moves if the new version has less error by more than noise), always or never. Returns the new version, whether the alias points at it, the version it pointed at before, what was measured, and the reason. It is one transaction: an error leaves everything as it was.';

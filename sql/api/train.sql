@@ -16,7 +16,8 @@ CREATE OR REPLACE FUNCTION cerebro.train(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("train", source_table, target, name, budget, options)
+return sys.modules["cerebro_plpy.session"].call(
+    "train", source_table, target, name, budget, options)
 $$;
 COMMENT ON FUNCTION cerebro.train(varchar, text, text, interval, jsonb) IS
 'Trains nets on the rows of a table in one call: it looks at the columns, leaves keys out, holds rows out, packs, chooses nets that suit the inputs, and searches with ASHA within the budget. It creates the usual tables (name, name_info, name_summary, name_packed, name_packed_validation, name_nets, name_best, name_ensemble), and NOTICEs show the statements that would do the same by hand. It returns the configs, the best first, each with the deciding metric and its value. After it, cerebro.predict(name, row) works. Options: columns, exclude, validation, weight, segments, task (as in training_preprocessor_dl), nets (starting points or lines of layers), configs, epochs, metric (what decides: logloss, accuracy, auc, f1 or balanced_accuracy for classes, rmse, mae or r2 for a quantity), backend, seed, single (without an ensemble). A NOTICE tells how well the ensemble and the best config answer held-out rows that did not choose them, beside one answer for all rows.';

@@ -13,7 +13,8 @@ CREATE OR REPLACE FUNCTION cerebro.worst_rows(
 LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
-return sys.modules["cerebro_plpy.session"].call("worst_rows", model, source_table, limit, mst_key)
+return sys.modules["cerebro_plpy.session"].call(
+    "worst_rows", model, source_table, limit, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.worst_rows(varchar, varchar, integer, integer) IS
 'Returns the rows of a table or view that a model answers worst, with their label and the prediction. For classes, probability is that of the label, and loss minus its logarithm. For a quantity, loss is by how much the prediction is off. row has all columns but those of bytes. At most 10000 rows; without mst_key the best config answers.';

@@ -124,10 +124,10 @@ def create_output(
     db: Database, nodes: Table, id_column: str, target: TargetTable, names: Sequence[str]
 ) -> None:
     """Make the result, those of the hops beside the nodes' columns; drop the tables in between."""
-    made = ", ".join(f"h.h{place} AS {quote(name)}" for place, name in enumerate(names))
+    made = ", ".join(f"made.h{place} AS {quote(name)}" for place, name in enumerate(names))
     db.query_once(
         f"CREATE TABLE {target.quoted} AS SELECT s.*, {made} FROM {nodes.rows}"
-        f" JOIN {_NUMBERED} AS n ON n.id = s.{quote(id_column)} JOIN {_MADE} AS h ON h.i = n.i"
+        f" JOIN {_NUMBERED} AS n ON n.id = s.{quote(id_column)} JOIN {_MADE} AS made ON made.i = n.i"
         f"{distributed(db, f'BY ({quote(id_column)})')}"
     )
     db.query_once(f"DROP TABLE {_NUMBERED}, {_MADE}")
