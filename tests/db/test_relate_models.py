@@ -125,6 +125,13 @@ def test_what_is_wrong_is_refused(
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
 
 
+def test_features_are_not_made_in_a_transaction_that_only_reads(trial: Trial, trained: str) -> None:
+    trial.sql("BEGIN READ ONLY")
+    with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction, match="the features of related tables cannot"):
+        trial.sql("SELECT * FROM cerebro.predict_related('leaves', 'SELECT id, now() AS at FROM customers')")
+    trial.sql("ROLLBACK")
+
+
 def test_who_may_not_read_a_table_gets_no_features_of_it(
     trial: Trial, trained: str, connect: Connect, role: MakeRole
 ) -> None:

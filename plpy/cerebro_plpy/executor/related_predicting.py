@@ -26,7 +26,7 @@ from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.relations.recipe import RelationRecipe
 from cerebro_plpy.relations.recipe import read as read_recipe
 from cerebro_plpy.store import models, packed, related_sql, relations
-from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store.names import Table, check_writable, quote, resolve_table
 
 # Of fewer rows no table of children is read as a whole.
 MANY_ROWS = 1000
@@ -37,6 +37,7 @@ def statement(db: Database, model: str | None, query: str | None) -> tuple[str, 
     if model is None or not model.strip():
         raise CerebroError("model is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     rows_query = check_query(query)
+    check_writable(db, "the features of related tables")
     recipe = recipe_of_model(db, model)
     check_tables(db, recipe)
     with relations.rows_of_query(db, rows_query, rows_name()) as table:
