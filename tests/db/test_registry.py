@@ -115,9 +115,12 @@ def test_a_table_comes_before_a_model_of_its_name_and_a_mark_means_the_model(tri
     # A table that holds no models does not stand in the way.
     trial.sql("SELECT cerebro.register('models', 'customers', 2)")
     assert answers(trial, "customers") == slow
-    if trial.topology != "local":
-        return
-    # Neither does a schema of the caller's, in which the table is not.
+
+
+@pytest.mark.postgresql
+def test_where_no_such_table_is_in_the_path_the_name_means_the_model(trial: Trial) -> None:
+    slow, best = answers(trial, "models", 2), answers(trial, "models")
+    trial.sql("SELECT cerebro.register('models', 'models', 2)")
     trial.sql("CREATE SCHEMA elsewhere; SET search_path = elsewhere")
     try:
         asked = ASKED.format(key="").replace("FROM customers", "FROM public.customers")
@@ -134,13 +137,6 @@ WRONG = {
     "no such table": ("cerebro.register('nowhere', 'a')", "42P01", "'nowhere' does not exist"),
     "no such config": ("cerebro.register('models', 'a', 9)", "22023", "mst_key 9 is not in"),
     "tags that are no object": ("cerebro.register('models', 'a', tags => '[1]')", "22023", "tags is"),
-    "no such model": ("cerebro.predict('nobody@1', c)", "42704", "no registered model 'nobody@1'"),
-    "no such version": ("cerebro.predict('odd@9', c)", "42704", "no registered model 'odd@9'"),
-    "no such alias": ("cerebro.predict('odd@champion', c)", "42704", "no registered model 'odd@champion'"),
-    "no reference": ("cerebro.predict('odd@', c)", "42704", "no registered model 'odd@'"),
-    "two marks": ("cerebro.predict('odd@1@2', c)", "42704", "no registered model 'odd@1@2'"),
-    "neither table nor model": ("cerebro.predict('nobody', c)", "42P01", "'nobody' does not exist"),
-    "a key of a single model": ("cerebro.predict('odd@1', c, 2)", "22023", "odd@1 is a single model"),
     "an ensemble of one": ("cerebro.ensemble('odd@1', 'x')", "55000", "odd@1 holds a single model"),
 }
 
@@ -150,13 +146,33 @@ def test_what_is_wrong_is_refused(trial: Trial, call: str, code: str, text: str)
     if not trial.sql("SELECT FROM cerebro.models WHERE name = 'odd'"):
         trial.sql("SELECT cerebro.register('models', 'odd')")
     before = trial.value("SELECT count(*) FROM cerebro.model_versions")
-    of_row = ", c" in call
-    if of_row and trial.topology != "local":
-        pytest.skip("no function predicts inside a query on Greenplum")
     with pytest.raises(psycopg2.Error) as caught:
-        trial.sql(f"SELECT {call}" + (" FROM customers AS c LIMIT 1" if of_row else ""))
+        trial.sql(f"SELECT {call}")
     assert caught.value.pgcode == code and text in str(caught.value)
     assert trial.value("SELECT count(*) FROM cerebro.model_versions") == before
+
+
+WRONG_FOR_ROWS = {
+    "no such model": ("cerebro.predict('nobody@1', c)", "42704", "no registered model 'nobody@1'"),
+    "no such version": ("cerebro.predict('odd@9', c)", "42704", "no registered model 'odd@9'"),
+    "no such alias": ("cerebro.predict('odd@champion', c)", "42704", "no registered model 'odd@champion'"),
+    "no reference": ("cerebro.predict('odd@', c)", "42704", "no registered model 'odd@'"),
+    "two marks": ("cerebro.predict('odd@1@2', c)", "42704", "no registered model 'odd@1@2'"),
+    "neither table nor model": ("cerebro.predict('nobody', c)", "42P01", "'nobody' does not exist"),
+    "a key of a single model": ("cerebro.predict('odd@1', c, 2)", "22023", "odd@1 is a single model"),
+}
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("call, code, text", WRONG_FOR_ROWS.values(), ids=WRONG_FOR_ROWS)
+def test_a_reference_that_means_no_model_is_refused_where_rows_are_predicted(
+    trial: Trial, call: str, code: str, text: str
+) -> None:
+    if not trial.sql("SELECT FROM cerebro.models WHERE name = 'odd'"):
+        trial.sql("SELECT cerebro.register('models', 'odd')")
+    with pytest.raises(psycopg2.Error) as caught:
+        trial.sql(f"SELECT {call} FROM customers AS c LIMIT 1")
+    assert caught.value.pgcode == code and text in str(caught.value)
 
 
 def test_nothing_is_registered_in_a_read_only_transaction(trial: Trial) -> None:
