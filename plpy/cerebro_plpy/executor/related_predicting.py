@@ -6,9 +6,7 @@ import json
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
-    INSUFFICIENT_PRIVILEGE,
     NULL_NOT_ALLOWED,
-    WRONG_OBJECT,
     WRONG_STATE,
     CerebroError,
 )
@@ -22,10 +20,10 @@ from cerebro_plpy.executor.relating import (
 )
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import query as predictor
-from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.predicting.trained import check_readable, find_model
 from cerebro_plpy.relations.recipe import RelationRecipe
 from cerebro_plpy.relations.recipe import read as read_recipe
-from cerebro_plpy.store import models, packed, related_sql, relations
+from cerebro_plpy.store import packed, related_sql, relations
 from cerebro_plpy.store.names import Table, check_writable, quote, resolve_table
 
 # Of fewer rows no table of children is read as a whole.
@@ -81,19 +79,9 @@ def check_tables(db: Database, recipe: RelationRecipe) -> None:
     """Refuse what a recipe of anybody's names and the caller may not read, or had better not."""
     used = {recipe.entity, *(step.table for feature in recipe.features for step in feature.path)}
     tables = [resolve_table(db, quote(*name), "related table") for name in sorted(used)]
-    strange = models.strange_views(db, tables)
-    if strange:
-        raise CerebroError(
-            f"{', '.join(strange)} is no table, and somebody else owns it",
-            detail="The model's features come from it, and to read it would run its owner's code"
-            " with your rights.",
-            hint="Have the model trained on features of the tables themselves.",
-            sqlstate=WRONG_OBJECT,
-        )
-    unreadable = models.unreadable(db, tables)
-    if unreadable:
-        raise CerebroError(
-            f"permission denied for {', '.join(unreadable)}",
-            detail="The model's features come from it, and are made with your rights.",
-            sqlstate=INSUFFICIENT_PRIVILEGE,
-        )
+    check_readable(
+        db,
+        tables,
+        instead="Have the model trained on features of the tables themselves.",
+        why="The model's features come from it, and are made with your rights.",
+    )

@@ -9,13 +9,7 @@ from functools import partial
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import (
-    INSUFFICIENT_PRIVILEGE,
-    NULL_NOT_ALLOWED,
-    UNDEFINED_TABLE,
-    WRONG_OBJECT,
-    CerebroError,
-)
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
@@ -23,7 +17,7 @@ from cerebro_plpy.forecasting.series import SHORT, UNKNOWN, Series, lay_out
 from cerebro_plpy.forecasting.windows import ColumnScale, Windowed, WindowShape, cut, scale_ahead
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import of_packed, readings, trained
-from cerebro_plpy.store import interrupts, models, names
+from cerebro_plpy.store import interrupts, names
 from cerebro_plpy.store import series as store
 from cerebro_plpy.store.names import Table
 
@@ -102,20 +96,12 @@ def _find(db: Database, name: str) -> Forecast:
 
 
 def _check_tables(db: Database, tables: Sequence[Table]) -> None:
-    """Refuse what the caller may not read, and another's views, which would run code as the caller."""
-    if strange := models.strange_views(db, tables):
-        raise CerebroError(
-            f"{', '.join(strange)} is no table, and somebody else owns it",
-            detail="To read it would run its owner's code with your rights.",
-            hint="Train a forecast of your own on the view.",
-            sqlstate=WRONG_OBJECT,
-        )
-    if missing := models.unreadable(db, tables):
-        raise CerebroError(
-            f"permission denied for {', '.join(missing)}",
-            hint="A forecast reads the table that describes it, its models and its source as whoever calls.",
-            sqlstate=INSUFFICIENT_PRIVILEGE,
-        )
+    trained.check_readable(
+        db,
+        tables,
+        instead="Train a forecast of your own on the view.",
+        why="A forecast reads the table that describes it, its models and its source as whoever calls.",
+    )
 
 
 def _answer(

@@ -120,23 +120,38 @@ def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str
 
 
 def _check_rights(db: Database, tables: Sequence[Table]) -> None:
-    """Refuse tables that the caller may not read, and views of others, which would run a stranger's code."""
+    check_readable(
+        db,
+        tables,
+        instead="Name the model table itself.",
+        why="A model answers with the rights of the role that runs the query. A view lends none:"
+        " the server runs a view's functions as whoever queries it.",
+        hint="The owner gives all that it takes: "
+        f"SELECT cerebro.grant_model_access('{tables[0].quoted}', 'role').",
+    )
+
+
+def check_readable(
+    db: Database, tables: Sequence[Table], *, instead: str, why: str, hint: str | None = None
+) -> None:
+    """Refuse tables that the caller may not read, and views of others, which would run a stranger's code.
+
+    `instead` says what to do where there is such a view; `why` and `hint` are about missing rights.
+    """
     strange = models.strange_views(db, tables)
     if strange:
         raise CerebroError(
             f"{', '.join(strange)} is no table, and somebody else owns it",
             detail="To read it would run its owner's code with your rights.",
-            hint="Name the model table itself.",
+            hint=instead,
             sqlstate=WRONG_OBJECT,
         )
     missing = models.unreadable(db, tables)
     if missing:
         raise CerebroError(
             f"permission denied for {', '.join(missing)}",
-            detail="A model answers with the rights of the role that runs the query. A view lends none:"
-            " the server runs a view's functions as whoever queries it.",
-            hint="The owner gives all that it takes: "
-            f"SELECT cerebro.grant_model_access('{tables[0].quoted}', 'role').",
+            detail=why,
+            hint=hint,
             sqlstate=INSUFFICIENT_PRIVILEGE,
         )
 
