@@ -11,10 +11,10 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.packing import reading, sources
-from cerebro_plpy.packing.columns import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.relations import propagation
 from cerebro_plpy.store import graphs, interrupts, names, packed
+from cerebro_plpy.store.arrays import write_arrays, write_numbers
 from cerebro_plpy.store.names import Table, TargetTable
 from cerebro_plpy.store.packed import SourceColumn
 
@@ -91,7 +91,7 @@ def _check(db: Database, call: PropagateCall) -> Propagation:
     nodes = names.resolve_table(db, call.nodes, "table of nodes")
     edges = names.resolve_table(db, call.edges, "table of edges")
     of_nodes, of_edges = packed.columns_of(db, nodes), packed.columns_of(db, edges)
-    key = _find(call.id, "id", of_nodes, nodes)
+    key = sources.find_named(call.id, "id", of_nodes, nodes.quoted)
     if not key.sortable:
         raise CerebroError(
             f'id "{key.name}" of type {key.shown_type} has no order',
@@ -100,7 +100,7 @@ def _check(db: Database, call: PropagateCall) -> Propagation:
         )
     if not call.features:
         raise CerebroError("features is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
-    features = [_find(name, "features", of_nodes, nodes) for name in call.features]
+    features = [sources.find_named(name, "features", of_nodes, nodes.quoted) for name in call.features]
     for column in features:
         if column.element not in sources.NUMBERS:
             raise CerebroError(
@@ -116,9 +116,11 @@ def _check(db: Database, call: PropagateCall) -> Propagation:
         )
     if call.teleport is None or not 0 <= call.teleport < 1:
         raise CerebroError(f"teleport is {call.teleport}, it must be from 0 to below 1")
-    source = _find(call.source, "source", of_edges, edges)
-    target = _find(call.target, "target", of_edges, edges)
-    weight = None if call.weight is None else _find(call.weight, "weight", of_edges, edges)
+    source = sources.find_named(call.source, "source", of_edges, edges.quoted)
+    target = sources.find_named(call.target, "target", of_edges, edges.quoted)
+    weight = None
+    if call.weight is not None:
+        weight = sources.find_named(call.weight, "weight", of_edges, edges.quoted)
     if weight is not None and (weight.is_array or weight.element not in sources.NUMBERS):
         raise CerebroError(
             f'weight "{weight.name}" of type {weight.shown_type} is no number', sqlstate=DATATYPE_MISMATCH
@@ -135,13 +137,6 @@ def _check(db: Database, call: PropagateCall) -> Propagation:
     )
     _check_names(found, of_nodes)
     return found
-
-
-def _find(name: str | None, what: str, known: dict[str, SourceColumn], table: Table) -> SourceColumn:
-    items = parse_items(name, what, known)
-    if len(items) > 1 or items[0].bundled:
-        raise CerebroError(f"{what} {name} is not one column")
-    return sources.find_column(items[0].columns[0], known, table.quoted)
 
 
 def _check_names(asked: Propagation, known: dict[str, SourceColumn]) -> None:
@@ -202,17 +197,11 @@ def _write(db: Database, asked: Propagation, hops: Sequence[np.ndarray], widths:
     for start in range(0, len(hops[0]), _WRITTEN):
         rows = slice(start, start + _WRITTEN)
         columns = [
-            _as_texts(hop[rows, ends[place] : ends[place + 1]], is_array=column.is_array)
+            write_arrays(hop[rows, ends[place] : ends[place + 1]])
+            if column.is_array
+            else write_numbers(hop[rows, ends[place]])
             for hop in hops
             for place, column in enumerate(asked.features)
         ]
         graphs.add_made(db, types, range(start, start + len(columns[0])), columns)
     graphs.create_output(db, asked.nodes, asked.id.name, asked.target, [name for name, _ in asked.made])
-
-
-def _as_texts(values: np.ndarray, *, is_array: bool) -> list[str]:
-    """Return each row as the text of a number or an array, with all the digits that single precision has."""
-    rows = values.astype(np.float64).tolist()
-    if not is_array:
-        return [f"{value:.9g}" for (value,) in rows]
-    return ["{" + ",".join([f"{value:.9g}" for value in row]) + "}" for row in rows]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from cerebro_plpy.errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.madlib.nearest import nearest
-from cerebro_plpy.packing.columns import Item
+from cerebro_plpy.packing.columns import Item, parse_items
 from cerebro_plpy.store.packed import ARRAY, BYTES, TEXT, VECTOR, Expression, SourceColumn
 
 CLASSES, ONE_HOT, VALUES = "classes", "one-hot vectors", "numbers"
@@ -160,6 +160,16 @@ def _type_error(column: SourceColumn, problem: str, hint: str) -> CerebroError:
 
 def _is_plain(column: SourceColumn) -> bool:
     return not column.is_array and column.element != "bytea"
+
+
+def find_named(
+    text: str | None, parameter: str, known: Mapping[str, SourceColumn], table: str
+) -> SourceColumn:
+    """Return the only column that a parameter names."""
+    (item, *more) = parse_items(text, parameter, known)
+    if more or item.bundled:
+        raise CerebroError(f"{parameter} {text} is not one column")
+    return find_column(item.columns[0], known, table)
 
 
 def find_column(name: str, known: Mapping[str, SourceColumn], table: str) -> SourceColumn:

@@ -33,10 +33,7 @@ def create(
     known = packed.columns_of(db, source)
 
     def one(text: str | None, parameter: str) -> SourceColumn:
-        (item, *more) = parse_items(text, parameter)
-        if more or item.bundled:
-            raise CerebroError(f"{parameter} {text} is not one column")
-        return sources.find_column(item.columns[0], known, source.quoted)
+        return sources.find_named(text, parameter, known, source.quoted)
 
     order = one(order_by, "order_by")
     inputs = [

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
+from cerebro_plpy.store.arrays import read_array
 from cerebro_plpy.store.dialect import distributed
-from cerebro_plpy.store.names import Table, TargetTable, quote
+from cerebro_plpy.store.names import Table, TargetTable, quote, temporary
 from cerebro_plpy.store.packed import Expression
 
 # Of this transaction's own; no row of it leaves.
-_NUMBERED, _MADE = "pg_temp.cerebro_numbered_nodes", "pg_temp.cerebro_propagated"
-# The head of a one-dimensional array without NULL, as the server holds it behind its length.
-_HEAD = 20
+_NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
+_NUMBERED, _MADE = temporary(_NODES), temporary(_HOPS)
 # So many nodes' edges come in one row.
 _SHIFT = 14
 
@@ -47,7 +47,7 @@ def count_ids(db: Database, nodes: Table, id_column: str) -> Row:
 def number_nodes(db: Database, nodes: Table, id_column: str) -> None:
     """Give each node a number, in the order of the ids, for as long as the transaction lasts."""
     db.query_once(
-        f"CREATE TEMPORARY TABLE {_local(_NUMBERED)} ON COMMIT DROP AS"
+        f"CREATE TEMPORARY TABLE {_NODES} ON COMMIT DROP AS"
         f" SELECT s.{quote(id_column)} AS id, row_number() OVER (ORDER BY s.{quote(id_column)}) - 1 AS i"
         f" FROM {nodes.rows}{distributed(db, 'BY (id)')}"
     )
@@ -90,7 +90,7 @@ def read_edges(db: Database, edges: Edges) -> tuple[np.ndarray, np.ndarray, np.n
     rows = [row for some in parts for row in some]
     kinds = {"source": "<i8", "target": "<i8", "weight": "<f8"}
     source, target, weight = (
-        np.concatenate([np.empty(0, kind), *(np.frombuffer(row[name], kind, offset=_HEAD) for row in rows)])
+        np.concatenate([np.empty(0, kind), *(read_array(row[name], kind) for row in rows)])
         for name, kind in kinds.items()
     )
     return source, target, weight
@@ -100,8 +100,7 @@ def create_made(db: Database, columns: Sequence[str]) -> None:
     """Make the table that takes what the hops make; `columns` are types."""
     listed = ", ".join(f"h{place} {kind}" for place, kind in enumerate(columns))
     db.query_once(
-        f"CREATE TEMPORARY TABLE {_local(_MADE)} (i bigint, {listed}) ON COMMIT DROP"
-        f"{distributed(db, 'BY (i)')}"
+        f"CREATE TEMPORARY TABLE {_HOPS} (i bigint, {listed}) ON COMMIT DROP{distributed(db, 'BY (i)')}"
     )
 
 
@@ -131,8 +130,3 @@ def create_output(
         f"{distributed(db, f'BY ({quote(id_column)})')}"
     )
     db.query_once(f"DROP TABLE {_NUMBERED}, {_MADE}")
-
-
-def _local(name: str) -> str:
-    """Return a temporary table's name as CREATE TEMPORARY TABLE takes it on every server."""
-    return name.removeprefix("pg_temp.")

@@ -55,6 +55,11 @@ def quote(*parts: str) -> str:
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
+def temporary(name: str) -> str:
+    """Return a temporary table's name, quoted."""
+    return quote("pg_temp", name)
+
+
 def literal(text: str) -> str:
     """Return a text as an SQL literal, whatever standard_conforming_strings is."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")

@@ -16,7 +16,7 @@ from cerebro_plpy.relations.paths import CATEGORY, ForeignKey, RelatedColumn, Ta
 from cerebro_plpy.relations.planning import MEAN, SUM, RelatedFeature
 from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, quote
+from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, quote, temporary
 from cerebro_plpy.store.packed import SUMMARY
 
 # Kept in the summary of a table of related features.
@@ -92,7 +92,7 @@ def repeats(db: Database, table: Table, columns: Sequence[str]) -> bool:
 @contextmanager
 def rows_of_query(db: Database, query: str, name: str, *, empty: bool = False) -> Iterator[Table]:
     """Hold the rows of a query of the caller's in a temporary table, read with the caller's search_path."""
-    made = quote("pg_temp", name)
+    made = temporary(name)
     data = "WITH NO DATA" if empty else "WITH DATA"
     own = session.names_in(db)
     session.take_names(db, session.NamesIn(db.search_path, own.quoting))
@@ -114,7 +114,7 @@ def write_temporary(db: Database, name: str, statement: str) -> Table:
 
 
 def _temporary(db: Database, name: str) -> Table:
-    made = quote("pg_temp", name)
+    made = temporary(name)
     oid = db.query("SELECT pg_catalog.to_regclass($1)::oid::bigint AS oid", ["text"], [made])[0]["oid"]
     return Table("pg_temp", name, oid, made)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote
+from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote, temporary
 
 # Kept in the summary of a packed table.
 RECIPE = "recipe"
@@ -17,10 +17,6 @@ LEARNED, JUDGED, MODELS = f"{PREFIX}_rows", f"{PREFIX}_judged", f"{PREFIX}ed"
 RELATED = f"{PREFIX}_related"
 NUMBER = "__row__"
 _PARTS = 1_000_000
-
-
-def temporary(name: str) -> str:
-    return quote("pg_temp", name)
 
 
 def learned_rows() -> TargetTable:

@@ -11,6 +11,7 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import plain
+from cerebro_plpy.store.arrays import read_array, write_arrays
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable
 from cerebro_plpy.store.packed import SourceColumn, as_double
@@ -24,8 +25,6 @@ PART = "part"
 AHEAD = "ahead"
 ZONED = "timestamptz"
 _WRITTEN = 2000
-# In an array of one dimension, as the server holds it, the numbers begin here.
-_HEADER = 20
 
 
 @dataclass(frozen=True)
@@ -75,19 +74,10 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
         for row in rows:
             pairs = zip(names, row["keys"] or (), strict=True)
             key = "{" + ", ".join(f"{name}: {value}" for name, value in pairs) + "}"
-            ats, walls, values, *ahead = (_numbers(row[name]) for name in numbers)
+            ats, walls, values, *ahead = (read_array(row[name], "<f8") for name in numbers)
             order = np.lexsort((values, walls, ats))
             others = np.array(ahead).reshape(len(ahead), len(ats))[:, order]
             yield SeriesRows(key, ats[order], walls[order], values[order], others)
-
-
-def _numbers(data: bytes) -> np.ndarray:
-    return np.frombuffer(data, np.float64, offset=_HEADER)
-
-
-def time_zone(db: Database) -> str:
-    """Return the session's time zone."""
-    return db.query("SELECT pg_catalog.current_setting('TimeZone') AS zone")[0]["zone"]
 
 
 def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: str) -> list[str]:
@@ -135,18 +125,13 @@ def write_windows(
     for one in parts:
         for first in range(0, len(one.keys), _WRITTEN):
             rows = slice(first, first + _WRITTEN)
-            arrays = [_arrays(found[rows]) for found in (one.inputs, one.ahead, one.targets)]
+            numbers = (one.inputs[rows], one.ahead[rows], one.targets[rows])
+            arrays = [write_arrays(np.round(found, 6)) for found in numbers]
             db.query(
                 insert,
                 ["integer", *["text[]"] * 5],
                 [one.part, list(one.keys[rows]), list(one.origins[rows]), *arrays],
             )
-
-
-def _arrays(rows: np.ndarray) -> list[str]:
-    """Return rows of numbers as the server reads arrays."""
-    shown = (json.dumps(row) for row in np.round(rows, 6).tolist())
-    return ["{" + row[1:-1] + "}" for row in shown]
 
 
 def write_document(db: Database, target: TargetTable, document: Mapping[str, Any]) -> None:
