@@ -228,7 +228,7 @@ def test_names_may_be_hostile(trial: Trial) -> None:
     trial.sql(
         "SELECT cerebro.train_forecast(%s, 'at;', 'v$1 {}', ARRAY[%s], 3, %s, options => %s)",
         """"a ""b"."t'; DROP\"""", "k\"'", """"a ""b"."f\"""",
-        json.dumps({"configs": 1, "epochs": 1, "nets": ["nlinear"]}),
+        json.dumps({"configs": 1, "epochs": 1, "nets": "nlinear"}),
     )  # fmt: skip
     found = trial.sql("""SELECT series->>'k"''', value FROM cerebro.forecast('"a ""b"."f"', 3)""")
     assert len(found) == 12 and {key for key, _ in found} == {f"{s}\"';" for s in range(1, 5)}

@@ -12,7 +12,7 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor import begin, nets, tables, train
+from cerebro_plpy.executor import begin, train
 from cerebro_plpy.executor.train import TrainOrder
 from cerebro_plpy.forecasting import backtest, windows
 from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
@@ -21,7 +21,6 @@ from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
 from cerebro_plpy.forecasting.windows import ColumnScale, Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, integer, parse_options
-from cerebro_plpy.nets import points
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.predicting import forecasts, readings
 from cerebro_plpy.store import names, packed, results, session
@@ -122,7 +121,7 @@ class Backtest:
 def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     """Train nets on windows of the series, compare them with baselines, and return the standings."""
     order = _order(db, call)
-    zone = store.time_zone(db)
+    zone = session.time_zone(db)
     read = readings.read_series(db, order.source, order.columns, zone)
     step = find_step([one.stamps for one in read])
     if step is None:
@@ -267,14 +266,7 @@ def _train(db: Database, order: ForecastOrder) -> None:
     preprocess.pack_training(db, task.source, packed_table, task.target, inputs, options=json.dumps(options))
     table = names.resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
-    rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
-    asked = [(net, None) for net in task.given["nets"]] if "nets" in task.given else NETS
-    for net, params in asked:
-        made += points.nets(net, params, rows)
-    backend = task.given.get("backend") or train.choose_backend(db, here=True)
-    tables.start_here(db, backend, summary.segments)
-    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
-    search = train.build_search(task, summary, LOSS, model_ids, backend)
+    search = train.prepare_search(db, task, summary, task.named_nets or NETS, here=True, loss=LOSS)
     about = f"cerebro.train_forecast of {order.source.quoted}"
     begin.begin(db, replace(search, description=about))
 

@@ -26,7 +26,7 @@ from cerebro_plpy.logical.options import (
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import NetOutput
-from cerebro_plpy.packing import columns, holdout, preprocess, sources, target
+from cerebro_plpy.packing import holdout, preprocess, sources, target
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.predicting import scoring
 from cerebro_plpy.predicting.models import running_engine
@@ -112,6 +112,12 @@ class TrainOrder:
         return self.given.get("seed", 1)
 
     @property
+    def named_nets(self) -> list[tuple[str, str | None]]:
+        """The nets that the call names, one or a list, with their usual parameters."""
+        named = self.given.get("nets", [])
+        return [(net, None) for net in ([named] if isinstance(named, str) else named)]
+
+    @property
     def metric(self) -> str | None:
         """The metric that is to decide, if one is named."""
         return self.given.get("metric")
@@ -144,20 +150,40 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
-    rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
-    for net, params in _chosen_nets(task, summary):
-        made += points.nets(net, params, rows)
+    chosen = _chosen_nets(task, summary)
+    search = prepare_search(db, task, summary, chosen, here=here)
+    for net, params in chosen:
         arguments = (task.table("_nets"), task.table("_packed"), net)
         by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
-    backend = task.given.get("backend") or choose_backend(db, here=here)
-    if here:
-        tables.start_here(db, backend, summary.segments)
-    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
-    search = build_search(task, summary, _loss(rows.outputs[0], task.metric), model_ids, backend)
     by_hand.append(_search_by_hand(search))
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
+
+
+def prepare_search(
+    db: Database,
+    task: TrainOrder,
+    summary: packed.PackedSummary,
+    chosen: Sequence[tuple[str, str | None]],
+    *,
+    here: bool,
+    loss: str | None = None,
+) -> AutomlCall:
+    """Make the nets of these names and parameters for packed rows, and return the call of their search.
+
+    Without a loss, as a grid has it with its metrics, it follows from the label and the metric that decides.
+    """
+    table = names.resolve_table(db, task.table("_packed"), "packed table")
+    rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
+    for net, params in chosen:
+        made += points.nets(net, params, rows)
+    backend = task.given.get("backend") or _choose_backend(db, here=here)
+    if here:
+        tables.start_here(db, backend, summary.segments)
+    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
+    loss = loss or _loss(rows.outputs[0], task.metric)
+    return _build_search(task, summary, loss=loss, model_ids=model_ids, backend=backend)
 
 
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
@@ -174,7 +200,7 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
     }
 
 
-def choose_backend(db: Database, *, here: bool) -> str:
+def _choose_backend(db: Database, *, here: bool) -> str:
     """Return the engine of the settings, else the usual one.
 
     A session that is to train itself, and runs an engine since it has predicted, can have no other.
@@ -204,10 +230,7 @@ def _pack(db: Database, task: TrainOrder) -> str:
     """Pack the rows, and return the statement that does the same by hand."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
-    (item, *more) = columns.parse_items(task.target, "target", known)
-    if more or item.bundled:
-        raise CerebroError(f"target {task.target} is not one column")
-    label = sources.find_column(item.columns[0], known, source.quoted)
+    label = sources.find_named(task.target, "target", known, source.quoted)
     options = {key: value for key, value in task.given.items() if key in _PACKING}
     found = target.settle(db, source, label, options.get("task"), splits="validation" not in task.given)
     if label.element in sources.INTEGERS:
@@ -236,8 +259,7 @@ def _check_held_out(db: Database, task: TrainOrder) -> None:
 def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
     """Return the nets that the call names, or those that suit the inputs, with their parameters."""
     if "nets" in task.given:
-        asked = task.given["nets"]
-        return [(net, None) for net in ([asked] if isinstance(asked, str) else asked)]
+        return task.named_nets
     ranks = {len(shape) for shape in summary.input_shapes}
     if 3 in ranks:
         return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
@@ -258,8 +280,8 @@ def _loss(label: NetOutput, metric: str | None) -> str:
     return f"'loss': ['mse'], {measured}{weight}"
 
 
-def build_search(
-    task: TrainOrder, summary: packed.PackedSummary, loss: str, model_ids: Sequence[int], backend: str
+def _build_search(
+    task: TrainOrder, summary: packed.PackedSummary, *, loss: str, model_ids: Sequence[int], backend: str
 ) -> AutomlCall:
     """Return the call that searches for the best of these nets."""
     compiles = (

@@ -80,6 +80,7 @@ def seconds(db: Database, interval: str) -> float:
 
 
 def time_zone(db: Database) -> str:
+    """Return the session's time zone."""
     return db.query("SELECT pg_catalog.current_setting('TimeZone') AS zone")[0]["zone"]
 
 
