@@ -5,7 +5,7 @@ from __future__ import annotations
 from cerebro_plpy.database import Database
 from cerebro_plpy.logical import advice
 from cerebro_plpy.logical.advice import Advice, ConfigCurves, LossCurve
-from cerebro_plpy.store import curves
+from cerebro_plpy.store import curves, runs
 
 
 def advise(db: Database, run_id: int | None) -> list[Advice]:
@@ -17,5 +17,5 @@ def advise(db: Database, run_id: int | None) -> list[Advice]:
             ConfigCurves(key, found.get((key, "training")), found.get((key, "validation")), failures.get(key))
             for key in sorted({mst_key for mst_key, _ in found} | failures.keys())
         ],
-        keeps_best=run_id is not None and curves.keeps_best(db, run_id),
+        keeps_best=run_id is not None and bool(runs.read_limit(db, run_id, "restore_best")),
     )

@@ -91,7 +91,7 @@ def relate(db: Database, call: RelateCall) -> str:
         )
         if form == SQL:
             return related_sql.statement(recipe, list(rows.columns), rows.cutoff)
-        return _write(db, call, recipe, found, rows)
+        return _write(db, recipe, found, rows, output_table=call.output_table, most=most)
 
 
 def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
@@ -140,11 +140,16 @@ def rows_name() -> str:
 
 
 def _write(
-    db: Database, call: RelateCall, recipe: RelationRecipe, found: FoundSchema, rows: LabelledRows
+    db: Database,
+    recipe: RelationRecipe,
+    found: FoundSchema,
+    rows: LabelledRows,
+    *,
+    output_table: str | None,
+    most: int,
 ) -> str:
     """Make the table with all features, and drop from it those that are of no use."""
-    most = _most(call.max_features)
-    target = names.target_table(db, call.output_table, suffixes=(packed.SUMMARY,))
+    target = names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
     check_cutoffs(db, rows)
     swept = choose_sweeps(db, recipe, rows)
     recipe = _without_crowds(db, recipe, found, swept)

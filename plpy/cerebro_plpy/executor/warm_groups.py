@@ -108,7 +108,7 @@ def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, 
             warm = replace(states[row["mst_key"]], key=row["mst_key"])
             key: str = row["key"]
             found.setdefault((here.get(key, key), row["config"]), warm)
-        run_id = runs.changed_since(db, run_id)
+        run_id = runs.read_limit(db, run_id, "changed_since")
     return found
 
 

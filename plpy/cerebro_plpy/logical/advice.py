@@ -81,9 +81,7 @@ def _of_config(config: ConfigCurves, last: int, *, keeps_best: bool) -> Iterator
         return
     if deciding is None:
         return
-    since = _overfits(config)
-    if since is not None and keeps_best:
-        return
+    since = None if keeps_best else _overfits(config)
     if since is not None:
         advice = (
             "Take the state of the best epoch: options => '{\"restore_best\": true}'. Try more dropout,"

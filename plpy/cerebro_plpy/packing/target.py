@@ -78,11 +78,12 @@ def settle(
 
 def _tell_task(db: Database, column: SourceColumn, distinct: int, task: str) -> None:
     """Say what integers are learned as: nothing but their number tells classes from quantities."""
-    ways = {CLASSIFICATION: "classes", REGRESSION: "a quantity"}
-    ((other, way),) = ((other, way) for other, way in ways.items() if other != task)
+    as_what, other, instead = "classes", REGRESSION, "a quantity"
+    if task == REGRESSION:
+        as_what, other, instead = instead, CLASSIFICATION, as_what
     db.notice(
-        f'target "{column.name}" has {distinct} different integers and is learned as {ways[task]};'
-        f' {{"task": "{other}"}} makes it {way}'
+        f'target "{column.name}" has {distinct} different integers and is learned as {as_what};'
+        f' {{"task": "{other}"}} makes it {instead}'
     )
 
 

@@ -53,13 +53,13 @@ class PathStep:
         return self.key.child if self.down else self.key.parent
 
     @property
-    def own(self) -> tuple[str, ...]:
-        """The columns of the table that the step leads to."""
+    def to_columns(self) -> tuple[str, ...]:
+        """Return the columns of the table that the step leads to."""
         return self.key.columns if self.down else self.key.of
 
     @property
-    def before(self) -> tuple[str, ...]:
-        """The columns of the table that the step comes from."""
+    def from_columns(self) -> tuple[str, ...]:
+        """Return the columns of the table that the step comes from."""
         return self.key.of if self.down else self.key.columns
 
 

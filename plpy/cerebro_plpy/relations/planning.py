@@ -85,7 +85,7 @@ def _of_path(schema: RelatedSchema, path: Path, wishes: Wishes) -> Iterator[Rela
     windows = wishes.windows if is_timed else (None,)
     if path == base:
         yield from _of_rows(label, path, wishes.aggregates, windows, is_timed)
-    used = {name for step in path[-1:] for name in step.own}
+    used = {name for step in path[-1:] for name in step.to_columns}
     columns = [one for one in _values(schema, table, keys=True) if one.name not in used]
     linking, time = _linking(schema, table), wishes.times.get(table.name)
     for column in columns:

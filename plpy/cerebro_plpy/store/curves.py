@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import json
-
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database
 from cerebro_plpy.store.runs import no_such_run
 
 # By config and kind of rows: epochs and losses.
@@ -27,13 +25,6 @@ def read(db: Database, run_id: int | None) -> CurvesOfRun:
         epochs.append(row["epoch"])
         losses.append(row["value"])
     return found
-
-
-@as_owner
-def keeps_best(db: Database, run_id: int) -> bool:
-    """Return whether a run leaves each config's state of its best epoch."""
-    rows = db.query("SELECT limits FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
-    return any(json.loads(row["limits"]).get("restore_best") for row in rows)
 
 
 def failures(db: Database, run_id: int | None) -> dict[int, str]:

@@ -110,11 +110,12 @@ def pairs_of_children(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn,
     place = next(place for place, step in enumerate(path) if step.down)
     up, step = path[:place], path[place]
     writer = _PathWriter(recipe, up, (), 0)
-    names = [f"k{number}" for number in range(len(step.own))]
+    names = [f"k{number}" for number in range(len(step.to_columns))]
     parents = ", ".join(
-        f"{writer.column(up, name)} AS {key}" for name, key in zip(step.before, names, strict=True)
+        f"{writer.column(up, name)} AS {key}" for name, key in zip(step.from_columns, names, strict=True)
     )
-    children = ", ".join(f"s.{quote(name)} AS {key}" for name, key in zip(step.own, names, strict=True))
+    pairs = zip(step.to_columns, names, strict=True)
+    children = ", ".join(f"s.{quote(name)} AS {key}" for name, key in pairs)
     keys = ", ".join(names)
     # By their numbers: a column of the table may have the name of a key.
     places = ", ".join(str(number) for number in range(1, len(names) + 1))
@@ -211,9 +212,9 @@ class _PathWriter:
         values = {one.name: self._value(one) for one in self._features if one.column is not None}
         distinct = dict.fromkeys(one.window for one in self._features if one.window is not None)
         windows = {window: -number for number, window in enumerate(distinct, 1)}
-        keys = [f"k{number}" for number in range(len(step.own))]
+        keys = [f"k{number}" for number in range(len(step.to_columns))]
         alias = f"t{len(self._base)}"
-        own = [f"{alias}.{quote(name)}" for name in step.own]
+        own = [f"{alias}.{quote(name)}" for name in step.to_columns]
         children = [*own, f"{self._time_of(len(self._base))} AS at", "1 AS turn", f"NULL AS {NUMBER_NAME}"]
         children += [f"{value.text} AS {value.name}" for value in self._values.values()]
         behind = "".join(
@@ -221,7 +222,7 @@ class _PathWriter:
             for path in sorted(self._behind(), key=_by_length)
         )
         parents = _PathWriter(self._recipe, up, (), 0)
-        theirs = [parents.column(up, name) for name in step.before]
+        theirs = [parents.column(up, name) for name in step.from_columns]
         nothing = ["NULL"] * len(self._values)
         wanted = f"({', '.join(own)}) IN (SELECT {', '.join(theirs)} FROM {parents.joined()})"
         texts = [
@@ -264,7 +265,7 @@ class _PathWriter:
     def joined(self) -> str:
         """Return the labelled rows, joined with the tables of the path and of the parents behind it."""
         text = f"{_ROWS} AS l"
-        if not self._base or set(self._base[0].before) - set(self._recipe.key):
+        if not self._base or set(self._base[0].from_columns) - set(self._recipe.key):
             on = " AND ".join(f"t0.{quote(name)} = l.{quote(name)}" for name in self._recipe.key)
             text += f"\n    {'' if self._base else 'LEFT '}JOIN {quote(*self._recipe.entity)} AS t0 ON {on}"
         for place, step in enumerate(self._base, 1):
@@ -274,7 +275,7 @@ class _PathWriter:
         return text
 
     def _join(self, how: str, step: PathStep, before: Path, alias: str, place: int) -> str:
-        pairs = zip(step.own, step.before, strict=True)
+        pairs = zip(step.to_columns, step.from_columns, strict=True)
         on = " AND ".join(f"{alias}.{quote(own)} = {self.column(before, name)}" for own, name in pairs)
         on += self._before_cutoff(step.table, alias)
         if place and self._timed and place == self._timed[-1]:

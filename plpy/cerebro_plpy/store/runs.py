@@ -163,10 +163,10 @@ def trained_on(run: RunRow, table: str) -> TrainedOn | None:
 
 
 @as_owner
-def changed_since(db: Database, run_id: int) -> int | None:
-    """Return the run whose models of groups this run left as they were, if it trained only changed groups."""
+def read_limit(db: Database, run_id: int, name: str) -> Any:
+    """Return one of a run's limits; None if it has none of this name, or there is no such run."""
     rows = db.query("SELECT limits FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
-    return json.loads(rows[0]["limits"]).get("changed_since") if rows else None
+    return json.loads(rows[0]["limits"]).get(name) if rows else None
 
 
 @as_owner
