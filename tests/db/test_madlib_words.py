@@ -241,3 +241,19 @@ def test_validation_rows_may_have_other_names_and_one_hot_labels(trial: Trial) -
     )
     with pytest.raises(psycopg2.errors.InvalidParameterValue, match="the list of classes is"):
         trial.fit("named_packed", "valid_fewer", "mst_valid", 1, validation_table="fewer_packed")
+
+
+@pytest.mark.parametrize("function", ["madlib_keras_fit", "madlib_keras_fit_multiple_model"])
+def test_a_missing_table_is_told_in_the_words_that_scripts_match(trial: Trial, function: str) -> None:
+    trial.select("mst_missing", [1], [ADAM], ["batch_size=16,epochs=1"])
+    asked = ("arch", 1, ADAM, "batch_size=16", 1) if function == "madlib_keras_fit" else ("mst_missing", 1)
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="'table_does_not_exist' does not exist"):
+        trial.call(function, "table_does_not_exist", "out_of_nothing", *asked)
+    trial.sql("DROP TABLE mst_missing, mst_missing_summary")
+
+
+def test_a_single_model_is_not_evaluated_by_a_key(trial: Trial) -> None:
+    trial.call("madlib_keras_fit", "packed", "keyless", "arch", 1, ADAM, "batch_size=16", 1)
+    with pytest.raises(psycopg2.Error, match="mst_key 1 was given, but .* holds a single model"):
+        trial.call("madlib_keras_evaluate", "keyless", "packed_val", "measured_by_key", mst_key=1)
+    assert trial.value("SELECT to_regclass('measured_by_key') IS NULL")
