@@ -24,8 +24,8 @@ from tables import Goal
 from workloads import Workload
 
 if TYPE_CHECKING:
-    from cerebro_plpy.planner.rates import Rates
-    from cerebro_plpy.planner.work import RunWork
+    from cerebro_plpy.planner.estimating.rates import Rates
+    from cerebro_plpy.planner.estimating.work import RunWork
 
 Tell = Callable[[str], None]
 
@@ -141,8 +141,8 @@ def _time_goals(workload: Workload, found: Sequence[timeline.Shares]) -> list[Go
 
 def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork, Rates]:
     """Return a run whose configs take so long on each segment, and rates that say so."""
-    from cerebro_plpy.planner.rates import Observation, Rates
-    from cerebro_plpy.planner.work import ConfigKind, RunWork
+    from cerebro_plpy.planner.estimating.rates import Observation, Rates
+    from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 
     random = np.random.default_rng(seed)
     kinds = {key: ConfigKind(1, str(key), str(key), 1, 1, "jax", {}) for key in range(1, len(seconds) + 1)}
@@ -168,7 +168,7 @@ def _simulated(segments: int) -> list[Goal]:
 
     A config cannot be in two visits, so the large ones alone may take longer than all work shared evenly.
     """
-    from cerebro_plpy.planner.estimates import estimate
+    from cerebro_plpy.planner.estimating.estimates import estimate
 
     # Each config has a time of its own, a little more or less.
     units = [1.0] * 12 + [10.0] * 4

@@ -114,7 +114,7 @@ def worker(
     go: Barrier,
     done: Any,
 ) -> None:
-    from cerebro_plpy.engine import runtime
+    from cerebro_plpy.engine.backends import runtime
 
     runtime.start(order.options["backend"], max(1, jobs.CORES // processes), False)
     exchange = Exchange(number, processes, barrier, board)
@@ -129,7 +129,7 @@ def worker(
 
 
 def own_rows(order: jobs.Order, number: int, processes: int) -> Part:
-    from cerebro_plpy.engine.data import ONE_HOT, Dataset, Target
+    from cerebro_plpy.engine.models.data import ONE_HOT, Dataset, Target
 
     def dataset(rows: Any) -> Dataset:
         x = np.ascontiguousarray(rows.x[number::processes])
@@ -141,9 +141,9 @@ def own_rows(order: jobs.Order, number: int, processes: int) -> Part:
 def train_config(
     order: jobs.Order, key: int, rows: Part, exchange: Exchange, train: Train
 ) -> dict[str, float]:
-    from cerebro_plpy.engine import model as engine
     from cerebro_plpy.engine import state as states
-    from cerebro_plpy.engine.data import whole
+    from cerebro_plpy.engine.models import model as engine
+    from cerebro_plpy.engine.models.data import whole
     from cerebro_plpy.madlib.params import parse_compile
 
     config = order.what.configs[key]
@@ -165,7 +165,7 @@ def train_config(
 
 def averaging(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, exchange: Exchange) -> Any:
     """Train a pass over one's own rows, then take the mean of the states."""
-    from cerebro_plpy.engine.data import Block
+    from cerebro_plpy.engine.models.data import Block
 
     config = order.what.configs[key]
     for epoch in range(order.epochs):

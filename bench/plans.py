@@ -289,9 +289,9 @@ def _bare_one(workload: Workload) -> float:
 
 
 def show_constants(names: Sequence[str], backends: Sequence[str]) -> None:
-    """Print the constants of `planner/constants.py` as this machine has them, one thread a segment."""
+    """Print this machine's values for `planner/estimating/constants.py`, one thread a segment."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
-    from cerebro_plpy.planner import rates
+    from cerebro_plpy.planner.estimating import rates
 
     for backend in backends:
         options = json.dumps({"seed": server.SEED, "backend": backend, "threads": 1})

@@ -12,11 +12,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
 
-from cerebro_plpy.store.decisions import Entry
-from cerebro_plpy.store.drivers import Behind
-from cerebro_plpy.store.groups import GroupRow
-from cerebro_plpy.store.rates import RateRow
-from cerebro_plpy.store.runs import ArchitectureRow, ConfigRow, RunRow
+from cerebro_plpy.store.packed.groups import GroupRow
+from cerebro_plpy.store.runs.decisions import Entry
+from cerebro_plpy.store.runs.drivers import Behind
+from cerebro_plpy.store.runs.rates import RateRow
+from cerebro_plpy.store.runs.runs import ArchitectureRow, ConfigRow, RunRow
 
 # A registered function: its name, kind, digest and source.
 FunctionRow = Mapping[str, Any]

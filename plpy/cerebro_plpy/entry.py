@@ -23,7 +23,7 @@ from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.store import interrupts, session
 
 if TYPE_CHECKING:
-    from cerebro_plpy.predicting.one import Kept
+    from cerebro_plpy.predicting.answering.one import Kept
 
 __all__ = ["run_pending"]
 
@@ -106,36 +106,36 @@ def take_buffer(*arguments: Any) -> int:
 
 @internal
 def take_row(*arguments: Any) -> int:
-    from cerebro_plpy.cluster import pack_rows
+    from cerebro_plpy.cluster.rows import pack_rows
 
     return pack_rows.take_row(*arguments)
 
 
 @internal
 def give_pieces(ticket: str) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.cluster import pack_rows
+    from cerebro_plpy.cluster.rows import pack_rows
 
     return pack_rows.find_taker(ticket, pack_rows.RowShare).pieces()
 
 
 @internal
 def give_predictions(ticket: str) -> Iterator[tuple[Any, ...]]:
-    from cerebro_plpy.cluster import pack_rows
-    from cerebro_plpy.cluster.predict_rows import Predicting
+    from cerebro_plpy.cluster.rows import pack_rows
+    from cerebro_plpy.cluster.rows.predict_rows import Predicting
 
     return pack_rows.find_taker(ticket, Predicting).predictions()
 
 
 @internal
 def join_pieces(*arguments: Any) -> list[bytes]:
-    from cerebro_plpy.cluster import pack_rows
+    from cerebro_plpy.cluster.rows import pack_rows
 
     return pack_rows.join(*arguments)
 
 
 def _drive(asked: Drive, look_seconds: int) -> None:
     """Drive a run that was begun by a session which need not be there any more."""
-    from cerebro_plpy.executor import resume as executor
+    from cerebro_plpy.executor.running import resume as executor
 
     driving = DrivingSession(asked.role, look_seconds)
     driving.drive(partial(executor.drive, driving, asked.run_id, look_seconds))
@@ -149,21 +149,21 @@ def call(name: str, *arguments: Any) -> Any:
 
 @internal
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
-    from cerebro_plpy.packing import read
+    from cerebro_plpy.packing.rows import read
 
     return read.array_to_bytes(values, dtype)
 
 
 @internal
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
-    from cerebro_plpy.packing import read
+    from cerebro_plpy.packing.rows import read
 
     return read.bytes_to_array(data, dtype)
 
 
 @internal
 def read_params(compile_params: str, fit_params: str) -> str:
-    from cerebro_plpy.madlib import render
+    from cerebro_plpy.madlib.spaces import render
 
     return render.to_plain_json(compile_params, fit_params)
 
@@ -187,7 +187,7 @@ def predict_one(model: str | int | None, mst_key: int | None, features: Any) -> 
 
 @internal
 def predict_batch(*arguments: Any) -> tuple[Any, ...]:
-    from cerebro_plpy.predicting import query as predictor
+    from cerebro_plpy.predicting.answering import query as predictor
 
     return predictor.batch(Session(), *arguments)
 
@@ -219,7 +219,7 @@ def _ready_model(
 
 @internal
 def explain_row(*asked: Any) -> Sequence[tuple[Any, ...]]:
-    from cerebro_plpy.predicting import explained
+    from cerebro_plpy.predicting.examining import explained
 
     return explained.explain_row(partial(call, "explain_predict"), *asked)
 
@@ -227,7 +227,7 @@ def explain_row(*asked: Any) -> Sequence[tuple[Any, ...]]:
 @functools.cache
 def _predictor_of_rows() -> ModuleType:
     """Import the predictor once: an import, which looks for a cancel, costs more than a small net."""
-    from cerebro_plpy.predicting import one as predictor
+    from cerebro_plpy.predicting.answering import one as predictor
 
     return predictor
 

@@ -13,10 +13,10 @@ from typing import Any, Protocol, cast
 
 import numpy as np
 
-from cerebro_plpy.engine import validate
-from cerebro_plpy.engine.architecture import canonical
-from cerebro_plpy.engine.plain import PlainNet, plain_net
-from cerebro_plpy.engine.plain_layers import NotHere
+from cerebro_plpy.engine.checks import validate
+from cerebro_plpy.engine.checks.architecture import canonical
+from cerebro_plpy.engine.plain.forward import PlainNet, plain_net
+from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import DATA_CORRUPTED, NOT_SUPPORTED, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.features import cells
 from cerebro_plpy.features.array_rows import ArrayOfRow, fit_shape

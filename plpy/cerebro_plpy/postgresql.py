@@ -10,15 +10,15 @@ from cerebro_plpy.database import Database
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
+    from cerebro_plpy.packing.dividing.parts import PartsRead
     from cerebro_plpy.packing.faults import Faults
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
-    from cerebro_plpy.packing.parts import PartsRead
-    from cerebro_plpy.packing.reading import Column
+    from cerebro_plpy.packing.rows.reading import Column
     from cerebro_plpy.planner.gpus import Place
-    from cerebro_plpy.predicting.rows import Predictor
+    from cerebro_plpy.predicting.answering.rows import Predictor
     from cerebro_plpy.store.names import Table
-    from cerebro_plpy.store.packed import PackedSummary
+    from cerebro_plpy.store.packed.packed import PackedSummary
     from cerebro_plpy.topology import Topology
     from cerebro_plpy.topology.local import LocalTopology
 
@@ -82,7 +82,7 @@ class PostgreSQL:
         return [Seat(HERE, n, n, segments, found) for n in range(segments)] if found else None
 
     def predictor(self, use_gpus: bool) -> Predictor:
-        from cerebro_plpy.predicting.rows import PredictorHere
+        from cerebro_plpy.predicting.answering.rows import PredictorHere
 
         return PredictorHere(self._db, use_gpus)
 

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
+    from cerebro_plpy.packing.dividing.parts import PartsRead
     from cerebro_plpy.packing.faults import Faults
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
-    from cerebro_plpy.packing.parts import PartsRead
-    from cerebro_plpy.packing.reading import Column
+    from cerebro_plpy.packing.rows.reading import Column
     from cerebro_plpy.planner.gpus import Place
-    from cerebro_plpy.predicting.rows import Predictor
+    from cerebro_plpy.predicting.answering.rows import Predictor
     from cerebro_plpy.store.names import Table
-    from cerebro_plpy.store.packed import PackedSummary
+    from cerebro_plpy.store.packed.packed import PackedSummary
     from cerebro_plpy.topology import Topology
     from cerebro_plpy.topology.local import LocalTopology
 

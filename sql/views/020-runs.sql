@@ -100,7 +100,7 @@ LEFT JOIN (
     SELECT d.run_id, (d.run_id & 2147483647) || ' ' || d.lock || ' ' || d.pid AS held FROM cerebro._driver AS d
 ) AS d ON d.run_id = r.run_id
 CROSS JOIN (
-    -- The advisory locks that the sessions behind runs hold: store/drivers.py. Any role may take such a lock; behind a run
+    -- The advisory locks that the sessions behind runs hold: store/runs/drivers.py. Any role may take such a lock; behind a run
     -- is only the session that its row of _driver names, a superuser's unless the run is inline. Looked up once, before all else: Greenplum asks
     -- its segments for their locks, which it cannot do while they are at work on the rest of the query. There, too, an
     -- array of no rows is NULL.

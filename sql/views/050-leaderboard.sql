@@ -64,7 +64,7 @@ deciding AS (
 measured AS (
     -- As epoch, value, loss and badness, the first of each counts.
     -- Delivered is the epoch whose state is the config's result: the last, or with restore_best the one that was best
-    -- by what the run decides by. The same is in executor/report.py.
+    -- by what the run decides by. The same is in executor/running/report.py.
     SELECT
         h.run_id,
         h.mst_key,

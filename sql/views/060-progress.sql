@@ -40,7 +40,7 @@ going AS (
 
 measured AS (
     -- What visits of each kind of config take, and what it takes to measure one, beside what was estimated of visits:
-    -- planner/costs.py has the same.
+    -- planner/estimating/costs.py has the same.
     SELECT
         w.*,
         w.in_order = pg_catalog.min(w.in_order) OVER (PARTITION BY w.run_id, w.evaluates, w.kind, w.segment) AS compiles
@@ -111,7 +111,7 @@ speeds AS (
 
 pace AS (
     -- How long a run takes for each second of its visits and evaluations: it merges and waits as well. The newer half of
-    -- its time says so, since what happens only once falls out of it: planner/costs.py has the same.
+    -- its time says so, since what happens only once falls out of it: planner/estimating/costs.py has the same.
     SELECT
         m.run_id,
         pg_catalog.date_part('epoch', pg_catalog.max(m.ended_at) - pg_catalog.max(m.half))

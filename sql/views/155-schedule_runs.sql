@@ -5,7 +5,7 @@ SELECT r.* FROM (
         x.alias,
         x.started_at,
         x.ended_at,
-        -- The session behind a run holds an advisory lock with its number: store/schedules.py.
+        -- The session behind a run holds an advisory lock with its number: store/models/schedules.py.
         CASE
             WHEN x.outcome IS NOT NULL THEN x.outcome
             WHEN EXISTS (

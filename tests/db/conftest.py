@@ -21,7 +21,7 @@ SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND app
 NO_ENGINE = """
 DO LANGUAGE plpython3u $$
 import sys
-runtime = sys.modules.get("cerebro_plpy.engine.runtime")
+runtime = sys.modules.get("cerebro_plpy.engine.backends.runtime")
 if runtime is not None and runtime.is_started():
     plpy.error("this process has an engine")
 $$

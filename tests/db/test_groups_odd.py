@@ -8,7 +8,7 @@ import psycopg2
 import pytest
 
 import nets
-from cerebro_plpy.store import state_rows
+from cerebro_plpy.store.runs import state_rows
 from fixtures import Connect, MakeRole
 from trial import ADAM, Trial, blobs, rows_of
 

@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 import cerebro_plpy
-from cerebro_plpy.store import groups
+from cerebro_plpy.store.packed import groups
 from trial import ADAM, Trial
 
 STORE = Path(cerebro_plpy.__file__).parent / "store"

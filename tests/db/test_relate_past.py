@@ -13,7 +13,7 @@ import pytest
 
 from cerebro_plpy.relations import recipe
 from cerebro_plpy.relations.paths import MOMENT, RelatedColumn, base_of
-from cerebro_plpy.store import related_sql
+from cerebro_plpy.store.related import features_sql
 from fixtures import Connect
 from trial import Trial
 
@@ -92,8 +92,8 @@ def test_what_is_not_before_a_cut_off_changes_no_feature(seed: int, trial: Trial
     made_by = recipe.read(json.dumps(trial.value("SELECT related_recipe FROM made_summary")))
     bases = {base_of(feature.path) for feature in made_by.features}
     at_time = RelatedColumn("at", MOMENT, "timestamp")
-    swept = related_sql.statement(made_by, ["id", "at"], at_time, swept=bases)
-    assert ("swept_" in swept) == any(related_sql.has_one_child(base) for base in bases)
+    swept = features_sql.statement(made_by, ["id", "at"], at_time, swept=bases)
+    assert ("swept_" in swept) == any(features_sql.has_one_child(base) for base in bases)
     assert trial.value("SELECT count(*) FROM pg_attribute WHERE attrelid = 'made'::regclass") > 12
     before = {at: made(trial, statement, at) for at in CUTOFFS}
     assert {at: made(trial, swept, at) for at in CUTOFFS} == before

@@ -43,7 +43,7 @@ CREATE FUNCTION counted(command text, request text, alone boolean DEFAULT FALSE)
 LANGUAGE plpython3u AS $$
 import json
 from cerebro_plpy import entry, memory
-from cerebro_plpy.engine.model import CompiledModel
+from cerebro_plpy.engine.models.model import CompiledModel
 from cerebro_plpy.cluster import coordinator, process
 from cerebro_plpy.commands import Sent
 from cerebro_plpy.store.cluster import servers

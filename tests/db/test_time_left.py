@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import nets
-from cerebro_plpy.planner.costs import EVALUATION_SHARE, CostModel, RunPace, evaluations_due
+from cerebro_plpy.planner.estimating.costs import EVALUATION_SHARE, CostModel, RunPace, evaluations_due
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 FEATURES = 12

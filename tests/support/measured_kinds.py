@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from cerebro_plpy.planner.rates import Observation
-from cerebro_plpy.planner.work import ConfigKind
+from cerebro_plpy.planner.estimating.rates import Observation
+from cerebro_plpy.planner.estimating.work import ConfigKind
 
 
 def kind(units: int, batch: int = 32, backend: str = "jax") -> ConfigKind:

@@ -12,8 +12,10 @@ import pytest
 from cerebro_db import pretrained
 
 import applications
-from cerebro_plpy.engine import architecture, cut, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import cut, model
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_plpy.cluster.loading import Load
 from cerebro_plpy.cluster.protocol import ExpectBuffers
+from cerebro_plpy.cluster.rows.loading import Load
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 

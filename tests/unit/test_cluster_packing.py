@@ -10,17 +10,17 @@ from dataclasses import asdict
 import numpy as np
 import pytest
 
-from cerebro_plpy.cluster import pack_rows
 from cerebro_plpy.cluster.protocol import DealRows, OpenRows
+from cerebro_plpy.cluster.rows import pack_rows
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.packing import dealing
+from cerebro_plpy.packing.columns.sources import CLASSES, VALUES, SourcePart
+from cerebro_plpy.packing.dividing.parts import PartsRead
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.packing.labels import one_hot
-from cerebro_plpy.packing.parts import PartsRead
-from cerebro_plpy.packing.reading import hasher_of, open_column, place_of_labels, read_batch
-from cerebro_plpy.packing.sorting import Sorter
-from cerebro_plpy.packing.sources import CLASSES, VALUES, SourcePart
-from cerebro_plpy.store.packed import SourceColumn
+from cerebro_plpy.packing.rows import dealing
+from cerebro_plpy.packing.rows.labels import one_hot
+from cerebro_plpy.packing.rows.reading import hasher_of, open_column, place_of_labels, read_batch
+from cerebro_plpy.packing.rows.sorting import Sorter
+from cerebro_plpy.store.packed.packed import SourceColumn
 
 ROWS, SEGMENTS, SEED = 1000, 3, 5
 BATCH = 100

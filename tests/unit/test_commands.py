@@ -8,13 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from cerebro_plpy import commands
-from cerebro_plpy.cluster import protocol, row_commands
+from cerebro_plpy.cluster import protocol
+from cerebro_plpy.cluster.rows import row_commands
 from cerebro_plpy.commands import ROWS, TABLES, WAYS, BesideRows, Command, ConfigCommand, Engine, Sent
 from cerebro_plpy.segment import handlers
-from cerebro_plpy.store.decisions import Entry
-from cerebro_plpy.store.drivers import Behind
-from cerebro_plpy.store.groups import GroupRow
-from cerebro_plpy.store.runs import ArchitectureRow, ConfigRow, RunRow
+from cerebro_plpy.store.packed.groups import GroupRow
+from cerebro_plpy.store.runs.decisions import Entry
+from cerebro_plpy.store.runs.drivers import Behind
+from cerebro_plpy.store.runs.runs import ArchitectureRow, ConfigRow, RunRow
 
 RUN = RunRow(
     run_id=7,

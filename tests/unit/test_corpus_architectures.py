@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 import corpus
-from cerebro_plpy.engine import architecture, runtime
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.errors import CerebroError
 
 MOST_KB = 300_000

@@ -9,8 +9,8 @@ import pytest
 import corpus
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.options import parse_fit_options
-from cerebro_plpy.madlib.grid import search_configs
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.madlib.spaces.grid import search_configs
 
 GRID = "{'loss': ['mse'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1]}]}"
 FIT = "{'batch_size': [8], 'epochs': [1]}"

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from cerebro_plpy.engine import architecture, runtime, validate
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, validate
 from cerebro_plpy.errors import CerebroError
 
 

@@ -5,9 +5,11 @@ from typing import Any
 
 import pytest
 
-from cerebro_plpy.engine import architecture, model, runtime
-from cerebro_plpy.engine.check import Compiled, check_config
-from cerebro_plpy.engine.data import INDEX, ONE_HOT, VALUE
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.checks.check import Compiled, check_config
+from cerebro_plpy.engine.models import model
+from cerebro_plpy.engine.models.data import INDEX, ONE_HOT, VALUE
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
 

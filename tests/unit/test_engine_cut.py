@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine import architecture, cut, model, runtime, stages, trunk
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import cut, model, stages, trunk
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import Call, CompileParams
 from cerebro_plpy.segment import features, rows
-from cerebro_plpy.store import partitions
+from cerebro_plpy.store.packed import partitions
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 PARAMS = CompileParams(

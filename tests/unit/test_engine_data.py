@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine.data import (
+from cerebro_plpy.engine.models.data import (
     BINARY,
     DENSE,
     INDEX,

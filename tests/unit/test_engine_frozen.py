@@ -12,9 +12,11 @@ import pytest
 
 import every_layer
 import nets
-from cerebro_plpy.engine import architecture, frozen, model, runtime, sizing
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import frozen, model, sizing
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import Call, CompileParams
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")

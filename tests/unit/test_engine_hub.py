@@ -12,8 +12,10 @@ import numpy as np
 import pytest
 from cerebro_db import pretrained
 
-from cerebro_plpy.engine import architecture, hub, inference, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, hub
+from cerebro_plpy.engine.models import inference, model
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams

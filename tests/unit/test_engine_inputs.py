@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine import architecture, calls, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, calls
+from cerebro_plpy.engine.models import model
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import CompileParams, parse_compile
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")

@@ -8,9 +8,11 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine import architecture, runtime, scores
-from cerebro_plpy.engine.inference import inference
-from cerebro_plpy.engine.inspecting import LayerFacts, inspect
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.inside import scores
+from cerebro_plpy.engine.inside.inspecting import LayerFacts, inspect
+from cerebro_plpy.engine.models.inference import inference
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 RANDOM = np.random.default_rng(4)

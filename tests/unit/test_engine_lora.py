@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from cerebro_db import models
 
-from cerebro_plpy.engine import architecture, inference, lora, model, runtime
 from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, lora
+from cerebro_plpy.engine.models import inference, model
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import calls, runtime
-from cerebro_plpy.engine import check as fits
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import calls
+from cerebro_plpy.engine.checks import check as fits
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import CompileParams, parse_compile

@@ -9,8 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import architecture, calls, model, runtime
-from cerebro_plpy.engine.data import INDEX, ONE_HOT, VALUE, Block, Dataset, Target, whole
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, calls
+from cerebro_plpy.engine.models import model
+from cerebro_plpy.engine.models.data import INDEX, ONE_HOT, VALUE, Block, Dataset, Target, whole
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.nearest import fold
 from cerebro_plpy.madlib.params import Call, CompileParams

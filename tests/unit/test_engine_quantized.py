@@ -10,8 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import architecture, inference, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import inference, model
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import from_parts, frozen_from_parts, frozen_to_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams

@@ -12,10 +12,12 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine import architecture, runtime, scores
-from cerebro_plpy.engine.backends import ScoreOf
-from cerebro_plpy.engine.inference import inference
-from cerebro_plpy.engine.slopes import BoundSlopes, Slopes
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.backends.interfaces import ScoreOf
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.inside import scores
+from cerebro_plpy.engine.inside.slopes import BoundSlopes, Slopes
+from cerebro_plpy.engine.models.inference import inference
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.explaining.path import ENOUGH, FIRST, MOST, attribute
 

@@ -11,10 +11,12 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine import architecture, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, Block, ClassWeights, Dataset, Target
-from cerebro_plpy.engine.model import StackedModel, has_fixed_batches
-from cerebro_plpy.engine.stacks import Orders
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.backends.stacks import Orders
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import model
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, ClassWeights, Dataset, Target
+from cerebro_plpy.engine.models.model import StackedModel, has_fixed_batches
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.params import CompileParams, parse_compile
 
@@ -160,7 +162,7 @@ def test_a_model_that_others_were_put_into_takes_up_frozen_weights_again(
 ) -> None:
     if BACKEND == "tensorflow":
         # Small states are taken up whole each time.
-        monkeypatch.setattr("cerebro_plpy.engine.on_tensorflow.MOST_BYTES_AT_ONCE", 0)
+        monkeypatch.setattr("cerebro_plpy.engine.backends.on_tensorflow.MOST_BYTES_AT_ONCE", 0)
     own = params("SGD(lr={})", 0.01)
     text = nets.sequential(
         [FEATURES],

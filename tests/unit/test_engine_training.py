@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import architecture, model, runtime
-from cerebro_plpy.engine.data import ONE_HOT, WEIGHT, Block, Dataset, Target, concatenate
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import model
+from cerebro_plpy.engine.models.data import ONE_HOT, WEIGHT, Block, Dataset, Target, concatenate
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
@@ -262,7 +264,7 @@ def test_large_states_are_taken_up_as_small_ones_are(monkeypatch: pytest.MonkeyP
     blocks = [[Block(partitions("cnn")[0], order_of(0, 100))]]
     small, _ = shared.train(state, blocks, 32, None, nothing)
     if BACKEND == "tensorflow":
-        monkeypatch.setattr("cerebro_plpy.engine.on_tensorflow.MOST_BYTES_AT_ONCE", 0)
+        monkeypatch.setattr("cerebro_plpy.engine.backends.on_tensorflow.MOST_BYTES_AT_ONCE", 0)
     large, _ = shared.train(state, blocks, 32, None, nothing)
     assert_same_bits(large.arrays, small.arrays)
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.segment.rows import Partition, PartitionRows, Stretch
-from cerebro_plpy.store.partitions import Buffer
+from cerebro_plpy.store.packed.partitions import Buffer
 
 SIZES = (7, 1, 12, 5)
 

@@ -11,8 +11,10 @@ import pytest
 from cerebro_db import models
 
 import every_layer
-from cerebro_plpy.engine import architecture, inference, model, runtime, validate
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, validate
+from cerebro_plpy.engine.models import inference, model
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.madlib.params import Call, CompileParams
 

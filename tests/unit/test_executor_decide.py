@@ -20,18 +20,18 @@ from cerebro_plpy.commands import (
     Visit,
 )
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.executor import decide
-from cerebro_plpy.executor import loop as loops
-from cerebro_plpy.executor.decide import Decider, Search
-from cerebro_plpy.executor.loop import RunLoop
-from cerebro_plpy.executor.request import Engines
+from cerebro_plpy.executor.running import decide
+from cerebro_plpy.executor.running import loop as loops
+from cerebro_plpy.executor.running.decide import Decider, Search
+from cerebro_plpy.executor.running.loop import RunLoop
+from cerebro_plpy.executor.starting.request import Engines
 from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.routes import route, step_of
 from cerebro_plpy.planner.units import Config
-from cerebro_plpy.store.decisions import Asked, Entry
-from cerebro_plpy.store.runs import ConfigRow
+from cerebro_plpy.store.runs.decisions import Asked, Entry
+from cerebro_plpy.store.runs.runs import ConfigRow
 from cerebro_plpy.topology import Answer
 
 SEGMENTS = 3

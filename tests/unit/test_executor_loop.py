@@ -21,8 +21,8 @@ from cerebro_plpy.commands import (
     VisitBundle,
 )
 from cerebro_plpy.errors import CONFIG_FAILED, DATA_CORRUPTED, OUT_OF_MEMORY, QUERY_CANCELED, CerebroError
-from cerebro_plpy.executor import loop
-from cerebro_plpy.executor.loop import RunLoop
+from cerebro_plpy.executor.running import loop
+from cerebro_plpy.executor.running.loop import RunLoop
 from cerebro_plpy.logical.options import EXACT
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import MERGE, Alike, Config, Unit

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerebro_plpy.engine import architecture, runtime, validate
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, validate
 from cerebro_plpy.errors import CerebroError
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None, database=None)

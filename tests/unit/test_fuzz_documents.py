@@ -17,12 +17,13 @@ from cerebro_plpy.features import encode, specification
 from cerebro_plpy.features.rows import RowEncoder
 from cerebro_plpy.features.specification import Array, Category, Date, Feature, Image, Number, Text
 from cerebro_plpy.logical import options as fit_options
-from cerebro_plpy.madlib import params, space
+from cerebro_plpy.madlib import params
+from cerebro_plpy.madlib.spaces import space
 from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import NetOutput, NetRows
 from cerebro_plpy.packing import empty
 from cerebro_plpy.packing import options as pack_options
-from cerebro_plpy.packing.columns import parse_items
+from cerebro_plpy.packing.columns.grammar import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.predicting import choices
 from cerebro_plpy.predicting.models import _class_values as class_values

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import runtime
-from cerebro_plpy.engine.plain import plain_net
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.nets import joining
 from reference import BACKEND

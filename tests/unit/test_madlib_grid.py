@@ -11,7 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib.grid import (
+from cerebro_plpy.madlib.params import Call, parse_compile, parse_fit
+from cerebro_plpy.madlib.spaces.grid import (
     MOST_CONFIGS,
     GridRow,
     grid_configs,
@@ -20,7 +21,6 @@ from cerebro_plpy.madlib.grid import (
     random_configs,
     search_configs,
 )
-from cerebro_plpy.madlib.params import Call, parse_compile, parse_fit
 
 GRID = """
     {'loss': ['categorical_crossentropy'],

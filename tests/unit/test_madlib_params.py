@@ -16,7 +16,7 @@ from cerebro_plpy.madlib.callbacks import left_out
 from cerebro_plpy.madlib.literal import MAX_LENGTH, Value, read_arguments, read_value
 from cerebro_plpy.madlib.names import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_plpy.madlib.params import Call, CompileParams, FitParams, parse_compile, parse_fit
-from cerebro_plpy.madlib.render import deduplicate, render_row, render_value
+from cerebro_plpy.madlib.spaces.render import deduplicate, render_row, render_value
 from cerebro_plpy.madlib.spellings import LOSS_TEXTS, METRIC_TEXTS
 
 FUZZ = settings(max_examples=150, derandomize=True, deadline=None)

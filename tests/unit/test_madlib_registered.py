@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_plpy.engine import validate
+from cerebro_plpy.engine.checks import validate
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.logical.metrics import better, direction
 from cerebro_plpy.madlib import registered

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib.grid import GridRow, grid_configs, random_configs
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.madlib.spaces.grid import GridRow, grid_configs, random_configs
 
 ADAM = {"optimizer": "Adam", "lr": {"float": [1e-4, 1e-1], "log": True}}
 

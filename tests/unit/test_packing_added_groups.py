@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cerebro_plpy.packing.dealing_groups import GroupDeal
-from cerebro_plpy.packing.placing import EVERYWHERE, LEAST_CUT, homes
+from cerebro_plpy.packing.rows.dealing_groups import GroupDeal
+from cerebro_plpy.packing.rows.placing import EVERYWHERE, LEAST_CUT, homes
 
 
 def test_groups_that_have_rows_stay_and_new_ones_go_where_the_fewest_rows_are() -> None:

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.packing.arrays import ArrayForm, ArrayReader, first_shape, shape_of
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.packing.read import FEATURES, ONE_HOT, decode_buffer
+from cerebro_plpy.packing.rows.arrays import ArrayForm, ArrayReader, first_shape, shape_of
+from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, decode_buffer
 
 OID = {"=i2": 21, "=i4": 23, "=i8": 20, "=f4": 700, "=f8": 701}
 

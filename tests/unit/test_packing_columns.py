@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.packing.columns import Item, parse_items
-from cerebro_plpy.packing.sources import CLASSES, ONE_HOT, VALUES, SourceColumn, inputs, outputs
+from cerebro_plpy.packing.columns.grammar import Item, parse_items
+from cerebro_plpy.packing.columns.sources import CLASSES, ONE_HOT, VALUES, SourceColumn, inputs, outputs
 from cerebro_plpy.store.names import parse_table, quote, tokens
 
 

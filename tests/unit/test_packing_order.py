@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.packing import labels, sorting
-from cerebro_plpy.packing.dealing import (
+from cerebro_plpy.packing.rows import labels, sorting
+from cerebro_plpy.packing.rows.dealing import (
     ALL_SEGMENTS_BYTES,
     BUFFER_BYTES,
     Deal,
@@ -19,9 +19,9 @@ from cerebro_plpy.packing.dealing import (
     deal_picked,
     plan,
 )
-from cerebro_plpy.packing.hashing import RowHash
-from cerebro_plpy.packing.labels import Classes, one_hot
-from cerebro_plpy.packing.sorting import Sorter
+from cerebro_plpy.packing.rows.hashing import RowHash
+from cerebro_plpy.packing.rows.labels import Classes, one_hot
+from cerebro_plpy.packing.rows.sorting import Sorter
 
 
 def hashes(features: np.ndarray, labels: Sequence[str | None], seed: int = 1, batch: int = 7) -> np.ndarray:

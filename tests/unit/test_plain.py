@@ -12,9 +12,9 @@ import pytest
 
 import every_layer
 import nets
-from cerebro_plpy.engine import runtime
-from cerebro_plpy.engine.plain import LAYERS, NotHere, plain_net
-from cerebro_plpy.engine.plain_activations import ACTIVATIONS
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.plain.activations import ACTIVATIONS
+from cerebro_plpy.engine.plain.forward import LAYERS, NotHere, plain_net
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 FLAT, STEPS, PLANE = (6,), (9, 4), (9, 8, 3)

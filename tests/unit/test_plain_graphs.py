@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine import own, runtime
-from cerebro_plpy.engine.architecture import build, describe
-from cerebro_plpy.engine.plain import PlainNet, plain_net
+from cerebro_plpy.engine import own
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks.architecture import build, describe
+from cerebro_plpy.engine.plain.forward import PlainNet, plain_net
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.nets.points import POINTS, nets
 from reference import BACKEND

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_plpy.planner import costs, routes, schedule
+from cerebro_plpy.planner import routes, schedule
+from cerebro_plpy.planner.estimating import costs
 
 
 @pytest.mark.parametrize("segments", [1, 2, 3, 8])

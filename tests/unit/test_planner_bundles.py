@@ -8,10 +8,10 @@ from collections import Counter
 import pytest
 
 from cerebro_plpy.logical.options import EXACT, FAST, OFF
+from cerebro_plpy.planner.estimating.work import ConfigKind
 from cerebro_plpy.planner.fusion import FusionFacts
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, VISIT, Alike, Config, Unit
-from cerebro_plpy.planner.work import ConfigKind
 
 
 def make_plan(

@@ -7,18 +7,19 @@ from dataclasses import replace
 
 import pytest
 
-from cerebro_plpy.logical.search.early_stopping import EarlyStopping
-from cerebro_plpy.logical.search.hyperband import Hyperband, schedule
-from cerebro_plpy.madlib.grid import GridRow
-from cerebro_plpy.planner import calibration, tree
+from cerebro_plpy.logical.search.procedures.early_stopping import EarlyStopping
+from cerebro_plpy.logical.search.procedures.hyperband import Hyperband, schedule
+from cerebro_plpy.madlib.spaces.grid import GridRow
+from cerebro_plpy.planner import tree
 from cerebro_plpy.planner.choosing import break_even
-from cerebro_plpy.planner.estimates import Estimate, estimate
+from cerebro_plpy.planner.estimating import calibration
+from cerebro_plpy.planner.estimating.estimates import Estimate, estimate
+from cerebro_plpy.planner.estimating.rates import MEASURED, SCALED, Rates
+from cerebro_plpy.planner.estimating.searching import scenarios
+from cerebro_plpy.planner.estimating.simulation import TRAIN, Prices
+from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine
 from cerebro_plpy.planner.explanation import tree as explained
-from cerebro_plpy.planner.rates import MEASURED, SCALED, Rates
-from cerebro_plpy.planner.searching import scenarios
-from cerebro_plpy.planner.simulation import TRAIN, Prices
-from cerebro_plpy.planner.work import ConfigKind, RunWork
 from measured_kinds import GRID, kind, observed
 
 RATES = Rates([observed(k) for k in GRID], "localhost", 1)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from cerebro_plpy.engine import stacks
-from cerebro_plpy.planner import constants
-from cerebro_plpy.planner.estimates import estimate
+from cerebro_plpy.engine.backends import stacks
+from cerebro_plpy.planner.estimating import constants
+from cerebro_plpy.planner.estimating.estimates import estimate
+from cerebro_plpy.planner.estimating.rates import Rates
+from cerebro_plpy.planner.estimating.work import ConfigKind, GroupSizes, RunWork
 from cerebro_plpy.planner.plan import Plan
-from cerebro_plpy.planner.rates import Rates
 from cerebro_plpy.planner.units import BUNDLE, Config, Unit
-from cerebro_plpy.planner.work import ConfigKind, GroupSizes, RunWork
 
 
 def config(number: int, key: int, epochs_before: int = 0) -> Config:

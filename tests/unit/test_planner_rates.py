@@ -8,10 +8,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cerebro_plpy.planner import rates
-from cerebro_plpy.planner.costs import RunPace, evaluations_due
-from cerebro_plpy.planner.rates import FITTED, MEASURED, SCALED, SHIPPED, Observation, Rates
-from cerebro_plpy.planner.work import ConfigKind
+from cerebro_plpy.planner.estimating import rates
+from cerebro_plpy.planner.estimating.costs import RunPace, evaluations_due
+from cerebro_plpy.planner.estimating.rates import FITTED, MEASURED, SCALED, SHIPPED, Observation, Rates
+from cerebro_plpy.planner.estimating.work import ConfigKind
 from measured_kinds import GRID, kind, observed, true_seconds
 
 

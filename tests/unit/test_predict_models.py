@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from cerebro_plpy.engine.architecture import DescribedModel
+from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.madlib.params import parse_compile

@@ -40,7 +40,7 @@ COMPILE = """
 import sys
 from pathlib import Path
 import jax, jax.numpy as jnp
-from cerebro_plpy.engine.jax_programs import keep_programs
+from cerebro_plpy.engine.backends.jax_programs import keep_programs
 print(keep_programs(Path(sys.argv[1]), 1))
 numbers = jnp.linspace(-3, 3, 6_400).reshape(80, 80)
 result = jax.jit(lambda x: jnp.exp(jnp.sin(x) @ jnp.cos(x)) / x.sum())(numbers)

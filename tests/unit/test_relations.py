@@ -24,7 +24,7 @@ from cerebro_plpy.relations.paths import (
 )
 from cerebro_plpy.relations.planning import AGGREGATES, Wishes, describe, plan
 from cerebro_plpy.relations.recipe import RelationRecipe
-from cerebro_plpy.store import related_sql
+from cerebro_plpy.store.related import features_sql
 
 SHOPS, CUSTOMERS, ORDERS, ITEMS = (("public", name) for name in ("shops", "customers", "orders", "items"))
 KEYS = [
@@ -107,7 +107,7 @@ MADE = RelationRecipe(
 
 def test_a_recipe_comes_back_as_it_was() -> None:
     assert recipe.read(MADE.as_json()) == MADE
-    assert related_sql.statement(recipe.read(MADE.as_json()), ["id", "at"], PLACED)
+    assert features_sql.statement(recipe.read(MADE.as_json()), ["id", "at"], PLACED)
 
 
 def changed(change: Callable[[dict[str, Any]], object]) -> str:
@@ -154,7 +154,7 @@ def test_names_and_windows_of_a_strangers_recipe_stay_data() -> None:
             feature["window"] = feature["window"] and "1 day'; DROP TABLE y; --"
             feature["name"] += '"; DROP TABLE y; --'
 
-    text = related_sql.statement(recipe.read(changed(spoil)), ["id"], PLACED)
+    text = features_sql.statement(recipe.read(changed(spoil)), ["id"], PLACED)
     bare = "".join(text.replace("''", "").replace('""', "").split("'")[::2])
     outside = "".join(bare.split('"')[::2])
     assert "DROP" not in outside and "DROP" in text

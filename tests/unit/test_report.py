@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cerebro_plpy.executor.report import duration
+from cerebro_plpy.executor.running.report import duration
 
 
 @pytest.mark.parametrize(

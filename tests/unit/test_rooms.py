@@ -222,6 +222,15 @@ def test_only_the_servers_rooms_name_it_and_the_dictionary_of_the_session(file: 
     assert room_of(file) in ("backend", "doors") or not names & {"GD", "SD", "plpy"}
 
 
+@pytest.mark.parametrize("room", sorted(KNOWS.keys() - {"errors"}))
+def test_few_files_lie_side_by_side(room: str) -> None:
+    folders = [folder for folder in (PACKAGE / room, *(PACKAGE / room).rglob("*")) if folder.is_dir()]
+    counts = {
+        folder: len({file.name for file in folder.glob("*.py")} - {"__init__.py"}) for folder in folders
+    }
+    assert {folder.name: count for folder, count in counts.items() if count > 12} == {}
+
+
 @every_file
 def test_nothing_is_long_enough_to_hide_something(file: Path) -> None:
     source = file.read_text()

@@ -9,7 +9,7 @@ import pytest
 from sklearn import metrics
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.predicting.scoring import (
+from cerebro_plpy.predicting.examining.scoring import (
     ERRORS,
     OF_CLASSES,
     OF_QUANTITIES,

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cerebro_plpy.logical.search.asha import Asha
-from cerebro_plpy.logical.search.groups import AllGroups, PerGroup, Units
-from cerebro_plpy.logical.search.hyperband import Hyperband, Rung
+from cerebro_plpy.logical.search.procedures.asha import Asha
+from cerebro_plpy.logical.search.procedures.groups import AllGroups, PerGroup, Units
+from cerebro_plpy.logical.search.procedures.hyperband import Hyperband, Rung
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Result, StartConfig, Stop
-from cerebro_plpy.madlib.grid import GridRow
+from cerebro_plpy.madlib.spaces.grid import GridRow
 
 ROWS = [GridRow(1, "loss='mse'", f"batch_size={n}") for n in range(1, 5)]
 RUNGS = [Rung(1, 0, 3, 1), Rung(1, 1, 1, 3)]

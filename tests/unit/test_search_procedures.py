@@ -12,18 +12,18 @@ from typing import Any
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.logical.search import hyperband
-from cerebro_plpy.logical.search.asha import Asha, rung_epochs
 from cerebro_plpy.logical.search.automl import SearchCall
 from cerebro_plpy.logical.search.build import build
-from cerebro_plpy.logical.search.hyperband import Hyperband
-from cerebro_plpy.logical.search.median import MedianRule
 from cerebro_plpy.logical.search.methods import read_method
+from cerebro_plpy.logical.search.procedures import hyperband
+from cerebro_plpy.logical.search.procedures.asha import Asha, rung_epochs
+from cerebro_plpy.logical.search.procedures.hyperband import Hyperband
+from cerebro_plpy.logical.search.procedures.median import MedianRule
+from cerebro_plpy.logical.search.procedures.trials import Trials
 from cerebro_plpy.logical.search.sampling import Listed
 from cerebro_plpy.logical.search.template import Clone, GoOn, Procedure, Result, StartConfig, Stop
-from cerebro_plpy.logical.search.trials import Trials
-from cerebro_plpy.madlib.grid import GridRow
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.madlib.spaces.grid import GridRow
 from simulator import Config, Simulation, replay
 
 SPACE = json.dumps(

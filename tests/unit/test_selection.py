@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cerebro_plpy.predicting.scoring import ERRORS
+from cerebro_plpy.predicting.examining.scoring import ERRORS
 from cerebro_plpy.predicting.selection import choose, choose_apart, mean_of, split
 
 RANDOM = np.random.default_rng(4)

@@ -48,8 +48,9 @@ from cerebro_plpy.errors import INTERNAL, CerebroError
 from cerebro_plpy.segment import handlers
 from cerebro_plpy.segment.rows import Layout, TableSource, layout, tables
 from cerebro_plpy.segment.supply import Facts, TableSupply
-from cerebro_plpy.store import measurements, partitions, runs, starting_weights, state_rows
 from cerebro_plpy.store.cluster import places, servers, statements
+from cerebro_plpy.store.packed import partitions
+from cerebro_plpy.store.runs import measurements, runs, starting_weights, state_rows
 from cerebro_plpy.store.writing import write
 
 K = TypeVar("K")

@@ -15,8 +15,7 @@ from functools import partial
 from typing import Any
 
 from cerebro_plpy import memory
-from cerebro_plpy.cluster import connections, row_commands
-from cerebro_plpy.cluster.loading import Load
+from cerebro_plpy.cluster import connections
 from cerebro_plpy.cluster.protocol import (
     MESSAGES,
     EndLoad,
@@ -31,17 +30,20 @@ from cerebro_plpy.cluster.protocol import (
     Reply,
     Where,
 )
+from cerebro_plpy.cluster.rows import row_commands
+from cerebro_plpy.cluster.rows.loading import Load
 from cerebro_plpy.cluster.told import Looks, PartitionPlace, RunTold, Seen
 from cerebro_plpy.commands import Sent, StartEngine
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine.data import Dataset
+from cerebro_plpy.engine.models.data import Dataset
 from cerebro_plpy.engine.state import State, of_config, to_parts, whole
 from cerebro_plpy.errors import QUERY_CANCELED, WRONG_STATE, CerebroError
 from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.segment.supply import Facts
-from cerebro_plpy.store import interrupts, measurements, runs
+from cerebro_plpy.store import interrupts
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.cluster.messages import Part
+from cerebro_plpy.store.runs import measurements, runs
 from cerebro_plpy.store.writing import as_given
 
 

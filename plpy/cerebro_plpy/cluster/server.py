@@ -11,15 +11,15 @@ from cerebro_plpy.store.cluster import gangs, places
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
+    from cerebro_plpy.packing.dividing.parts import PartsRead
     from cerebro_plpy.packing.faults import Faults
     from cerebro_plpy.packing.job import Job, Rules
     from cerebro_plpy.packing.pack import PackedRows
-    from cerebro_plpy.packing.parts import PartsRead
-    from cerebro_plpy.packing.reading import Column
+    from cerebro_plpy.packing.rows.reading import Column
     from cerebro_plpy.planner.gpus import Place
-    from cerebro_plpy.predicting.rows import Predictor
+    from cerebro_plpy.predicting.answering.rows import Predictor
     from cerebro_plpy.store.names import Table
-    from cerebro_plpy.store.packed import PackedSummary
+    from cerebro_plpy.store.packed.packed import PackedSummary
     from cerebro_plpy.topology import Topology
     from cerebro_plpy.topology.local import LocalTopology
 
@@ -49,7 +49,7 @@ class Greenplum:
         return places.keys(self._db, segments, rules.contents)
 
     def rows(self, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None) -> PackedRows:
-        from cerebro_plpy.cluster.pack import RowsOnSegments
+        from cerebro_plpy.cluster.rows.pack import RowsOnSegments
 
         return RowsOnSegments(self._db, job, columns, seen, parts)
 
@@ -76,7 +76,7 @@ class Greenplum:
         return [known[content] for content in places.contents(self._db, summary.keys)]
 
     def predictor(self, use_gpus: bool) -> Predictor:
-        from cerebro_plpy.cluster.predict import PredictorOnSegments
+        from cerebro_plpy.cluster.rows.predict import PredictorOnSegments
 
         return PredictorOnSegments(self._db, use_gpus)
 

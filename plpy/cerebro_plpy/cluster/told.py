@@ -11,7 +11,8 @@ from cerebro_plpy.cluster.protocol import Lacking, Where
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import routes
 from cerebro_plpy.segment.supply import Facts
-from cerebro_plpy.store import partitions, runs
+from cerebro_plpy.store.packed import partitions
+from cerebro_plpy.store.runs import runs
 
 PartitionPlace = tuple[str, str, int]
 Seen = tuple[object, list[partitions.Buffer]]

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 
 
 def follow_weights(model: Any) -> None:

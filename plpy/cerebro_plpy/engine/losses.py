@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.literal import Call

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from cerebro_plpy import memory
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED
 
 

@@ -11,17 +11,20 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.features import drift
 from cerebro_plpy.features.specification import DATE, NUMBER
-from cerebro_plpy.packing import class_counts, dealing, grouping
 from cerebro_plpy.packing import options as option
-from cerebro_plpy.packing.dealing_groups import GroupDeal
-from cerebro_plpy.packing.grouping import Grouping
+from cerebro_plpy.packing.columns import class_counts
+from cerebro_plpy.packing.dividing import grouping
+from cerebro_plpy.packing.dividing.grouping import Grouping
 from cerebro_plpy.packing.job import Job
 from cerebro_plpy.packing.pack import gathered, output_of
 from cerebro_plpy.packing.preprocess import job_like
-from cerebro_plpy.packing.read import FEATURES, ONE_HOT, decode_buffer
-from cerebro_plpy.store import append, groups, names, packed, session
-from cerebro_plpy.store import drift as drifts
-from cerebro_plpy.store.append import PackedVersion
+from cerebro_plpy.packing.rows import dealing
+from cerebro_plpy.packing.rows.dealing_groups import GroupDeal
+from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, decode_buffer
+from cerebro_plpy.store import names, session
+from cerebro_plpy.store.packed import append, groups, packed
+from cerebro_plpy.store.packed import drift as drifts
+from cerebro_plpy.store.packed.append import PackedVersion
 
 # So many columns are named in a notice.
 MOST_SHOWN = 5

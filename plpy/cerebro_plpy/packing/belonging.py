@@ -5,7 +5,7 @@ from __future__ import annotations
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features import specification
 from cerebro_plpy.madlib.literal import shorten
-from cerebro_plpy.store.packed import PackedSummary
+from cerebro_plpy.store.packed.packed import PackedSummary
 
 
 def check(training: str, ours: PackedSummary, validation: str, theirs: PackedSummary) -> None:

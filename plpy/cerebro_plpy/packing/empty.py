@@ -14,7 +14,8 @@ from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
 from cerebro_plpy.logical.options import read_object
 from cerebro_plpy.packing.job import Rules
-from cerebro_plpy.store import append, names, packed
+from cerebro_plpy.store import names
+from cerebro_plpy.store.packed import append, packed
 
 _TYPE = re.compile(r"[a-z][a-z0-9 ]*\[\]")
 _INTEGERS = ("buffer_size", "segments", "seed", "total_rows")

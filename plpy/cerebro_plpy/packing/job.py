@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cerebro_plpy.features.specification import Specification
-from cerebro_plpy.packing.grouping import Grouping
-from cerebro_plpy.packing.parts import FOLD, GROUP, PartsRead
-from cerebro_plpy.packing.reading import PackedPart, fields
-from cerebro_plpy.packing.sources import SourcePart
+from cerebro_plpy.packing.columns.sources import SourcePart
+from cerebro_plpy.packing.dividing.grouping import Grouping
+from cerebro_plpy.packing.dividing.parts import FOLD, GROUP, PartsRead
+from cerebro_plpy.packing.rows.reading import PackedPart, fields
 from cerebro_plpy.store.names import Table, TargetTable
-from cerebro_plpy.store.packed import Expression
+from cerebro_plpy.store.packed.packed import Expression
 
 ALL_SEGMENTS = "all_segments"
 

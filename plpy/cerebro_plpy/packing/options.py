@@ -12,7 +12,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features import asked
 from cerebro_plpy.features.asked import AskedColumns
 from cerebro_plpy.logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
-from cerebro_plpy.packing import folds, grouping, holdout
+from cerebro_plpy.packing.dividing import folds, grouping, holdout
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
 MOST_SEGMENTS = 1024

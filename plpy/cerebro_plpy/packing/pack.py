@@ -9,18 +9,21 @@ from typing import Protocol
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_COLUMN, CerebroError
-from cerebro_plpy.packing import classes, dealing, dealing_groups, folds
-from cerebro_plpy.packing.classes import Labels
-from cerebro_plpy.packing.dealing_groups import ClassesSeen, GroupDeal
+from cerebro_plpy.packing.columns import classes
+from cerebro_plpy.packing.columns.classes import Labels
+from cerebro_plpy.packing.dividing import folds
+from cerebro_plpy.packing.dividing.grouping import Grouping
+from cerebro_plpy.packing.dividing.parts import PartsRead
 from cerebro_plpy.packing.faults import Faults
-from cerebro_plpy.packing.grouping import Grouping
 from cerebro_plpy.packing.job import Job
-from cerebro_plpy.packing.parts import PartsRead
-from cerebro_plpy.packing.placing import homes
-from cerebro_plpy.packing.reading import Column, batch_rows, open_column, read_rows, samples
-from cerebro_plpy.packing.sorting import Sorter
-from cerebro_plpy.store import groups, names, packed
-from cerebro_plpy.store.append import PackedVersion
+from cerebro_plpy.packing.rows import dealing, dealing_groups
+from cerebro_plpy.packing.rows.dealing_groups import ClassesSeen, GroupDeal
+from cerebro_plpy.packing.rows.placing import homes
+from cerebro_plpy.packing.rows.reading import Column, batch_rows, open_column, read_rows, samples
+from cerebro_plpy.packing.rows.sorting import Sorter
+from cerebro_plpy.store import names
+from cerebro_plpy.store.packed import groups, packed
+from cerebro_plpy.store.packed.append import PackedVersion
 
 RESERVED = (
     packed.KEY, packed.BUFFER, packed.WEIGHT, packed.WEIGHT + packed.SHAPE, packed.FOLD, packed.GROUPS,

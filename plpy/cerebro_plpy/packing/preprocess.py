@@ -9,13 +9,15 @@ from dataclasses import replace
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features.specification import Specification
-from cerebro_plpy.packing import folds, grouping, holdout, inputs, outliers, sources, telltale
 from cerebro_plpy.packing import options as option
-from cerebro_plpy.packing.columns import Item, parse_items
+from cerebro_plpy.packing.columns import inputs, outliers, sources, telltale
+from cerebro_plpy.packing.columns.grammar import Item, parse_items
+from cerebro_plpy.packing.dividing import folds, grouping, holdout
 from cerebro_plpy.packing.job import Job, Rules
 from cerebro_plpy.packing.pack import pack
-from cerebro_plpy.packing.reading import PackedPart
-from cerebro_plpy.store import names, packed, source_rows
+from cerebro_plpy.packing.rows.reading import PackedPart
+from cerebro_plpy.store import names
+from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.session import usual_segments
 
 # What the table of rows that are held out is called after.

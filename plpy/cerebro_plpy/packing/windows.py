@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.packing import sources
-from cerebro_plpy.packing.columns import parse_items
-from cerebro_plpy.store import names, packed
-from cerebro_plpy.store import windows as store
-from cerebro_plpy.store.packed import SourceColumn
+from cerebro_plpy.packing.columns import sources
+from cerebro_plpy.packing.columns.grammar import parse_items
+from cerebro_plpy.store import names
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed import windows as store
+from cerebro_plpy.store.packed.packed import SourceColumn
 
 LABELS = ("last", "majority", "next")
 LONGEST = 1_000_000

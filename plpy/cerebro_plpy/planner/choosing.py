@@ -11,10 +11,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.logical.budget import Aim
-from cerebro_plpy.planner.estimates import Estimate, estimate
-from cerebro_plpy.planner.rates import Observation, Rates
-from cerebro_plpy.planner.simulation import COMPILE, MB, TRAIN, Prices
-from cerebro_plpy.planner.work import RunWork
+from cerebro_plpy.planner.estimating.estimates import Estimate, estimate
+from cerebro_plpy.planner.estimating.rates import Observation, Rates
+from cerebro_plpy.planner.estimating.simulation import COMPILE, MB, TRAIN, Prices
+from cerebro_plpy.planner.estimating.work import RunWork
 
 # A candidate is played for so many visits at most.
 PLAYED_VISITS = 160

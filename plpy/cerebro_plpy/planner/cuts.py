@@ -1,8 +1,8 @@
 """Cut nets: choose the frozen layers to compute once, whose outputs then feed the layers that train.
 
-Among the layers whose outputs no training changes (`engine/trunk.py`), the choice is the set that holds the
-sources of each of its layers, saves the most operations, and whose outputs fit the budget. Facts alone
-decide: the bits are those of the whole net.
+Among the layers whose outputs no training changes (`engine/models/trunk.py`), the choice is the set that
+holds the sources of each of its layers, saves the most operations, and whose outputs fit the budget. Facts
+alone decide: the bits are those of the whole net.
 """
 
 from __future__ import annotations

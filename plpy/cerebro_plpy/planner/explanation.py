@@ -9,12 +9,12 @@ from typing import Any
 
 from cerebro_plpy.planner.bundles import MOST_MEMBERS
 from cerebro_plpy.planner.cuts import TrunkChoice
-from cerebro_plpy.planner.estimates import Estimate
-from cerebro_plpy.planner.group_work import fuses
-from cerebro_plpy.planner.rates import SPREAD
-from cerebro_plpy.planner.simulation import COMPILE, MEASURE, ONCE, READ, REST, TRAIN, WRITE
+from cerebro_plpy.planner.estimating.estimates import Estimate
+from cerebro_plpy.planner.estimating.group_work import fuses
+from cerebro_plpy.planner.estimating.rates import SPREAD
+from cerebro_plpy.planner.estimating.simulation import COMPILE, MEASURE, ONCE, READ, REST, TRAIN, WRITE
+from cerebro_plpy.planner.estimating.work import RunWork
 from cerebro_plpy.planner.tree import DETAIL, NODE_TYPE, PLANS, Node, seconds
-from cerebro_plpy.planner.work import RunWork
 
 # A share of waiting that is worth a word, and a gain.
 MUCH_WAITING, MUCH_GAIN = 0.15, 0.05

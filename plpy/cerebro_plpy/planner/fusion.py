@@ -12,9 +12,9 @@ from dataclasses import dataclass, replace
 
 from cerebro_plpy.logical.options import EXACT, FAST, OFF
 from cerebro_plpy.planner.bundles import MOST_TOGETHER, most_together
-from cerebro_plpy.planner.rates import Rates
+from cerebro_plpy.planner.estimating.rates import Rates
+from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork, digest
 from cerebro_plpy.planner.units import Alike
-from cerebro_plpy.planner.work import ConfigKind, RunWork, digest
 
 JAX, TENSORFLOW = "jax", "tensorflow"
 # The overhead of a visit is worth saving if the visit itself takes no longer than this.

@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from cerebro_plpy.logical.options import EXACT
-from cerebro_plpy.planner import bundles, keeping, remaining, routes, schedule
-from cerebro_plpy.planner.costs import CostModel
+from cerebro_plpy.planner import bundles, keeping, routes, schedule
+from cerebro_plpy.planner.estimating import remaining
+from cerebro_plpy.planner.estimating.costs import CostModel
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
 # Estimates are not exact: a little more than its share is none.

@@ -11,9 +11,9 @@ from cerebro_plpy.features import specification
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.holders import ModelHolder
-from cerebro_plpy.store import predictions
+from cerebro_plpy.store.models import predictions
 from cerebro_plpy.store.names import resolve_table
-from cerebro_plpy.store.packed import PackedSummary
+from cerebro_plpy.store.packed.packed import PackedSummary
 
 
 def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> None:

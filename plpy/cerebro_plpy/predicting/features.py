@@ -12,8 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine import architecture, custom, cut
-from cerebro_plpy.engine.data import whole
+from cerebro_plpy.engine.checks import architecture, custom
+from cerebro_plpy.engine.models import cut
+from cerebro_plpy.engine.models.data import whole
 from cerebro_plpy.errors import (
     INSUFFICIENT_PRIVILEGE,
     NOT_SUPPORTED,
@@ -28,11 +29,12 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.segment import rows
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.segment.features import other_weights
-from cerebro_plpy.store import append, packed, partitions, results, stored_features
-from cerebro_plpy.store import functions as registry
-from cerebro_plpy.store import models as architectures
+from cerebro_plpy.store.models import functions as registry
+from cerebro_plpy.store.models import models as architectures
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
-from cerebro_plpy.store.stored_features import StoredFeatures
+from cerebro_plpy.store.packed import append, packed, partitions, stored_features
+from cerebro_plpy.store.packed.stored_features import StoredFeatures
+from cerebro_plpy.store.runs import results
 
 # The last bits of a row's features may depend on how many rows are computed at a time.
 BATCH = 32

@@ -13,8 +13,10 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.features import profile
 from cerebro_plpy.features.profile import Profile
-from cerebro_plpy.store import model_versions, models, predictions, results, session, state_rows
+from cerebro_plpy.store import session
+from cerebro_plpy.store.models import model_versions, models, predictions
 from cerebro_plpy.store.names import Table, quote, resolve_table
+from cerebro_plpy.store.runs import results, state_rows
 
 ClassValues = list[list[str | None] | None]
 

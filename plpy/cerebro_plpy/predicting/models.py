@@ -10,8 +10,9 @@ from functools import partial
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine import custom, runtime
-from cerebro_plpy.engine.architecture import DescribedModel, describe
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import custom
+from cerebro_plpy.engine.checks.architecture import DescribedModel, describe
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
@@ -20,9 +21,11 @@ from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting import outputs as output
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.predicting.outputs import Dependent, Output
-from cerebro_plpy.store import functions, models, results, session
+from cerebro_plpy.store import session
+from cerebro_plpy.store.models import functions, models
 from cerebro_plpy.store.names import Table
-from cerebro_plpy.store.packed import FEATURES
+from cerebro_plpy.store.packed.packed import FEATURES
+from cerebro_plpy.store.runs import results
 
 
 @dataclass(frozen=True)

@@ -11,8 +11,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from cerebro_plpy.engine import forms
-from cerebro_plpy.engine.architecture import DescribedModel, Shape
+from cerebro_plpy.engine.checks.architecture import DescribedModel, Shape
+from cerebro_plpy.engine.models import forms
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import Call
 from cerebro_plpy.predicting import choices

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cerebro_plpy.predicting.scoring import ERRORS, LOGLOSS
+from cerebro_plpy.predicting.examining.scoring import ERRORS, LOGLOSS
 from cerebro_plpy.predicting.tempering import find_temperature, temper
 
 # Errors that differ by less are the same.

@@ -9,7 +9,7 @@ import math
 
 import numpy as np
 
-from cerebro_plpy.predicting.scoring import LEAST
+from cerebro_plpy.predicting.examining.scoring import LEAST
 
 # No probability becomes less than its square, before all add up to 1 again: rows that are all answered
 # rightly would have it shrink without end. And answers do not become alike without end.

@@ -19,8 +19,9 @@ from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
 from cerebro_plpy.registry import references
-from cerebro_plpy.store import model_versions, models, results
+from cerebro_plpy.store.models import model_versions, models
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
+from cerebro_plpy.store.runs import results
 
 # The key of the only config of madlib_fit: what it becomes equals config 1 of a run of many.
 ONLY = 1

@@ -10,7 +10,8 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from cerebro_plpy.commands import Check, CheckedConfig, CheckModel, FunctionRow
-from cerebro_plpy.engine import architecture, custom, lora, quantized, stages, taken
+from cerebro_plpy.engine.checks import architecture, custom, lora, quantized, taken
+from cerebro_plpy.engine.models import stages
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.layers import layers as all_layers
@@ -26,8 +27,8 @@ def check(asked: Check) -> Mapping[str, Any]:
 
 
 def _check(asked: Check) -> Mapping[str, Any]:
-    from cerebro_plpy.engine import check as fits
-    from cerebro_plpy.engine import sizing
+    from cerebro_plpy.engine.checks import check as fits
+    from cerebro_plpy.engine.models import sizing
 
     shapes = tuple(tuple(shape) for shape in asked.input_shapes)
     described = {

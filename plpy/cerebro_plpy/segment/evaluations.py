@@ -14,7 +14,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.segment.supply import Supply
-from cerebro_plpy.store import measurements
+from cerebro_plpy.store.runs import measurements
 
 
 def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:

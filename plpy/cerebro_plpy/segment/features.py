@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 
 from cerebro_plpy import memory
-from cerebro_plpy.engine import cut as cuts
-from cerebro_plpy.engine.backends import Tick
-from cerebro_plpy.engine.data import Block, ClassWeights, Dataset, Target
+from cerebro_plpy.engine.backends.interfaces import Tick
+from cerebro_plpy.engine.models import cut as cuts
+from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, Target
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.segment import rows
-from cerebro_plpy.store import runs
+from cerebro_plpy.store.runs import runs
 
 if TYPE_CHECKING:
     from cerebro_plpy.segment.visits import Task

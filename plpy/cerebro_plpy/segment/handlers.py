@@ -45,17 +45,16 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
-from cerebro_plpy.store import (
+from cerebro_plpy.store import session
+from cerebro_plpy.store.models import group_models, model_versions
+from cerebro_plpy.store.runs import (
     decisions,
     drivers,
-    group_models,
     measurements,
-    model_versions,
     rates,
     results,
     run_groups,
     runs,
-    session,
     starting_weights,
     state_rows,
 )
@@ -99,7 +98,7 @@ def work(supply: Supply, sent: Sent, tell: Callable[[str], None]) -> CommandResu
 
 
 def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
-    from cerebro_plpy.engine import runtime
+    from cerebro_plpy.engine.backends import runtime
 
     if wanted.or_any and runtime.is_started():
         return
@@ -116,7 +115,7 @@ def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
 
 def _start(supply: Supply, command: StartEngine) -> CommandResult:
     """Return what the caller should know of the engine, which is up before any command is carried out."""
-    from cerebro_plpy.engine import runtime
+    from cerebro_plpy.engine.backends import runtime
 
     reason = runtime.get_keras_backend().not_kept
     return {} if reason is None else {"not_kept": reason}
@@ -153,7 +152,7 @@ def _visit(supply: Supply, command: Visit) -> CommandResult:
 
 
 def _visit_bundle(supply: Supply, command: VisitBundle) -> CommandResult:
-    from cerebro_plpy.segment import bundles
+    from cerebro_plpy.segment.bundled import bundles
 
     return bundles.visit(supply, command)
 

@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.planner import routes
-from cerebro_plpy.store import measurements, run_groups, runs, state_rows
+from cerebro_plpy.store.runs import measurements, run_groups, runs, state_rows
 
 
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:

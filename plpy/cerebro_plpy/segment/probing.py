@@ -9,12 +9,12 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.commands import Probe, ProbedConfig
-from cerebro_plpy.engine import custom
-from cerebro_plpy.engine import model as engine
-from cerebro_plpy.engine.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.checks import custom
+from cerebro_plpy.engine.models import model as engine
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_compile
-from cerebro_plpy.planner.work import EVALUATION_BATCH
+from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
 
 # Enough to be told from chance, few enough to be waited for.
 BATCHES = 8

@@ -17,11 +17,12 @@ import numpy as np
 
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.engine.data import ONE_HOT, VALUE, WEIGHT, Block, Dataset, Target, concatenate
+from cerebro_plpy.engine.models.data import ONE_HOT, VALUE, WEIGHT, Block, Dataset, Target, concatenate
 from cerebro_plpy.errors import LOCK_NOT_AVAILABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.packing import read
-from cerebro_plpy.store import packed, partitions, runs
+from cerebro_plpy.packing.rows import read
 from cerebro_plpy.store.names import parse_table
+from cerebro_plpy.store.packed import packed, partitions
+from cerebro_plpy.store.runs import runs
 
 
 class PartitionSource(Protocol):

@@ -18,7 +18,8 @@ from cerebro_plpy.engine.state import Frozen, State, frozen_to_parts, of_config,
 from cerebro_plpy.segment import cancel
 from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.rows import PartitionSource, TableSource, layout
-from cerebro_plpy.store import functions, measurements, runs, starting_weights, state_rows
+from cerebro_plpy.store.models import functions
+from cerebro_plpy.store.runs import measurements, runs, starting_weights, state_rows
 
 
 @dataclass(frozen=True)

@@ -15,20 +15,21 @@ import numpy as np
 
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.commands import Average, Visit
-from cerebro_plpy.engine import custom, stages
-from cerebro_plpy.engine import model as engine
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.engine.data import Block
+from cerebro_plpy.engine.checks import custom
+from cerebro_plpy.engine.models import model as engine
+from cerebro_plpy.engine.models import stages
+from cerebro_plpy.engine.models.data import Block
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, QUERY_CANCELED, CerebroError
 from cerebro_plpy.logical import class_weights
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import CompileParams, FitParams, parse_compile, parse_fit
 from cerebro_plpy.planner import routes
-from cerebro_plpy.planner.work import EVALUATION_BATCH
+from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
 from cerebro_plpy.segment import features, rows
 from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.supply import Supply
-from cerebro_plpy.store import runs
+from cerebro_plpy.store.runs import runs
 
 
 @dataclass(frozen=True)

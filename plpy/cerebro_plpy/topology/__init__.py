@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 from cerebro_plpy.commands import BesideRows, Command, ConfigCommand, CreateRun, Engine, HoldRun
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.runs.drivers import Behind
 
 
 def tell_not_kept(say: Callable[[str], None], answers: Iterable[Mapping[str, Any]]) -> None:

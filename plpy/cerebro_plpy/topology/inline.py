@@ -20,7 +20,7 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
-from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.runs.drivers import Behind
 from cerebro_plpy.topology import Answer, holding, tell_not_kept
 
 

@@ -31,7 +31,7 @@ from cerebro_plpy.commands import (
 )
 from cerebro_plpy.errors import INTERNAL, OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError, from_driver
 from cerebro_plpy.store import session
-from cerebro_plpy.store.drivers import Behind
+from cerebro_plpy.store.runs.drivers import Behind
 from cerebro_plpy.topology import Answer, holding, tell_not_kept
 from cerebro_plpy.topology.loopback import (
     CONTROL,

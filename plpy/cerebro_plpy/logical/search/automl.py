@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
 from cerebro_plpy.logical.search.methods import METHODS
 from cerebro_plpy.logical.search.template import Procedure
-from cerebro_plpy.madlib.grid import GridRow, examples, open_space
+from cerebro_plpy.madlib.spaces.grid import GridRow, examples, open_space
 
 
 @dataclass(frozen=True)

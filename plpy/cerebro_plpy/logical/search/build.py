@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from cerebro_plpy.logical.search import methods
 from cerebro_plpy.logical.search.automl import SearchCall
-from cerebro_plpy.logical.search.early_stopping import EarlyStopping
-from cerebro_plpy.logical.search.groups import PER_GROUP, AllGroups, PerGroup
+from cerebro_plpy.logical.search.procedures.early_stopping import EarlyStopping
+from cerebro_plpy.logical.search.procedures.groups import PER_GROUP, AllGroups, PerGroup
 from cerebro_plpy.logical.search.template import Procedure
 
 

@@ -13,8 +13,8 @@ from typing import ClassVar, Final, TypeAlias
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.search.sampling import Listed, Sampler
 from cerebro_plpy.logical.search.template import Procedure
-from cerebro_plpy.madlib.grid import MOST_CONFIGS, GridRow, random_choices, to_row
-from cerebro_plpy.madlib.space import Choice, Space
+from cerebro_plpy.madlib.spaces.grid import MOST_CONFIGS, GridRow, random_choices, to_row
+from cerebro_plpy.madlib.spaces.space import Choice, Space
 
 WHO: Final = "madlib_keras_automl"
 
@@ -56,7 +56,7 @@ class Draws:
     def sampler(self, count: int, guided: bool) -> Sampler:
         if not guided:
             return Listed(self.rows(count))
-        from cerebro_plpy.logical.search.tpe import Tpe
+        from cerebro_plpy.logical.search.procedures.tpe import Tpe
 
         return Tpe(self.space, self.random_state, count)
 

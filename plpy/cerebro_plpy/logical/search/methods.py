@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from typing import Final
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.logical.search.asha import AshaMethod
-from cerebro_plpy.logical.search.hyperband import HyperbandMethod
-from cerebro_plpy.logical.search.hyperopt import HyperoptMethod
-from cerebro_plpy.logical.search.median import MedianMethod, TpeMethod
 from cerebro_plpy.logical.search.method import WHO, Params, SearchMethod
-from cerebro_plpy.logical.search.pbt import PbtMethod
+from cerebro_plpy.logical.search.procedures.asha import AshaMethod
+from cerebro_plpy.logical.search.procedures.hyperband import HyperbandMethod
+from cerebro_plpy.logical.search.procedures.hyperopt import HyperoptMethod
+from cerebro_plpy.logical.search.procedures.median import MedianMethod, TpeMethod
+from cerebro_plpy.logical.search.procedures.pbt import PbtMethod
 from cerebro_plpy.madlib.literal import Value, read_arguments, shorten
 from cerebro_plpy.madlib.nearest import unknown
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from cerebro_plpy.madlib.grid import GridRow
+from cerebro_plpy.madlib.spaces.grid import GridRow
 
 
 class Sampler(Protocol):

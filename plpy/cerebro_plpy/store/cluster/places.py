@@ -12,10 +12,10 @@ from cerebro_plpy.database import Database, as_owner, kept_for_call
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
 from cerebro_plpy.store.dialect import HEAP
+from cerebro_plpy.store.models.predictions import PredictionOutput as PredictionTable
 from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed import BUFFER, FOLD, GROUPS, KEY, SHAPE, Expression, PackedOutput
-from cerebro_plpy.store.partitions import Columns
-from cerebro_plpy.store.predictions import PredictionOutput as PredictionTable
+from cerebro_plpy.store.packed.packed import BUFFER, FOLD, GROUPS, KEY, SHAPE, Expression, PackedOutput
+from cerebro_plpy.store.packed.partitions import Columns
 
 
 @kept_for_call

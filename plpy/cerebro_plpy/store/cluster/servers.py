@@ -11,10 +11,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import measurements, runs, session, state_rows
+from cerebro_plpy.store import session
 from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.cluster.messages import Part
 from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.runs import measurements, runs, state_rows
 from cerebro_plpy.store.writing import write
 
 _HEADER = b"PGCOPY\n\xff\r\n\0" + bytes(8)

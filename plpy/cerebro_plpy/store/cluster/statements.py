@@ -8,8 +8,8 @@ with a parameter in their place may go to every segment.
 from __future__ import annotations
 
 from cerebro_plpy.database import Database, as_owner
-from cerebro_plpy.store.measurements import Measured
 from cerebro_plpy.store.names import quote
+from cerebro_plpy.store.runs.measurements import Measured
 from cerebro_plpy.store.writing import cast_value, columns
 
 

@@ -1,0 +1,1 @@
+"""The rows of a cluster, packed and predicted where they are."""

@@ -1,0 +1,351 @@
+"""JAX: many batches in one compiled loop, over rows that stay on the device."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.backends.interfaces import (
+    Feed,
+    Forward,
+    Gradient,
+    KerasBackend,
+    KnownArrays,
+    Pace,
+    PlainForward,
+    ScoreOf,
+    Slope,
+    Tick,
+)
+from cerebro_plpy.engine.backends.jax_given import numbers, with_given
+from cerebro_plpy.engine.backends.jax_programs import keep_programs
+from cerebro_plpy.engine.backends.jax_stacks import JaxStack, settled
+from cerebro_plpy.engine.backends.runtime import Running, no_signals
+from cerebro_plpy.engine.checks.architecture import Shape
+from cerebro_plpy.engine.models import forms
+from cerebro_plpy.engine.models.data import is_shareable
+from cerebro_plpy.programs import find_folder
+
+
+class Jax(KerasBackend):
+    # It compiles a program for each number of rows.
+    fixed_rows = True
+
+    def set_up(self, wanted: Running) -> None:
+        with no_signals():
+            # What makes its threads.
+            jax.devices()
+            folder = find_folder(wanted.cache_folder)
+            self.not_kept = None if folder is None else keep_programs(folder, wanted.threads)
+
+    def has_gpu(self) -> bool:
+        with contextlib.suppress(RuntimeError):  # how JAX says that it knows no such platform
+            return bool(jax.devices("gpu"))
+        return False
+
+    def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> JaxLoop:
+        return JaxLoop(model, variables, inputs, many_at_once=not _differs_within_a_loop(whole))
+
+    def make_stack(
+        self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
+    ) -> JaxStack | None:
+        if _differs_within_a_loop(model) or model.optimizer.use_ema:
+            return None
+        return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=_data)
+
+    def to_tensor(self, array: np.ndarray) -> Any:
+        return jnp.array(array, copy=True)
+
+    def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward:
+        return PlainForward(jax.jit(partial(_forward, model)))
+
+    def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
+        slope = jax.jit(partial(_slope, model, score))
+
+        def bind(variables: list[Any]) -> Slope:
+            def run(batch: list[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
+                scores, slopes = slope(variables, batch, given)
+                return np.asarray(scores), [np.asarray(one) for one in slopes]
+
+            return run
+
+        return bind
+
+    def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
+        gradient = jax.jit(jax.grad(partial(_mean_score, model, score)))
+        split = len(model.trainable_variables)
+
+        def run(variables: list[Any], batch: list[np.ndarray], given: np.ndarray) -> list[np.ndarray]:
+            slopes = gradient(variables[:split], variables[split:], batch, given)
+            return [np.asarray(one) for one in slopes]
+
+        return run
+
+
+# JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
+# are two programs, here and there.
+
+# In the names of layers that pass a window over their input, or go through it step by step.
+_WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
+
+# Up to this size, rows are copied into arrays that have room for more, so that tables of about as many rows,
+# the segments of one table and its folds share their programs.
+_COPIED_BYTES = 16 * 2**20
+
+
+class JaxLoop:
+    """A loop that holds the model's variables as arrays; Keras' own are used only to read results."""
+
+    def __init__(self, model: Any, variables: list[Any], inputs: Sequence[str], many_at_once: bool) -> None:
+        self._model = model
+        self._inputs = inputs
+        self._given = settled(numbers(model.optimizer, inputs))
+        self._many_at_once = many_at_once
+        self._state = _JaxState(model, variables)
+        train = with_given(model, inputs)
+        self._train_one = jax.jit(train, donate_argnums=0)
+        self._train_many = jax.jit(_repeat(model, train), donate_argnums=0)
+        self._test_one = jax.jit(partial(_test, model), donate_argnums=0)
+        self._test_many = jax.jit(_repeat(model, partial(_test, model)), donate_argnums=0)
+        self._paces: dict[Any, Pace] = {}
+
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+        self._state.load(arrays, known)
+
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
+        return self._state.save(known)
+
+    def give(self, optimizer: Any) -> None:
+        self._given = settled(numbers(optimizer, self._inputs))
+
+    def reset_metrics(self) -> None:
+        self._model.reset_metrics()
+        self._state.metrics = [settled(variable.value) for variable in self._model.metrics_variables]
+
+    def start_pass(self) -> None:
+        self.reset_metrics()
+
+    def finish_pass(self) -> None:
+        """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
+        optimizer = self._model.optimizer
+        if not optimizer.use_ema:
+            return
+        self._state.to_model()
+        optimizer.finalize_variable_values(self._model.trainable_weights)
+        self._state.from_model()
+
+    def metrics(self) -> list[np.ndarray]:
+        return [np.asarray(array) for array in self._state.metrics]
+
+    def set_metrics(self, arrays: list[np.ndarray]) -> None:
+        self._state.metrics = [
+            settled(jnp.asarray(array, variable.dtype))
+            for variable, array in zip(self._model.metrics_variables, arrays, strict=True)
+        ]
+
+    def results(self) -> dict[str, Any]:
+        self._state.metrics_to_model()
+        return self._model.get_metrics_result()
+
+    def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
+        self._run(self._train_one, self._train_many, feed, order, batch_size, tick, optimizer=True)
+
+    def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
+        self._run(self._test_one, self._test_many, feed, order, batch_size, tick, optimizer=False)
+
+    def _run(
+        self, one: Any, many: Any, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick, optimizer: bool
+    ) -> None:
+        full = len(order) // batch_size
+        if full > 1 and self._many_at_once:
+            self._run_many(many, feed, order[: full * batch_size].reshape(full, -1), tick, optimizer)
+            order = order[full * batch_size :]
+        for first in range(0, len(order), batch_size):
+            rows = order[first : first + batch_size]
+            data = _data(self._model, *_pick(feed, rows))
+            _, state = one(self._state.get(optimizer), self._given, data)
+            self._state.put(state, optimizer)
+            tick()
+
+    def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
+        arrays = _rows_on_device(feed)
+        rows = jnp.asarray(_with_room(order), jnp.int32)
+        pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
+        for first, last in pace.pieces(len(order), tick):
+            batches = arrays, rows
+            state = many(self._state.get(optimizer), self._given, batches, first, last)
+            self._state.put(jax.block_until_ready(state), optimizer)
+
+
+class _JaxState:
+    """Variables as JAX arrays, in the groups that Keras' steps take."""
+
+    def __init__(self, model: Any, variables: list[Any]) -> None:
+        self._model = model
+        self._variables = variables
+        self._groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
+        self.trainable, self.non_trainable, self.optimizer = ([v.value for v in g] for g in self._groups)
+        self.metrics: list[Any] = [variable.value for variable in model.metrics_variables]
+
+    def get(self, optimizer: bool) -> tuple[list[Any], ...]:
+        if optimizer:
+            return (self.trainable, self.non_trainable, self.optimizer, self.metrics)
+        return (self.trainable, self.non_trainable, self.metrics)
+
+    def put(self, state: tuple[list[Any], ...], optimizer: bool) -> None:
+        if optimizer:
+            self.trainable, self.non_trainable, self.optimizer, self.metrics = state
+        else:
+            self.trainable, self.non_trainable, self.metrics = state
+
+    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+        held = self._by_variable() if known else {}
+        # A copy, since the steps are given these buffers to write over.
+        by_variable = {
+            id(v): held[id(v)] if place in known else settled(jnp.array(array, v.dtype, copy=True))
+            for place, (v, array) in enumerate(zip(self._variables, arrays, strict=True))
+        }
+        self.trainable, self.non_trainable, self.optimizer = (
+            [by_variable[id(v)] for v in group] for group in self._groups
+        )
+
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
+        by_variable = self._by_variable()
+        return [
+            known[place] if place in known else np.array(by_variable[id(variable)])
+            for place, variable in enumerate(self._variables)
+        ]
+
+    def _by_variable(self) -> dict[int, Any]:
+        values = (self.trainable, self.non_trainable, self.optimizer)
+        return {
+            id(variable): array
+            for group, arrays in zip(self._groups, values, strict=True)
+            for variable, array in zip(group, arrays, strict=True)
+        }
+
+    def to_model(self) -> None:
+        by_variable = self._by_variable()
+        for variable in self._variables:
+            variable.assign(by_variable[id(variable)])
+
+    def from_model(self) -> None:
+        self.load([runtime.to_numpy(variable) for variable in self._variables], {})
+
+    def metrics_to_model(self) -> None:
+        for variable, array in zip(self._model.metrics_variables, self.metrics, strict=True):
+            variable.assign(array)
+
+
+def _differs_within_a_loop(model: Any) -> bool:
+    """Return whether XLA computes the model in another way within a loop.
+
+    On the CPU it does so for convolutions: slower, with other last bits. Recurrent layers, loops themselves,
+    gain nothing by it.
+    """
+    names = (type(layer).__name__ for layer in model._flatten_layers())
+    return any(part in name for name in names for part in _WINDOWED)
+
+
+def _repeat(model: Any, step: Any) -> Any:
+    """Run a step of Keras over batches first..last of the given order."""
+
+    def run(state: Any, given: Any, batches: Any, first: Any, last: Any) -> Any:
+        arrays, order = batches
+
+        def body(number: Any, state: Any) -> Any:
+            rows = order[number]
+            batch = jax.tree_util.tree_map(functools.partial(jnp.take, indices=rows, axis=0), arrays)
+            return step(state, given, _data(model, *batch))[1]
+
+        return jax.lax.fori_loop(first, last, body, state)
+
+    return run
+
+
+def _test(model: Any, state: Any, given: Any, data: Any) -> Any:
+    """Run Keras' test step, for which an optimizer's numbers are of no use."""
+    return model.test_step(state, data)
+
+
+def _data(model: Any, inputs: list[Any], targets: list[Any], weights: list[Any]) -> tuple[Any, ...]:
+    return (forms.pack(model, inputs), forms.one_or_all(targets), *forms.if_any(weights))
+
+
+def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]]:
+    picked = [[array[rows] for array in arrays] for arrays in (feed.inputs, feed.targets, feed.weights)]
+    return picked[0], picked[1], picked[2]
+
+
+def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
+    copies = sum(array.nbytes for array in feed.inputs) <= _COPIED_BYTES
+    inputs = feed.dataset.derived("jax", lambda: _inputs(feed, copies=copies))
+    return inputs, *feed.dataset.derived(("jax", feed.key), partial(_labels, feed, copies=copies))
+
+
+def _inputs(feed: Feed, *, copies: bool) -> list[Any]:
+    """Return the rows; those that fill their room already, and those that are too many, without a copy."""
+    roomy = [_with_room(array) if copies else array for array in feed.inputs]
+    return [
+        _array(array) if len(room) == len(array) else settled(room)
+        for room, array in zip(roomy, feed.inputs, strict=True)
+    ]
+
+
+def _with_room(array: np.ndarray) -> np.ndarray:
+    """Return the array with zeros after its rows: it has one of eight lengths for each power of two."""
+    rows = len(array)
+    step = 2 ** max(0, rows.bit_length() - 4)
+    room = np.zeros((-(-rows // step) * step, *array.shape[1:]), array.dtype)
+    room[:rows] = array
+    return room
+
+
+def _array(array: np.ndarray) -> Any:
+    """Return the rows on the device, without a copy where its memory is this process's."""
+    if is_shareable(array) and jax.default_backend() == "cpu":
+        return jnp.from_dlpack(array)
+    return jnp.asarray(array)
+
+
+def _labels(feed: Feed, *, copies: bool) -> tuple[list[Any], list[Any]]:
+    targets, weights = (
+        [settled(_with_room(array)) if copies else jnp.asarray(array) for array in arrays]
+        for arrays in (feed.targets, feed.weights)
+    )
+    return targets, weights
+
+
+def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:
+    split = len(model.trainable_variables)
+    found, _ = model.stateless_call(
+        variables[:split], variables[split:], forms.pack(model, batch), training=False
+    )
+    return runtime.keras().tree.flatten(found)
+
+
+def _slope(model: Any, score: ScoreOf, variables: list[Any], batch: list[Any], given: Any) -> Any:
+    def total(batch: list[Any]) -> tuple[Any, Any]:
+        scores = score(_forward(model, variables, batch)[0], given)
+        # Rows do not touch each other: the slopes of the sum are those of each.
+        return scores.sum(), scores
+
+    (_, scores), slopes = jax.value_and_grad(total, has_aux=True)(batch)
+    return scores, slopes
+
+
+def _mean_score(
+    model: Any, score: ScoreOf, trainable: list[Any], others: list[Any], batch: list[Any], given: Any
+) -> Any:
+    return score(_forward(model, [*trainable, *others], batch)[0], given).mean()
+
+
+make = Jax

@@ -1,0 +1,336 @@
+"""Architectures: a model's JSON, checked, brought into Keras 3's form, and described without its weights."""
+
+from __future__ import annotations
+
+import functools
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from cerebro_plpy import errors
+from cerebro_plpy.engine import derived, own
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import connected, custom, hub, legacy, lora, validate
+from cerebro_plpy.engine.checks.calls import one_line
+from cerebro_plpy.engine.models import counting, frozen, symbolic, trunk
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.nearest import nearest
+
+Shape = tuple[int | None, ...]
+
+# The JSON of the largest nets of keras.applications has less than a million.
+MAX_LENGTH = 4_000_000
+
+
+@dataclass(frozen=True)
+class DescribedModel:
+    """A description of a model that has not been built. Shapes are those of one row."""
+
+    json: str
+    inputs: tuple[Shape, ...]
+    outputs: tuple[Shape, ...]
+    input_names: tuple[str, ...]
+    output_names: tuple[str, ...]
+    parameters: int
+    flops_per_row: int
+    # What one row costs, by family of layers (`counting`).
+    work: Mapping[str, float] = field(hash=False)
+    weight_shapes: tuple[tuple[int, ...], ...]
+    adapters: tuple[lora.Adapter, ...] = ()
+    # Layers that do nothing before they are given weights.
+    adaptable: tuple[str, ...] = ()
+    # Digests of the registered layers in it.
+    functions: tuple[str, ...] = ()
+    # The layers whose outputs no training changes.
+    trunk: tuple[trunk.TrunkLayer, ...] = field(default=(), hash=False)
+
+
+def describe(
+    model_arch: str,
+    input_shapes: tuple[Shape, ...] | None = None,
+    max_parameters: int = 2_000_000_000,
+) -> DescribedModel:
+    """Check an architecture and describe it; no weight is allocated, and nothing is computed."""
+    try:
+        return _describe(model_arch, input_shapes, max_parameters, registered.known())
+    except CerebroError:
+        raise
+    # What stands in a place where nothing of its kind may stand: there are more such ways than checks.
+    except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
+        raise CerebroError(
+            "the architecture is malformed",
+            detail=f"{type(error).__name__}: {one_line(error)}",
+            hint="Use what model.to_json() gives.",
+        ) from error
+
+
+def build(architecture_json: str) -> Any:
+    """Make a model with its weights from JSON that `describe` gave."""
+    config = json.loads(architecture_json)
+    model = _deserialize(config, _custom_objects(config))
+    derived.follow_weights(model)
+    return model
+
+
+def layers(architecture_json: str) -> list[list[Any]]:
+    """Return each layer's name and class, the shape of a row of its output, its parameters and sources."""
+    config = json.loads(architecture_json)
+    sources = {layer["config"].get("name"): _sources(layer) for layer in config["config"].get("layers", [])}
+    with unallocated():
+        model = _deserialize(config, _custom_objects(config))
+        return [
+            [
+                layer.name,
+                type(layer).__name__,
+                _row_shape(layer),
+                layer.count_params(),
+                sources.get(layer.name, []),
+            ]
+            for layer in model._flatten_layers(include_self=False, recursive=False)
+        ]
+
+
+def _row_shape(layer: Any) -> list[int | None] | None:
+    """Return the shape of a row of a layer's first output; None if the layer is used in several ways."""
+    try:
+        found = runtime.keras().tree.flatten(layer.output)[0]
+    except (AttributeError, ValueError):
+        return None
+    return list(found.shape[1:])
+
+
+def _sources(value: Any) -> list[str]:
+    """Return the layers whose outputs a layer of a functional model takes."""
+    if isinstance(value, Mapping):
+        history = value.get("keras_history")
+        inside = value.get("inbound_nodes", value.values())
+        return [history[0]] if history else _sources(list(inside))
+    return [name for one in value for name in _sources(one)] if isinstance(value, list) else []
+
+
+@contextmanager
+def unallocated() -> Iterator[None]:
+    """Let models be built within as shapes alone: their variables never get a value."""
+    keras = runtime.keras()
+    state = keras.src.backend.common.global_state
+    try:
+        with runtime.generators_kept(), keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        # Keras would give values to whatever waits here as soon as the next model is built.
+        state.set_global_attribute("uninitialized_variables", [])
+
+
+def output_names(model: Any) -> list[str]:
+    """Return the names by which losses and metrics address outputs; a Sequential has them only inside."""
+    return list(getattr(model, "output_names", None) or [model.layers[-1].name])
+
+
+@functools.lru_cache(maxsize=64)
+def _describe(
+    model_arch: str,
+    input_shapes: tuple[Shape, ...] | None,
+    max_parameters: int,
+    functions: Sequence[registered.Function],
+) -> DescribedModel:
+    """Describe an architecture, cached for each set of `functions`, which decide what its names mean."""
+    config = canonical(model_arch, input_shapes)
+    # Before Keras has it: it takes the config of a functional model apart.
+    text = json.dumps(config, sort_keys=True, separators=(",", ":"))
+    layers = _custom_objects(config)
+
+    def look() -> tuple[DescribedModel, int]:
+        with unallocated():
+            model = _deserialize(config, layers)
+            _check_built(model)
+            return _summary(model, text), _largest_tensor(model)
+
+    architecture, largest = symbolic.without_computing(look)
+    if architecture.parameters > max_parameters:
+        raise _too_large(f"has {architecture.parameters} parameters", max_parameters)
+    if largest > max_parameters:
+        raise _too_large(f"makes {largest} numbers of one row in one layer", max_parameters)
+    return architecture
+
+
+def _too_large(what: str, limit: int) -> CerebroError:
+    return CerebroError(
+        f"the architecture {what}, more than {limit}",
+        hint="An administrator may allow more: the setting max_parameters.",
+        sqlstate=errors.NOT_SUPPORTED,
+    )
+
+
+def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) -> dict[str, Any]:
+    """Parse an architecture, translate Keras 2 to Keras 3 and refuse whatever could run code."""
+    config = _parse(model_arch)
+    if legacy.is_legacy(config):
+        config = legacy.translate(config)
+    _drop_compile_config(config)
+    validate.check(config)
+    connected.check(config)
+    if input_shapes is not None:
+        _give_input_shape(config, input_shapes)
+    _name_layers(config)
+    return config
+
+
+def _name_layers(config: dict[str, Any]) -> None:
+    """Name the unnamed layers of a Sequential, which Keras would number differently in each process."""
+    layers = config["config"].get("layers") if isinstance(config["config"], dict) else None
+    if config["class_name"] != "Sequential" or not isinstance(layers, list):
+        return
+    for number, layer in enumerate(layers):
+        layer["config"].setdefault("name", f"{layer['class_name'].lower()}_{number}")
+        _name_layers(layer)
+
+
+def _drop_compile_config(value: Any) -> None:
+    """Remove compile_config, with which Keras would compile the model: how to compile is said elsewhere."""
+    if isinstance(value, dict):
+        value.pop("compile_config", None)
+        value = list(value.values())
+    if isinstance(value, list):
+        for item in value:
+            _drop_compile_config(item)
+
+
+def _parse(model_arch: str) -> dict[str, Any]:
+    if len(model_arch) > MAX_LENGTH:
+        raise CerebroError(f"the architecture is longer than {MAX_LENGTH} characters")
+    try:
+        config = json.loads(model_arch)
+    except (ValueError, RecursionError) as error:
+        raise CerebroError("the architecture is not valid JSON", detail=f"{error}.") from error
+    # A string within the JSON is what json.dumps(model.to_json()) gives, a common slip.
+    if isinstance(config, str):
+        return _parse(config)
+    if not isinstance(config, dict) or "class_name" not in config or "config" not in config:
+        raise CerebroError(
+            "the architecture is not a Keras model",
+            detail='A JSON object with "class_name" and "config" is expected.',
+            hint="Use what model.to_json() gives.",
+        )
+    return config
+
+
+def _custom_objects(config: dict[str, Any]) -> dict[str, Any]:
+    """Return the classes of the registered layers in a config, and the objects of KerasHub."""
+    registered_layers = validate.registered_layers(config).items()
+    of_hub = hub.objects(validate.hub_names(config))
+    members = own.objects() if validate.has_members(config) else {}
+    return {**{name: custom.get(digest) for name, digest in registered_layers}, **of_hub, **members}
+
+
+def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:
+    serialization = runtime.keras().saving
+    try:
+        model = serialization.deserialize_keras_object(config, custom_objects=layers, safe_mode=True)
+        if isinstance(model, runtime.keras().Model):
+            frozen.hold(model)
+        return model
+    except CerebroError:
+        raise
+    except Exception as error:
+        raise CerebroError(
+            "Keras cannot build the architecture",
+            detail=f"Keras says: {one_line(error)}",
+            hint=_meant(str(error)),
+        ) from error
+
+
+# What Keras says of a name that it does not know, and where it has the names that it does know.
+_UNKNOWN = re.compile(
+    r"Could not interpret (activation|regularizer|initializer|constraint)\b.*identifier: '?(\w+)"
+)
+
+
+def _meant(message: str) -> str | None:
+    """Return a hint with the name that was probably meant."""
+    found = _UNKNOWN.search(message)
+    if found is None:
+        return None
+    kind, name = found.groups()
+    known = [each for each in vars(getattr(runtime.keras(), f"{kind}s")) if each[0].isalpha()]
+    match = nearest(name, known)
+    return (
+        f'No {kind} is called "{name}". Did you mean "{match}"?'
+        if match
+        else f'No {kind} is called "{name}".'
+    )
+
+
+def _give_input_shape(config: dict[str, Any], input_shapes: tuple[Shape, ...]) -> None:
+    """Tell the first layer of a Sequential that leaves its input open what comes in."""
+    if config["class_name"] != "Sequential" or _has_input(config):
+        return
+    shape = [None, *input_shapes[0]]
+    config["config"]["layers"].insert(
+        0,
+        {
+            "module": "keras.layers",
+            "class_name": "InputLayer",
+            "config": {"batch_shape": shape, "dtype": "float32", "name": "input_layer"},
+            "registered_name": None,
+        },
+    )
+
+
+def _has_input(config: dict[str, Any]) -> bool:
+    layers = config["config"].get("layers") or [{}]
+    first = layers[0]
+    if first.get("class_name") == "InputLayer" or config["config"].get("build_input_shape"):
+        return True
+    return "batch_input_shape" in first.get("config", {}) or "batch_shape" in first.get("config", {})
+
+
+def _check_built(model: Any) -> None:
+    if not isinstance(model, runtime.keras().Model):
+        raise CerebroError(f"the architecture is a {type(model).__name__}, not a model")
+    if not model.built or not getattr(model, "inputs", None):
+        raise CerebroError(
+            "the architecture does not say the shape of its input",
+            hint="Start the model with keras.Input(shape=...) or give input_shape to its first layer.",
+        )
+
+
+def _summary(model: Any, text: str) -> DescribedModel:
+    shapes = tuple(tuple(int(d) for d in weight.shape) for weight in model.weights)
+    return DescribedModel(
+        json=text,
+        inputs=tuple(tuple(tensor.shape[1:]) for tensor in model.inputs),
+        outputs=tuple(tuple(tensor.shape[1:]) for tensor in model.outputs),
+        input_names=tuple(tensor.name for tensor in model.inputs),
+        output_names=tuple(output_names(model)),
+        parameters=sum(math.prod(shape) for shape in shapes),
+        flops_per_row=sum(counting.flops(layer) for layer in _leaves(model)),
+        work=counting.work(_leaves(model)),
+        weight_shapes=shapes,
+        adapters=lora.adapters(model),
+        adaptable=tuple(layer.name for layer in derived.adaptable(model)),
+        functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
+        trunk=tuple(trunk.layers(model)),
+    )
+
+
+def _largest_tensor(model: Any) -> int:
+    """Return the size of the largest input or output of any layer or operation, for one row."""
+    operations = getattr(getattr(model, "_functional", None) or model, "operations", [])
+    shapes = [
+        t.shape for operation in operations for node in operation._inbound_nodes for t in node.output_tensors
+    ]
+    within = [_largest_tensor(operation) for operation in operations if hasattr(operation, "layers")]
+    return max([*(math.prod(d or 1 for d in shape[1:]) for shape in shapes), *within], default=0)
+
+
+def _leaves(model: Any) -> list[Any]:
+    """Return the layers that compute; a wrapper counts as one, whatever it wraps."""
+    layers = []
+    for layer in model.layers:
+        layers += _leaves(layer) if hasattr(layer, "layers") else [layer]
+    return layers

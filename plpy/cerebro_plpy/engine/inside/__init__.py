@@ -1,0 +1,1 @@
+"""Looks into nets: scores, slopes, and the sizes of weights and gradients."""

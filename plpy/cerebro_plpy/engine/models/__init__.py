@@ -1,0 +1,1 @@
+"""Models in memory: compiled, cut, frozen, and their forward pass."""

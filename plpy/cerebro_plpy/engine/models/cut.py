@@ -1,0 +1,285 @@
+"""A model cut in two: a trunk whose outputs are kept, and a head that trains on them.
+
+The bits are those of the whole model. A batch of the head holds what the trunk makes of a batch of as many
+rows: the last bits of a row's output may depend on how many rows it is computed with, not on which. Whether
+they are the same on this machine is tried on two mini-batches before it is relied on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cerebro_plpy import memory
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.backends.interfaces import Tick
+from cerebro_plpy.engine.checks import architecture, lora
+from cerebro_plpy.engine.models import trunk
+from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched, room, whole
+from cerebro_plpy.engine.models.inference import split
+from cerebro_plpy.engine.models.model import MOST_COMPILED, CompiledModel
+from cerebro_plpy.engine.state import State
+from cerebro_plpy.madlib.inputs import inputs_of
+from cerebro_plpy.madlib.layers import ends
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+# How many mini-batches tell whether the head gives the bits of the whole.
+TRIED = 2
+
+
+class _Trunks(dict[tuple[str, tuple[str, ...]], "Trunk"]):
+    """Trunks by architecture and the names of their layers, in the order in which they were made."""
+
+
+class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut | None"]):
+    """Cuts by architecture, parameters and the names of the trunk's layers, in the order of their making."""
+
+
+def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
+    """Return the process's cut behind these layers; None if Keras makes no model of what is behind them."""
+    text = model.architecture_json
+    code = params.compile_key(inputs_of(params, runtime.backend(), text))
+    key = (text, code, tuple(names))
+
+    def make() -> Cut | None:
+        try:
+            return Cut(model, params, names)
+        except (TypeError, ValueError, KeyError, AttributeError):
+            # It would only have been faster.
+            return None
+
+    return memory.kept(memory.get_instance(_Cuts), key, MOST_COMPILED, make)
+
+
+def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
+    """Return the process's trunk with these layers."""
+    key = (architecture_json, tuple(names))
+    return memory.kept(
+        memory.get_instance(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names)
+    )
+
+
+def forget() -> None:
+    memory.get_instance(_Trunks).clear()
+    memory.get_instance(_Cuts).clear()
+
+
+class Trunk:
+    """A model of some layers of an architecture, from its inputs or from the outputs of those `before`."""
+
+    def __init__(self, architecture_json: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
+        with runtime.generators_kept():
+            self._built = architecture.build(architecture_json)
+            tensors = trunk.leaving(self._built, names)
+            inputs = trunk.leaving(self._built, before) if before else self._built.inputs
+            self._model = runtime.keras().Model(inputs, tensors)
+        self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
+        places = {id(variable): place for place, variable in enumerate(self._built.variables)}
+        self._places = [places[id(variable)] for variable in self._variables]
+        weights = {id(weight): place for place, weight in enumerate(self._built.weights)}
+        # Seeds that a layer has and draws nothing with are not what its outputs depend on.
+        self._weighty = [number for number, v in enumerate(self._variables) if id(v) in weights]
+        self._weight_places = {number: weights[id(self._variables[number])] for number in self._weighty}
+        self.shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
+        self._forward = runtime.get_keras_backend().make_forward(
+            self._model, [tuple(t.shape[1:]) for t in inputs]
+        )
+        self._structure = _structure(architecture_json, names, tensors)
+        self._digests: dict[str, str] = {}
+
+    def of_state(self, state: State) -> list[np.ndarray]:
+        """Return the values that a state has for the trunk's variables."""
+        return [state.arrays[place] for place in self._places]
+
+    def of_weights(self, weights: bytes) -> list[np.ndarray]:
+        """Return the values that weights in MADlib's form have for the trunk's variables."""
+        shapes = [tuple(int(d) for d in weight.shape) for weight in self._built.weights]
+        places = list(range(len(shapes)))
+        adapters = lora.adapters(self._built)
+        if len(weights) == 4 * lora.base_size(shapes, adapters):
+            # Of the net without adapters; these train, so that no trunk has any.
+            places = [place for place in places if place not in lora.added(adapters)]
+        arrays = dict(zip(places, split(weights, tuple(shapes[place] for place in places)), strict=True))
+        found = [runtime.to_numpy(variable) for variable in self._variables]
+        for number, place in self._weight_places.items():
+            found[number] = arrays[place].astype(found[number].dtype)
+        return found
+
+    def digest(self, values: Sequence[np.ndarray]) -> str:
+        """Return a digest of what outputs depend on besides the rows; alike trunks of several
+        nets share it."""
+        found = hashlib.sha256(self._structure)
+        for number in self._weighty:
+            found.update(np.ascontiguousarray(values[number]).reshape(-1).view(np.uint8).data)
+        return found.hexdigest()
+
+    def digest_of(self, state: State) -> str:
+        """Return the digest for a state, cached by the digest of its frozen variables if these suffice."""
+        frozen = state.frozen
+        if frozen is None or not {self._places[number] for number in self._weighty} <= set(
+            state.frozen_places
+        ):
+            return self.digest(self.of_state(state))
+        if frozen.digest not in self._digests:
+            self._digests[frozen.digest] = self.digest(self.of_state(state))
+        return self._digests[frozen.digest]
+
+    def outputs(
+        self, values: Sequence[np.ndarray], batches: Iterable[list[np.ndarray]]
+    ) -> Iterator[list[np.ndarray]]:
+        """Yield the trunk's outputs for the inputs of each batch."""
+        tensors = [runtime.get_keras_backend().to_tensor(value) for value in values]
+        for batch in batches:
+            yield [np.asarray(output) for output in self._forward(tensors, batch)]
+
+    def features(
+        self, values: Sequence[np.ndarray], blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        """Return the outputs for so many rows, each computed in a full batch.
+
+        The last batch is filled up with the first rows.
+        """
+        found = [room((rows, *shape), np.dtype(np.float32)) for shape in self.shapes]
+        done = 0
+        for batch in self.outputs(values, _full(blocks, batch_size)):
+            for own, outputs in zip(found, batch, strict=True):
+                own[done : done + batch_size] = outputs[: rows - done]
+            done += batch_size
+            tick()
+        return found
+
+
+def _full(blocks: Iterable[Block], batch_size: int) -> Iterator[list[np.ndarray]]:
+    first: list[np.ndarray] = []
+    for block in batched(blocks, batch_size):
+        for start in range(0, len(block.order), batch_size):
+            rows = block.order[start : start + batch_size]
+            batch = [array[rows] for array in block.dataset.inputs]
+            first = first or batch
+            missing = batch_size - len(rows)
+            yield (
+                [np.concatenate([a, b[:missing]]) for a, b in zip(batch, first, strict=True)]
+                if missing
+                else batch
+            )
+
+
+def _structure(architecture_json: str, names: Sequence[str], tensors: Sequence[Any]) -> bytes:
+    """Describe the layers, with their places in place of the names by which alike layers of several nets
+    differ; the inputs in their order; and what leaves them."""
+    config = json.loads(architecture_json)
+    layers = [layer for layer in config["config"]["layers"] if layer["config"].get("name") in names]
+    numbers = {layer["config"]["name"]: f"#{number}" for number, layer in enumerate(layers)}
+    leaving = [
+        [numbers.get(t._keras_history.operation.name), list(map(str, t.shape)), str(t.dtype)] for t in tensors
+    ]
+    inputs = [numbers.get(name) for name in ends(config["config"].get("input_layers"))]
+    told = [config["class_name"], _numbered(layers, numbers), inputs, leaving]
+    return json.dumps(told, sort_keys=True).encode()
+
+
+def _numbered(value: Any, numbers: dict[str, str]) -> Any:
+    if isinstance(value, list):
+        return [_numbered(one, numbers) for one in value]
+    if not isinstance(value, dict):
+        return value
+    found = {}
+    for key, one in value.items():
+        if key == "name" and isinstance(one, str):
+            found[key] = numbers.get(one, one)
+        elif key == "keras_history":
+            found[key] = [numbers.get(one[0], one[0]), *one[1:]]
+        else:
+            found[key] = one if key == "dtype" else _numbered(one, numbers)
+    return found
+
+
+class Cut:
+    """A model's head and trunk, which train the states of the whole model by the head alone."""
+
+    def __init__(self, model: CompiledModel, params: CompileParams, names: Sequence[str]) -> None:
+        self._whole = model
+        self.trunk = trunk_of(model.architecture_json, names)
+        with runtime.generators_kept():
+            built = architecture.build(model.architecture_json)
+            head = runtime.keras().Model(trunk.leaving(built, names), built.outputs)
+        self._head = CompiledModel(model.architecture_json, params, (head, built))
+        own = {id(variable): place for place, variable in enumerate(built.variables)}
+        kept = self._head.layout.variables[len(head.variables) :]
+        behind = len(model.layout.variables) - len(kept)
+        # Where a variable of the head stands in a state of the whole: moments and the like at its end.
+        self._places = [own[id(v)] for v in head.variables] + list(range(behind, behind + len(kept)))
+        in_order = [id(v) for v in head.trainable_variables] == [id(v) for v in built.trainable_variables]
+        self.fits = in_order and behind == len(built.variables)
+        # Whether it gave the same bits as the whole, by batch size.
+        self._tried: dict[int, bool] = {}
+        self._frozen: dict[str, states.Frozen | None] = {}
+
+    def gives_the_same(
+        self, state: State, params: CompileParams, batch_size: int, few: Callable[[int], Dataset], tick: Tick
+    ) -> bool:
+        """Return whether training on a few rows gives the same bits, whole and by the head.
+
+        An engine may put arithmetic on both sides of a cut together in the whole, with other last bits; and
+        on some processors those of a row depend on its place in the mini-batch, which shuffling moves.
+        """
+        if batch_size not in self._tried:
+            rows = few(TRIED * batch_size)
+            self._tried[batch_size] = self.fits and self._try(state, params, batch_size, rows, tick)
+        return self._tried[batch_size]
+
+    def _try(self, state: State, params: CompileParams, batch_size: int, few: Dataset, tick: Tick) -> bool:
+        outputs = self.trunk.features(self.trunk.of_state(state), [whole(few)], few.rows, batch_size, tick)
+        order = np.random.default_rng(0).permutation(few.rows)
+        raw, features = Block(few, order), Block(Dataset(outputs, few.targets), order)
+        alone, _ = self._whole.train(state, [[raw]], batch_size, None, tick, params=params)
+        cut, _ = self.train(state, [[features]], batch_size, None, tick, params=params)
+        return all(a.tobytes() == b.tobytes() for a, b in zip(alone.arrays, cut.arrays, strict=True))
+
+    def train(
+        self,
+        state: State,
+        passes: Iterable[Iterable[Block]],
+        batch_size: int,
+        class_weight: ClassWeights,
+        tick: Tick,
+        rows: int | None = None,
+        params: CompileParams | None = None,
+    ) -> tuple[State, dict[str, float]]:
+        """Train a state as the whole model does, by the head on the trunk's outputs."""
+        trained, logs = self._head.train(
+            self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows, params=params
+        )
+        arrays = list(state.arrays)
+        for place, array in zip(self._places, trained.arrays, strict=True):
+            arrays[place] = array
+        made = replace(state, arrays=arrays, step=trained.step, fixed_batch=trained.fixed_batch)
+        return made, logs
+
+    def evaluate(
+        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        return self._head.evaluate(self._of_head(state), blocks, batch_size, tick)
+
+    def _of_head(self, state: State) -> State:
+        made = self._head.layout.state([state.arrays[place] for place in self._places])
+        made.fixed_batch = state.fixed_batch
+        if state.frozen is not None and self._head.layout.frozen:
+            if state.frozen.digest not in self._frozen:
+                self._frozen.clear()
+                made.freeze(self._head.layout.frozen)
+                self._frozen[state.frozen.digest] = made.frozen
+            made.frozen_places, made.frozen = (
+                tuple(self._head.layout.frozen),
+                self._frozen[state.frozen.digest],
+            )
+        return made

@@ -1,0 +1,347 @@
+"""One compiled model for all configs that differ only in the values of variables."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cerebro_plpy import memory
+from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.backends import runtime, stacks
+from cerebro_plpy.engine.backends.interfaces import Feed, Tick
+from cerebro_plpy.engine.backends.stacks import Orders, Stack
+from cerebro_plpy.engine.checks import architecture, calls, lora
+from cerebro_plpy.engine.models import forms, frozen
+from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched
+from cerebro_plpy.engine.state import Frozen, State
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib.inputs import inputs_of
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+
+# A session may live for days; a run with more than these compiles some of them again.
+MOST_COMPILED = 64
+# Of a compiled model's configs that differ in numbers of their optimizers, so many have them at hand.
+MOST_OPTIMIZERS = 256
+
+
+class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
+    """Compiled models by architecture and parameters, in the order in which they were compiled."""
+
+
+def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
+    """Return the process's model for these, compiling it if it is not there yet."""
+    key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
+    make = partial(CompiledModel, architecture_json, params)
+    return memory.kept(memory.get_instance(_CompiledModels), key, MOST_COMPILED, make)
+
+
+def forget() -> None:
+    """Drop every compiled model, to give back its memory."""
+    memory.get_instance(_CompiledModels).clear()
+
+
+class CompiledModel:
+    """A model whose variables are set from a config's state before each visit; or a part of one, given with
+    the whole, from whose states its own are made (`cut.py`)."""
+
+    def __init__(
+        self, architecture_json: str, params: CompileParams, part: tuple[Any, Any] | None = None
+    ) -> None:
+        self.architecture_json = architecture_json
+        with runtime.generators_kept():
+            model, whole = part or (architecture.build(architecture_json), None)
+            self._model = _compiled(model, params)
+        self.forms = forms.of_model(self._model, params)
+        forms.build_metrics(self._model, self.forms)
+        self.layout = _StateLayout(self._model)
+        self._starts_blank = self.layout.starts_blank(calls.optimizer(params.optimizer))
+        self._inputs = inputs_of(params, runtime.backend(), architecture_json)
+        self._params = params
+        self._optimizers: dict[str, Any] = {}
+        self._loop = runtime.get_keras_backend().make_loop(
+            self._model, self.layout.variables, self._inputs, whole or self._model
+        )
+        # What the loop holds of a state, and no training changes: its digest.
+        self._held: str | None = None
+
+    def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
+        """Return the state that a new model with this seed would hold."""
+        with runtime.generators_kept():
+            runtime.seed_generators(seed)
+            state = self._blank_state(params) if self._starts_blank else self._built_state(params)
+        if weights is not None:
+            _set_weights(state, weights, self.layout.added)
+        state.freeze(self.layout.frozen)
+        return state
+
+    def started(self, state: State, weights: bytes) -> State:
+        """Return a copy of a state with these weights, which shares nothing with other states."""
+        made = replace(states.whole(state), arrays=list(state.arrays))
+        _set_weights(made, weights, self.layout.added)
+        return made
+
+    def _built_state(self, params: CompileParams) -> State:
+        layout = _StateLayout(_compiled(architecture.build(self.architecture_json), params))
+        return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
+
+    def _blank_state(self, params: CompileParams) -> State:
+        """Make an initial state without compiling: the model follows from seeds, the moments are zero."""
+        model, optimizer = architecture.build(self.architecture_json), calls.optimizer(params.optimizer)
+        found = [runtime.to_numpy(variable) for variable in (*model.variables, *optimizer.variables)]
+        rest = self.layout.variables[len(found) :]
+        return self.layout.state([*found, *(np.zeros(v.shape, v.dtype) for v in rest)])
+
+    def train(
+        self,
+        state: State,
+        passes: Iterable[Iterable[Block]],
+        batch_size: int,
+        class_weight: ClassWeights,
+        tick: Tick,
+        rows: int | None = None,
+        params: CompileParams | None = None,
+    ) -> tuple[State, dict[str, float]]:
+        """Train a state on the blocks of each pass; the logs are those of the last pass. `params` are its
+        config's, where this was perhaps compiled for another.
+
+        `rows` is the number of rows of each pass: if it is given, TensorFlow's bits are those of Keras' fit
+        also where it is a multiple of the batch size.
+        """
+        fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
+        self._load(state)
+        if self._inputs:
+            self._loop.give(self._optimizer(params or self._params))
+        for blocks in passes:
+            self._loop.start_pass()
+            for block in batched(blocks, batch_size):
+                feed = self._feed(block.dataset, class_weight)
+                self._loop.train(feed, block.order, batch_size, fixed, tick)
+            self._loop.finish_pass()
+        trained = self.layout.state(self._loop.save(state.known), state.frozen)
+        trained.fixed_batch = fixed_from_start
+        self._held = state.frozen and state.frozen.digest
+        return trained, self._results()
+
+    def _load(self, state: State) -> None:
+        """Load a state; what the loop holds of it already stays, unless work on it is broken off."""
+        held, self._held = self._held, None
+        known = state.frozen is not None and held == state.frozen.digest
+        self._loop.load(state.arrays, state.known if known else {})
+
+    @cached_property
+    def stack(self) -> StackedModel | None:
+        """A way to train many states at once; None if it would not give the same bits."""
+        made = runtime.get_keras_backend().make_stack(
+            self._model, self.layout.variables, self._inputs, self._loop
+        )
+        if made is None:
+            return None
+        optimizer = self._optimizer if self._inputs else None
+        return StackedModel(made, self._feed, self.layout.state, optimizer, self._hold_nothing)
+
+    def _hold_nothing(self) -> None:
+        """Forget which state's frozen variables are loaded: others put states into the model."""
+        self._held = None
+
+    def _optimizer(self, params: CompileParams) -> Any:
+        """Return an optimizer with a config's numbers; it is kept, as making it takes as long as
+        mini-batches."""
+        make = partial(calls.optimizer, params.optimizer)
+        return memory.kept(self._optimizers, repr(params.optimizer), MOST_OPTIMIZERS, make)
+
+    def evaluate(
+        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
+    ) -> list[np.ndarray]:
+        """Return the raw variables of loss and metrics over the blocks; `merge` makes values of them."""
+        self._load(state)
+        self._loop.reset_metrics()
+        for block in batched(blocks, batch_size):
+            self._loop.test(self._feed(block.dataset, None), block.order, batch_size, tick)
+        self._held = state.frozen and state.frozen.digest
+        return self._loop.metrics()
+
+    def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
+        """Sum the variables of several segments and name the values that follow from them."""
+        sums = [
+            np.asarray(np.sum(np.stack(arrays), axis=0, dtype=np.float64))
+            for arrays in zip(*parts, strict=True)
+        ]
+        self._loop.set_metrics(sums)
+        return self._results()
+
+    def _feed(self, dataset: Dataset, class_weight: ClassWeights) -> Feed:
+        targets = [dataset.target(number, form) for number, form in enumerate(self.forms)]
+        weights = dataset.sample_weights(class_weight)
+        named = class_weight and tuple(tuple(sorted((of or {}).items())) for of in class_weight)
+        return Feed(dataset, targets, weights, (tuple(self.forms), named))
+
+    def _results(self) -> dict[str, float]:
+        found = self._loop.results()
+        return {name: float(runtime.to_numpy(value).mean()) for name, value in found.items()}
+
+
+class StackedModel:
+    """A compiled model in many states, each with rows of its own."""
+
+    def __init__(
+        self,
+        stack: Stack,
+        feed: Callable[[Dataset, ClassWeights], Feed],
+        state: Callable[[list[np.ndarray], Frozen | None], State],
+        optimizer: Callable[[CompileParams], Any] | None,
+        begin: Callable[[], None],
+    ) -> None:
+        self._stack, self._feed, self._state, self._optimizer = stack, feed, state, optimizer
+        self._begin = begin
+        self._frozen: list[Frozen | None] = []
+        # Whether each form gave the bits that it has to, by what a trial was of.
+        self.tried: dict[object, bool] = {}
+
+    @contextmanager
+    def loaded(
+        self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool
+    ) -> Iterator[None]:
+        """Hold states of configs with these parameters, and let go of them afterwards: they may be many."""
+        self._begin()
+        self._frozen = [state.frozen for state in states]
+        places = self._stack.room(len(states), batched=batched)
+        self._stack.load(stacks.stacked(states, places), self._optimizers(params))
+        try:
+            yield
+        finally:
+            self._frozen = []
+            self._stack.clear()
+
+    def _optimizers(self, params: Sequence[CompileParams]) -> list[Any]:
+        """Return each config's optimizer, if code takes its numbers; groups share that of their config."""
+        if self._optimizer is None:
+            return []
+        made = {key: self._optimizer(each) for key, each in {id(each): each for each in params}.items()}
+        return [made[id(each)] for each in params]
+
+    def states(self, count: int) -> list[State]:
+        """Return the first `count` states."""
+        arrays = self._stack.save()
+        return [
+            self._state([array[place].copy() for array in arrays], self._frozen[place])
+            for place in range(count)
+        ]
+
+    def train(
+        self, dataset: Dataset, orders: Orders, class_weight: ClassWeights, tick: Tick, *, batched: bool
+    ) -> None:
+        """Train each state in one pass over its rows."""
+        self._stack.reset_metrics()
+        self._stack.train(self._feed(dataset, class_weight), orders, tick, batched=batched)
+
+    def test(self, dataset: Dataset, rows: Sequence[np.ndarray], batch_size: int, tick: Tick) -> None:
+        self._stack.reset_metrics()
+        orders = Orders(rows, batch_size, max(map(len, rows)), [False] * len(rows))
+        self._stack.test(self._feed(dataset, None), orders, tick)
+
+    def results(self, count: int) -> list[dict[str, float]]:
+        """Return the metrics of the first `count` states."""
+        found = self._stack.results()
+        return [
+            {name: float(values[place].mean()) for name, values in found.items()} for place in range(count)
+        ]
+
+
+class _StateLayout:
+    """The layout of a model's variables in a state."""
+
+    def __init__(self, model: Any) -> None:
+        own, extra = list(model.variables), list(model.optimizer.variables)
+        weights = {id(variable): number for number, variable in enumerate(model.weights)}
+        hidden = runtime.get_keras_backend().own_variables()
+        self.variables = own + extra + hidden
+        self.names = [variable.path for variable in self.variables]
+        self.kinds = [states.WEIGHT if id(v) in weights else states.OTHER for v in own]
+        self.kinds += [states.OPTIMIZER] * len(extra) + [states.OTHER] * len(hidden)
+        position = {id(variable): number for number, variable in enumerate(own)}
+        self.weight_order = [position[id(variable)] for variable in model.weights]
+        unchanged = frozen.frozen(model)
+        self.added = lora.added(lora.adapters(model))
+        self.frozen = [n for n, variable in enumerate(self.variables) if id(variable) in unchanged]
+        self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
+
+    def starts_blank(self, unbuilt: Any) -> bool:
+        """Return whether what the built optimizer adds is all zeros, and nothing hidden comes after."""
+        added = [v for v, kind in zip(self.variables, self.kinds, strict=True) if kind == states.OPTIMIZER]
+        added = added[len(unbuilt.variables) :]
+        visible = self.kinds[-1] == states.OPTIMIZER
+        return visible and not any(runtime.to_numpy(variable).any() for variable in added)
+
+    def state(self, arrays: list[np.ndarray], unchanged: Frozen | None = None) -> State:
+        step = 0 if self._step is None else int(arrays[self._step])
+        made = State(self.names, arrays, self.kinds, self.weight_order, step)
+        if unchanged is not None:
+            made.frozen_places = self.frozen
+            made.share(unchanged)
+        return made
+
+
+def _compiled(model: Any, params: CompileParams) -> Any:
+    try:
+        model.compile(**calls.compile_arguments(params, len(model.outputs)))
+        model.optimizer.build(model.trainable_variables)
+    except CerebroError:
+        raise
+    except Exception as error:
+        raise CerebroError(
+            "Keras cannot compile the model", detail=f"Keras says: {calls.one_line(error)}"
+        ) from error
+    return model
+
+
+def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:
+    """Return what the state says of its first visit, and whether this visit runs code compiled for the batch
+    size.
+
+    It does on rows that batches divide, but only if the fit began with such rows: code for open batches, once
+    there, serves both. The two differ in divisions by the batch size, hence not for powers of two.
+    """
+    if rows is None:
+        return state.fixed_batch, False
+    divides = rows % batch_size == 0
+    from_start = divides if state.fixed_batch is None else state.fixed_batch
+    return from_start, from_start and divides and batch_size & (batch_size - 1) != 0
+
+
+def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
+    """Return whether a state's first visit had full batches only, after a visit to so many rows."""
+    return _fixed_batch(state, rows, batch_size)[0]
+
+
+def has_fixed_batches(state: State, rows: int, batch_size: int) -> bool:
+    """Return whether a visit to so many rows runs code for batches of this very size."""
+    return _fixed_batch(state, rows, batch_size)[1]
+
+
+def _set_weights(state: State, weights: bytes, added: Collection[int]) -> None:
+    """Overwrite the weights with MADlib's float32 concatenation; where it has those of the net without
+    adapters, these stay as their seed has made them."""
+    flat = np.frombuffer(weights, "<f4") if len(weights) % 4 == 0 else np.empty(0, "<f4")
+    places = state.weight_order
+    expected = sum(state.arrays[i].size for i in places)
+    if len(flat) != expected:
+        places = [place for number, place in enumerate(places) if number not in added]
+    if len(flat) != sum(state.arrays[i].size for i in places):
+        raise CerebroError(
+            f"the weights do not fit the architecture: {expected} values expected, "
+            f"{len(weights) / 4:g} received",
+            detail=f"{len(weights)} bytes of 4-byte floats were received.",
+        )
+    start = 0
+    for number in places:
+        old = state.arrays[number]
+        state.arrays[number] = flat[start : start + old.size].reshape(old.shape).astype(old.dtype)
+        start += old.size

@@ -1,0 +1,110 @@
+"""Computes the bytes of a config's state before there is one: shapes suffice."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cerebro_plpy import memory
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture, calls
+from cerebro_plpy.engine.models import frozen, symbolic
+from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, size_of
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.params import CompileParams
+
+# In place of a variable's dimensions: small, and told apart in the shapes of what an optimizer keeps of it.
+_STAND_INS: tuple[int, ...] = (2, 3, 5, 7, 11, 13, 17)
+
+
+@dataclass(frozen=True)
+class Sizes:
+    # What changes of a state, and what does not.
+    state_bytes: int
+    frozen_bytes: int
+    weight_bytes: int
+
+
+@dataclass(frozen=True)
+class _SizedVariable:
+    path: str
+    shape: tuple[int, ...]
+    dtype: str
+    kind: str
+    trainable: bool
+    frozen: bool
+
+
+def of_config(architecture_json: str, params: CompileParams) -> Sizes:
+    """Return the sizes of a config's state, by an architecture from `describe` and these parameters."""
+    known, key = memory.get_instance(_KnownSizes), (architecture_json, params.compile_key())
+    if key not in known:
+        own = _variables(architecture_json)
+        kept = _kept(calls.optimizer(params.optimizer), [v for v in own if v.trainable])
+        layout = [*((v.path, v.shape, v.dtype, v.kind) for v in own), *kept]
+        still = [place for place, v in enumerate(own) if v.frozen]
+        known[key] = Sizes(
+            state_bytes=size_of(layout, still),
+            frozen_bytes=size_of([("", *layout[place][1:]) for place in still]) if still else 0,
+            weight_bytes=sum(4 * math.prod(v.shape) for v in own if v.kind == WEIGHT),
+        )
+    return known[key]
+
+
+class _KnownSizes(dict[tuple[str, str], Sizes]):
+    """Sizes by architecture and what its code depends on: learning rates make no difference."""
+
+
+@functools.lru_cache(maxsize=64)
+def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
+    def look() -> list[_SizedVariable]:
+        with architecture.unallocated():
+            model = architecture.build(architecture_json)
+            weights = {id(weight) for weight in model.weights}
+            trainable = {id(variable) for variable in model.trainable_variables}
+            still = frozen.frozen(model)
+            return [
+                _SizedVariable(
+                    path=v.path,
+                    shape=tuple(int(d) for d in v.shape),
+                    dtype=str(v.dtype),
+                    kind=WEIGHT if id(v) in weights else OTHER,
+                    trainable=id(v) in trainable,
+                    frozen=id(v) in still,
+                )
+                for v in model.variables
+            ]
+
+    return symbolic.without_computing(look)
+
+
+def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, Sequence[int], str, str]]:
+    """Return what an optimizer keeps of these variables, found by building it on small stand-ins."""
+    keras, found = runtime.keras(), []
+    small: list[Any] = []
+    for variable in trained:
+        stand_in = keras.Variable(np.zeros(_STAND_INS[: len(variable.shape)], variable.dtype))
+        stand_in._path = variable.path
+        small.append(stand_in)
+    optimizer.build(small)
+    by_name = {variable.path.replace("/", "_"): variable for variable in trained}
+    for slot in optimizer.variables:
+        shape = tuple(int(d) for d in slot.shape)
+        of = _of(slot.path, by_name) if shape else None
+        if of is not None:
+            dimensions = dict(zip(_STAND_INS, of.shape, strict=False))
+            shape = tuple(dimensions.get(d, d) for d in shape)
+        found.append((slot.path, shape, str(slot.dtype), OPTIMIZER))
+    return found
+
+
+def _of(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:
+    """Return the variable that an optimizer's variable is kept for, by its name in the path, or None."""
+    within = [name for name in by_name if name in path]
+    return by_name[max(within, key=len)] if within else None

@@ -1,0 +1,1 @@
+"""Computes usual nets by NumPy, while no engine has started."""

@@ -1,0 +1,169 @@
+"""A net's forward pass without an engine, which takes seconds to come up while somebody waits.
+
+Only for nets of layers which `plain_layers` knows, with parameters that it knows, each used once.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.engine.checks.architecture import DescribedModel, Shape, canonical
+from cerebro_plpy.engine.plain import layers, members
+from cerebro_plpy.engine.plain.layers import Array, LayerCall, NotHere, Params, Size
+from cerebro_plpy.engine.plain.nodes import LayerNode, wiring
+from cerebro_plpy.errors import CerebroError
+
+LAYERS = {**layers.LAYERS, **members.LAYERS}
+_MODULES = (None, "keras.layers")
+# What NumPy takes longer for than an engine: convolutions, by their multiplications, and steps of recurrent
+# layers, each of which costs as much as so many.
+_CONVOLUTIONS, _RECURRENT = ("Conv1D", "Conv2D"), ("GRU", "LSTM", "SimpleRNN")
+_OF_A_STEP = 250_000
+# Up to here calling an engine costs as much.
+_LIGHT = 100_000
+
+
+@dataclass(frozen=True)
+class LayerStep:
+    """One layer's computation, and the names of those whose outputs it takes."""
+
+    name: str
+    sources: tuple[str, ...]
+    apply: LayerCall
+
+
+@dataclass(frozen=True)
+class PlainNet:
+    """A net that NumPy computes: its description and its forward pass; outputs are float32."""
+
+    described: DescribedModel
+    nbytes: int
+    # Of one row, beyond what an engine takes as long for.
+    work: int
+    inputs: tuple[str, ...]
+    steps: tuple[LayerStep, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def is_light(self) -> bool:
+        """Whether a row costs no more than with an engine that is already running."""
+        return self.work <= _LIGHT
+
+    def __call__(self, inputs: list[Array]) -> list[Array]:
+        """Return the outputs; raise NotHere for values that only an engine can handle."""
+        values = dict(zip(self.inputs, inputs, strict=True))
+        with np.errstate(all="ignore"):
+            for step in self.steps:
+                values[step.name] = step.apply(*[values[source] for source in step.sources])
+        return [np.asarray(values[name], np.float32) for name in self.outputs]
+
+
+def plain_net(
+    model_arch: str, weights: bytes, input_shapes: tuple[Shape, ...] | None = None
+) -> PlainNet | None:
+    """Make a net that NumPy computes; None where an engine is needed, which then also says what may be wrong.
+
+    The shapes are those of a row, for a net that does not say what comes in.
+    """
+    try:
+        return _make(canonical(model_arch, input_shapes), weights)
+    # Whatever stands in such a place where something else should: the engine knows what to say of it.
+    except (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+        return None
+
+
+def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
+    wired, reader = wiring(model), _WeightsInOrder(weights)
+    shapes = [_input_shape(layer) for layer in wired.inputs.values()]
+    values = {
+        name: np.zeros((1, *shape), np.float32) for name, shape in zip(wired.inputs, shapes, strict=True)
+    }
+    steps: list[LayerStep] = []
+    work = 0
+    with np.errstate(all="ignore"):
+        for node in wired.nodes:
+            given = [values[source] for source in node.sources]
+            known = len(reader.shapes)
+            steps.append(LayerStep(node.name, node.sources, _layer(node, given, reader)))
+            values[node.name] = made = steps[-1].apply(*given)
+            if node.layer["class_name"] in _CONVOLUTIONS:
+                work += math.prod(made.shape[1:-1]) * math.prod(reader.shapes[known])
+            elif node.layer["class_name"] in _RECURRENT:
+                work += given[0].shape[1] * _OF_A_STEP
+    reader.end()
+    described = DescribedModel(
+        json=json.dumps(model, sort_keys=True, separators=(",", ":")),
+        inputs=tuple(shapes),
+        outputs=tuple(values[name].shape[1:] for name in wired.outputs),
+        input_names=tuple(wired.inputs),
+        output_names=wired.outputs,
+        parameters=len(weights) // 4,
+        flops_per_row=0,
+        work={},
+        weight_shapes=tuple(reader.shapes),
+    )
+    return PlainNet(
+        described=described,
+        nbytes=len(weights),
+        work=work,
+        inputs=tuple(wired.inputs),
+        steps=tuple(steps),
+        outputs=wired.outputs,
+    )
+
+
+def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder) -> LayerCall:
+    layer = node.layer
+    name, shape = layer["class_name"], given[0].shape
+    if name not in LAYERS or not _is_at_home(layer):
+        raise NotHere
+    if any(len(one.shape) != len(shape) for one in given):
+        raise NotHere
+    params = Params({**layer["config"], **node.given})
+    made = LAYERS[name](params, shape[1:], reader.take)
+    params.end()
+    return made
+
+
+def _is_at_home(layer: Mapping[str, Any]) -> bool:
+    """Return whether a layer is the one that its name stands for here, and not another's of this name."""
+    module, written = layer.get("module"), layer.get("registered_name")
+    if layer["class_name"] in members.PLACES:
+        place, names = members.PLACES[layer["class_name"]]
+        return module == place and written in names
+    return module in _MODULES and written is None
+
+
+def _input_shape(layer: Mapping[str, Any]) -> Size:
+    params = Params(layer["config"])
+    rows, *shape = params.take("batch_shape")
+    params.want(sparse=False, ragged=False, optional=False)
+    params.end()
+    if rows is not None or any(size is None for size in shape):
+        raise NotHere
+    return tuple(shape)
+
+
+class _WeightsInOrder:
+    """A cutter of MADlib's concatenation of float32 into arrays, one after the other."""
+
+    def __init__(self, weights: bytes) -> None:
+        self._flat = np.frombuffer(weights, "<f4")
+        self._place = 0
+        self.shapes: list[Size] = []
+
+    def take(self, *shape: int) -> Array:
+        size, begin = math.prod(shape), self._place
+        self._place += size
+        self.shapes.append(shape)
+        return self._flat[begin : self._place].reshape(shape)
+
+    def end(self) -> None:
+        if self._place != len(self._flat):
+            raise NotHere

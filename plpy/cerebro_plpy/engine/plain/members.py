@@ -1,0 +1,83 @@
+"""Layers of nets with members and of ensembles, computed by NumPy as those of `plain_layers` are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+import numpy as np
+
+from cerebro_plpy.engine.plain.activations import Apply, Array
+from cerebro_plpy.engine.plain.layers import Make, NotHere, Params, Size, Take
+from cerebro_plpy.madlib.layers import LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
+
+_EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
+# What a layer or an operation says of itself, where that is not what Keras' layers say.
+PLACES = {
+    MEMBERS: (None, (MEMBERS_REGISTERED,)),
+    TAKE: (OPERATIONS, (None, TAKE)),
+    LOG: (OPERATIONS, (None, LOG)),
+}
+
+
+def _members(params: Params, shape: Size, take: Take) -> Apply:
+    params.take("classes")
+
+    def apply(x: Array) -> Array:
+        return x
+
+    return apply
+
+
+def _repeat_vector(params: Params, shape: Size, take: Take) -> Apply:
+    times = params.take("n")
+
+    def apply(x: Array) -> Array:
+        return np.repeat(x[:, np.newaxis], times, axis=1)
+
+    return apply
+
+
+def _take(params: Params, shape: Size, take: Take) -> Apply:
+    places, axis = params.take("indices"), params.take("axis")
+    if axis not in (-1, len(shape)) or not all(isinstance(place, int) for place in places):
+        raise NotHere
+
+    def apply(x: Array) -> Array:
+        return x[..., places]
+
+    return apply
+
+
+def _log(params: Params, shape: Size, take: Take) -> Apply:
+    return np.log
+
+
+def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
+    equation, sizes = params.take("equation"), params.take("output_shape")
+    match = _EQUATION.fullmatch(equation)
+    if match is None:
+        raise NotHere
+    taken, kernel, given = match.groups()
+    known = dict(zip(taken[1:], shape, strict=True))
+    sizes = [sizes] if isinstance(sizes, int) else sizes
+    known |= {letter: size for letter, size in zip(given[1:], sizes, strict=True) if size is not None}
+    weights = take(*[known[letter] for letter in kernel])
+    axes, activate = params.take("bias_axes"), params.activation()
+    if axes and not given.endswith(axes):
+        raise NotHere
+    bias = take(*[known[letter] for letter in axes]) if axes else np.float32(0)
+
+    def apply(x: Array) -> Array:
+        return activate(np.einsum(equation, x, weights, optimize=True) + bias)
+
+    return apply
+
+
+LAYERS: Mapping[str, Make] = {
+    "EinsumDense": _einsum_dense,
+    LOG: _log,
+    MEMBERS: _members,
+    "RepeatVector": _repeat_vector,
+    TAKE: _take,
+}

@@ -1,0 +1,1 @@
+"""The calls that train, evaluate and join nets."""

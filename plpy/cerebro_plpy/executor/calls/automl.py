@@ -1,0 +1,296 @@
+"""madlib_keras_automl: a search from the call's arguments to its result tables."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor.calls.fit import ManyTables
+from cerebro_plpy.executor.running import output, replay
+from cerebro_plpy.executor.running import run as runner
+from cerebro_plpy.executor.starting import groups
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.metrics import standing
+from cerebro_plpy.logical.options import FIT_OPTIONS, LOSS, METRIC, FitOptions, one_of, parse_options
+from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.method import WHO
+from cerebro_plpy.logical.search.methods import read_method
+from cerebro_plpy.logical.search.procedures.groups import SCOPES
+from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.store import session
+from cerebro_plpy.store.models import models
+from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
+from cerebro_plpy.store.runs import results, runs
+
+# A search decides by itself which configs are to be stopped, and which train side by side.
+_FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_validate", "groups")
+OPTIONS = {
+    **{key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS},
+    "search": one_of(*SCOPES),
+    "compare_by": one_of(LOSS, METRIC),
+}
+
+
+class SearchTables(ManyTables):
+    """The tables of a search: those of a run of many configs, and the selection table with the winner."""
+
+    def columns(self, request: requests.Request) -> list[results.ResultColumns]:
+        return results.columns_of_search(
+            request.source.summary.class_value_types,
+            brackets=search_of(request).method.has_brackets,
+            groups=request.groups.types if request.groups else {},
+        )
+
+    def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
+        """Make the three tables of models, and the two for the winning config."""
+        super().create(db, tables, request)
+        selection = target_table(db, request.selection_table, "model selection table", ("_summary",))
+        models.create_selection(db, selection)
+        spelled = request.spelled.get("model_arch_table", request.arch_table.quoted)
+        models.create_selection_summary(db, selection, request.arch_table, spelled, request.object_table)
+
+    def fill(
+        self,
+        db: Database,
+        tables: Sequence[TargetTable],
+        request: requests.Request,
+        outcome: runner.Outcome,
+    ) -> None:
+        targets = output.Targets(*tables)
+        sizes = output.write_models(db, targets, request, outcome)
+        search = search_of(request)
+        rows = [
+            _info_row(request, search, outcome, ended, sizes.get(key)) for key, ended in outcome.ended.items()
+        ]
+        results.add_rows(db, targets.info.quoted, [*rows, *output.groups_left_out(request, outcome)])
+        _write_summary(db, targets, request, search, outcome)
+        best = _best(rows, request)
+        if not best:
+            db.warning(f"no config has a loss: {request.selection_table} is empty")
+        for row in best:
+            chosen = (row[key] for key in ("mst_key", "model_id", "compile_params", "fit_params"))
+            models.add_selected(db, request.selection_table or "", models.Selected(*chosen))
+
+
+@dataclass(frozen=True)
+class AutomlCall:
+    """The arguments of madlib_keras_automl, unchecked."""
+
+    source_table: str | None
+    model_output_table: str | None
+    model_arch_table: str | None
+    model_selection_table: str | None
+    model_id_list: Sequence[int | None] | None
+    compile_params_grid: str | None
+    fit_params_grid: str | None
+    automl_method: str | None
+    automl_params: str | None
+    random_state: int | None
+    object_table: str | None
+    use_gpus: bool | None
+    validation_table: str | None
+    metrics_compute_frequency: int | None
+    name: str | None
+    description: str | None
+    use_caching: bool | None
+    options: str | None
+
+    kind = runner.AUTOML
+    result_tables = SearchTables()
+    # A search begins anew.
+    warm_start = False
+
+    def read_options(self) -> FitOptions:
+        given = FitOptions(**parse_options(self.options, OPTIONS))
+        if given.plan is not None and given.plan.within is not None:
+            raise CerebroError(
+                "option plan.within is for fits: how much a search trains depends on its results",
+                hint="Give max_seconds to end the search after so long.",
+            )
+        return given
+
+    def resolve(self, db: Database, given: FitOptions) -> requests.Request:
+        selection = target_table(db, self.model_selection_table, "model selection table", ("_summary",))
+        return replace(self.described(db, given), selection_table=selection.quoted)
+
+    def described(self, db: Database, given: FitOptions) -> requests.Request:
+        """Return the request of the search, without a table for its winner."""
+        method = read_method(self.automl_method, self.automl_params)
+        source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
+        arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
+        random_state, drawn = _random_state(db, self, given)
+        seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
+        search = SearchCall(
+            method=method,
+            model_ids=_model_ids(self.model_id_list),
+            compile_grid=_grid(self.compile_params_grid, "compile_params_grid"),
+            fit_grid=_grid(self.fit_params_grid, "fit_params_grid"),
+            random_state=random_state,
+            segments=source.summary.segments,
+        ).limited(given.max_configs)
+        search.procedure()
+        found = groups.to_search(db, source, given)
+        groups.check(given, source)
+        if found is not None:
+            groups.refuse_balanced(search.fit_grid)
+            groups.check_of_run(db, found, given, validation)
+        architectures = models.architectures(db, arch_table, search.model_ids)
+        engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
+        described = {
+            "method": method.name,
+            "arguments": search.arguments,
+            "by_loss": given.compare_by != METRIC,
+            **({replay.DRAWN: True} if drawn else {}),
+            "backend": engines.backend,
+            **({} if found is None else {"scope": groups.scope(method, given)}),
+        }
+        if self.random_state is None and given.replay is None:
+            db.notice(f"the configs are drawn with random_state {random_state}")
+        return requests.Request(
+            source=source,
+            validation=validation,
+            arch_table=arch_table,
+            architectures=architectures,
+            configs=[],
+            epochs=search.method.epochs,
+            metrics_frequency=_frequency(self, given, search),
+            seed=seed,
+            engines=engines,
+            name=self.name,
+            description=self.description,
+            search=described,
+            # A search has so many configs on each group.
+            limits=given.limits if found is None else replace(given.limits, max_configs=None),
+            groups=found,
+            choosable=requests.choosable(db, given, source.summary.segments, configs=0, frequency=0),
+            object_table=requests.object_table(db, self.object_table),
+            spelled=requests.spelled(
+                self.model_output_table,
+                source_table=self.source_table,
+                validation_table=self.validation_table,
+                model_arch_table=self.model_arch_table,
+                model_selection_table=self.model_selection_table,
+            ),
+        ).on(engines)
+
+    def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
+        rows = search_of(request).examples()
+        return requests.choose([models.Selected(n, *vars(row).values()) for n, row in enumerate(rows, 1)])
+
+    def go_on_from(
+        self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
+    ) -> runner.Start:
+        return cold
+
+
+def search_of(request: requests.Request) -> SearchCall:
+    """Rebuild the call of a search from the description that was written with its run."""
+    described = request.search or {}
+    return SearchCall.from_arguments(described["method"], **described["arguments"])
+
+
+def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> tuple[int, bool]:
+    """Return the random state of the call, or that of the run to be replayed, or a drawn one; and whether
+    it was drawn."""
+    if call.random_state is not None:
+        return call.random_state, False
+    role, run_id = session.current_user(db), given.replay
+    if run_id is None:
+        return secrets.randbits(31), True
+    searched = runs.searched(runs.own_run(db, run_id, role)) or {}
+    return searched.get("arguments", {}).get("random_state", 0), bool(searched.get(replay.DRAWN))
+
+
+def _model_ids(given: Sequence[int | None] | None) -> list[int]:
+    found = [model_id for model_id in given or [] if model_id is not None]
+    if not found or len(found) < len(given or []):
+        raise CerebroError(
+            f"{WHO}: model_id_list is NULL or empty, or an element of it is NULL", sqlstate=NULL_NOT_ALLOWED
+        )
+    return sorted(set(found))
+
+
+def _grid(given: str | None, what: str) -> str:
+    if given is None:
+        raise CerebroError(f"{WHO}: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)
+    return given
+
+
+def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
+    """Return after how many epochs configs are measured: by default, only when the search needs results.
+
+    Hyperband decides alone how many epochs it trains, so a frequency above these is lowered to them.
+    """
+    frequency = call.metrics_compute_frequency
+    if frequency is None and given.measures_each_epoch:
+        return 1
+    if frequency is None or (search.method.has_brackets and frequency > search.method.epochs):
+        return search.method.epochs
+    if not 1 <= frequency <= search.method.epochs:
+        raise CerebroError(
+            f"{WHO}: 'metrics_compute_frequency' out of iteration range",
+            detail=f"It is {frequency}, and a config is trained for at most {search.method.epochs} epochs.",
+        )
+    return frequency
+
+
+def _info_row(
+    request: requests.Request,
+    search: SearchCall,
+    outcome: runner.Outcome,
+    ended: runner.Ended,
+    size: int | None,
+) -> dict[str, Any]:
+    epochs = output.metrics_iters(outcome, ended.config.mst_key)
+    rung = search.method.rung_of(ended.config.key, max(epochs, default=0))
+    places = {} if rung is None else {"s": rung.s, "i": rung.i}
+    return {**output.info_row(request, outcome, ended, size), "metrics_iters": epochs, **places}
+
+
+def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
+    """Return the config that ranks first; with groups, those that rank first in any group."""
+    groups_of = () if request.groups is None else tuple(request.groups.types)
+    best: dict[tuple[Any, ...], tuple[tuple[float, float], int, dict[str, Any]]] = {}
+    usual = request.deciding_rows
+    measured = {
+        tuple(row[name] for name in groups_of) for row in rows if row[f"{usual}_loss_final"] is not None
+    }
+    for row in rows:
+        group = tuple(row[name] for name in groups_of)
+        # A group without validation rows is compared on those that it is trained on.
+        dataset = usual if group in measured or not groups_of else "training"
+        loss, metric = row[f"{dataset}_loss_final"], row[f"{dataset}_metrics_final"]
+        if loss is None or not math.isfinite(loss):
+            continue
+        found = (standing(reparse_compile(row["compile_params"]), metric, loss), row["mst_key"], row)
+        if group not in best or found[:2] < best[group][:2]:
+            best[group] = found
+    return [row for _, row in sorted({key: row for _, key, row in best.values()}.items())]
+
+
+def _write_summary(
+    db: Database,
+    targets: output.Targets,
+    request: requests.Request,
+    search: SearchCall,
+    outcome: runner.Outcome,
+) -> None:
+    row = {
+        **output.summary_row(db, request, outcome, {"model": targets.model, "model_info": targets.info}),
+        "automl_method": search.method.name,
+        "automl_params": search.method.text(),
+        # As MADlib: NULL if the call gave none. The run keeps the one that was drawn.
+        "random_state": None if (request.search or {}).get(replay.DRAWN) else str(search.random_state),
+        "use_gpus": request.engines.use_gpus,
+    }
+    columns = results.automl_columns()
+    if request.groups is not None:
+        row[results.GROUP_BY[0]] = list(request.groups.types)
+        columns = [*columns, results.GROUP_BY[0]]
+    row = {key: row[key] for key in row if key in columns}
+    output.write_summary(db, targets.summary, request, row)

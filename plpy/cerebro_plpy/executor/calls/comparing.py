@@ -1,0 +1,81 @@
+"""Compares trained models by their answers for the rows of a packed table."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, scan
+from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.answering import of_packed
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.holders import TrainedModel
+from cerebro_plpy.store import interrupts
+
+# More rows would change nothing.
+ENOUGH_ROWS = 50_000
+# How far from 1 the probabilities of a row may add up.
+NEAR_ONE = 1e-3
+
+
+@dataclass(frozen=True)
+class JudgingRows:
+    """Rows by which models are compared: their inputs, and the labels as numbers or as ones and zeros."""
+
+    inputs: Sequence[np.ndarray]
+    truth: np.ndarray
+    is_classes: bool
+
+    def answer(self, db: Database, model: models.Model) -> np.ndarray:
+        """Return what a model of one output answers, a row of numbers for each row."""
+        (answers,) = of_packed.answers(db, model, self.inputs, partial(interrupts.tick, db))
+        return answers.reshape(len(answers), -1).astype(np.float64)
+
+    def check(self, answers: np.ndarray, what: str) -> None:
+        """Refuse answers that cannot be compared with the labels."""
+        if answers.shape != self.truth.shape:
+            raise CerebroError(
+                f"{what} answers with {answers.shape[1]} numbers for a row, not with {self.truth.shape[1]}",
+                sqlstate=NOT_SUPPORTED,
+            )
+        shares = (answers >= 0).all() and (np.abs(answers.sum(axis=1) - 1) < NEAR_ONE).all()
+        if self.is_classes and not shares:
+            raise CerebroError(
+                f"{what} does not answer with a probability for each class",
+                hint="Give nets of classes a last layer with softmax, and a loss without from_logits.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
+    def checked_answer(self, db: Database, found: TrainedModel) -> np.ndarray:
+        """Return what a model answers, in the form of the labels."""
+        answers = self.answer(db, models.trained(db, found))
+        self.check(answers, found.holder.name)
+        return answers
+
+    def measure(self, answers: np.ndarray, metric: str) -> float:
+        """Return the error of answers, of which less is better; NaN is more than any other."""
+        error = scoring.ERRORS[metric](answers, self.truth)
+        return error if error == error else float("inf")
+
+
+def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
+    """Read the rows of a packed table with one label, or as many as are enough."""
+    if len(rows.summary.dependent_varname) != 1:
+        raise CerebroError("nets of several outputs cannot be compared", sqlstate=NOT_SUPPORTED)
+    inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
+    is_classes = rows.summary.one_hot[0]
+    truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
+    return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes)
+
+
+def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:
+    found = list(scan(db, rows.table.quoted, name, dtype, ENOUGH_ROWS))
+    if not found:
+        raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
+    return np.concatenate(found)

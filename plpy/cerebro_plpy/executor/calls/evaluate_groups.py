@@ -1,0 +1,97 @@
+"""madlib_evaluate on models of groups: measure each on the rows of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import count
+from typing import Any
+
+from cerebro_plpy.commands import WeightsOfGroups
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.executor.starting import groups
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.predicting import trained
+from cerebro_plpy.predicting.holders import TrainedModel
+from cerebro_plpy.store.models import group_models
+from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
+from cerebro_plpy.store.packed.groups import FALLBACK, GroupRow, Groups
+
+
+@dataclass(frozen=True)
+class Answering:
+    """A group of rows and the model that answers for it, which is a config of the run that measures."""
+
+    group: GroupRow
+    model: TrainedModel
+    config: requests.Chosen
+    # Whether the model is of all rows, since the group has none.
+    is_fallback: bool
+
+    @property
+    def columns(self) -> Mapping[str, Any]:
+        """The first columns of the row of its measurements."""
+        return {**self.group.values, FALLBACK: self.is_fallback, "mst_key": self.config.key}
+
+
+@dataclass(frozen=True)
+class AnsweringModels:
+    """The groups of a packed table that have a model, and their models."""
+
+    groups: Groups
+    by_config: Mapping[int, Answering]
+    models: Sequence[TrainedModel]
+
+    def weights(self, found: GroupModels) -> Iterator[WeightsOfGroups]:
+        """Yield the starting weights of the configs, model by model."""
+        for model in self.models:
+            yield WeightsOfGroups(
+                model_id=model.selected.model_id,
+                table=found.model.quoted,
+                types=found.types,
+                rows=[
+                    group_models.row_of(
+                        found.types, number, one.config.key, None if one.is_fallback else one.group
+                    )
+                    for number, one in self.by_config.items()
+                    if one.model is model
+                ],
+            )
+
+
+def find_models(db: Database, found: GroupModels, source: requests.Data) -> AnsweringModels:
+    """Find the model that answers for each group of the rows; refuse rows that are in other groups."""
+    rows = groups.read_groups(db, source)
+    if rows is None or rows.types.keys() != found.types.keys():
+        raise CerebroError(
+            f"{source.table.quoted} was not packed in the groups of {found.model.quoted}, those of"
+            f" {', '.join(found.types)}",
+            hint="Pack it with cerebro.validation_preprocessor_dl and the table of the training rows.",
+        )
+    configs_of = group_models.configs(db, found)
+    here = group_models.keys_here(db, rows, configs_of)
+    keys = {here.get(key, key): config for key, config in configs_of.items()}
+    models = {key: trained.any_group(db, found.model, found.info, key) for key in sorted({*keys.values()})}
+    configs = requests.choose([model.selected for model in models.values()])
+    known = dict(zip(models, configs, strict=True))
+    numbers = count(max(models, default=0) + 1)
+    answering: dict[int, Answering] = {}
+    for group in rows.rows.values():
+        key = keys.get(group.key, keys.get(ALL_ROWS))
+        if key is not None:
+            number = next(numbers)
+            config = requests.of_group(known[key], number, group.number)
+            answering[number] = Answering(group, models[key], config, group.key not in keys)
+    _tell(db, found, len(rows.rows), len(answering))
+    return AnsweringModels(rows, answering, list(models.values()))
+
+
+def _tell(db: Database, found: GroupModels, groups: int, answered: int) -> None:
+    if not answered:
+        raise CerebroError(
+            f"{found.model.quoted} has no model for any of the {groups} groups of the rows",
+            sqlstate=WRONG_STATE,
+        )
+    if answered < groups:
+        db.notice(f"{groups - answered} of {groups} groups have no model and are left out")

@@ -1,0 +1,342 @@
+"""cerebro.train_forecast: nets that continue series, beside baselines; a backtest says which answers."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor.calls import train
+from cerebro_plpy.executor.calls.train import TrainOrder
+from cerebro_plpy.executor.starting import begin
+from cerebro_plpy.forecasting import backtest, windows
+from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
+from cerebro_plpy.forecasting.document import Forecast
+from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
+from cerebro_plpy.forecasting.steps import TimeStep, find_step
+from cerebro_plpy.forecasting.windows import ColumnScale, Jobs, Windowed, WindowShape
+from cerebro_plpy.logical.options import Validator, integer, parse_options
+from cerebro_plpy.packing import preprocess
+from cerebro_plpy.predicting.answering import forecasts, readings
+from cerebro_plpy.store import names, session
+from cerebro_plpy.store.names import Table, TargetTable
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.related import series as store
+from cerebro_plpy.store.runs import results
+
+LONGEST_HORIZON = 10_000
+CONFIGS, EPOCHS = 8, 27
+NETS = (("nlinear", None), ("dlinear", None), ("nhits", '{"width": [32, 128]}'))
+LOSS = "'loss': ['mae'], 'metrics': ['mae']"
+WINDOWS = "_windows"
+# The level whose coverage is measured, and told.
+LEVEL = 0.9
+OPTIONS: Mapping[str, Validator] = {
+    **{key: train.OPTIONS[key] for key in ("nets", "backend", "seed", "configs", "epochs", "segments")},
+    "window": integer(2, LONGEST_HORIZON),
+    "season": integer(1, LONGEST_HORIZON),
+}
+ForecastStanding = tuple[str, int | None, str | None, float | None, float | None, float | None, bool]
+
+
+@dataclass(frozen=True)
+class ForecastCall:
+    """The arguments of cerebro.train_forecast, unchecked."""
+
+    source_table: str | None
+    time: str | None
+    value: str | None
+    series: Sequence[str | None] | None
+    horizon: int | None
+    name: str | None
+    budget: str | None
+    columns: Sequence[str | None] | None
+    options: str | None
+
+
+@dataclass(frozen=True)
+class ForecastOrder:
+    """The checked arguments: the source with its columns, the horizon, and the order of the training."""
+
+    source: Table
+    columns: store.SeriesColumns
+    horizon: int
+    training: TrainOrder
+    windows: TargetTable
+    document: TargetTable
+
+
+@dataclass(frozen=True)
+class Contender:
+    """The answers of a net or a baseline for the windows that choose and for those that report."""
+
+    name: str
+    mst_key: int | None
+    parameters: str | None
+    chooses: np.ndarray
+    reports: np.ndarray
+
+
+@dataclass(frozen=True)
+class Backtest:
+    """The windows by their jobs, and all answers for them."""
+
+    jobs: Jobs
+    answers: Sequence[Contender]
+
+    @cached_property
+    def best(self) -> Contender:
+        """The answers of the net or the baseline that is to answer from now on."""
+        jobs = self.jobs
+        nets, baselines = dict[str, backtest.Errors](), dict[str, backtest.Errors]()
+        for one in self.answers:
+            chooses = backtest.find_errors(jobs.chooses, one.chooses, jobs.scales)
+            reports = backtest.find_errors(jobs.reports, one.reports, jobs.scales)
+            (baselines if one.mst_key is None else nets)[_label(one)] = chooses, reports
+        chosen = backtest.choose_answer(nets, baselines, jobs.reports.series)
+        return next(one for one in self.answers if _label(one) == chosen)
+
+    def score(self, one: Contender) -> backtest.BacktestScore:
+        """Return how good answers are for the windows that report."""
+        return backtest.measure(self.jobs.reports, one.reports, self.jobs.scales)
+
+    def coverage(self, one: Contender) -> float:
+        """Return how many values that report lie in the intervals that the windows that choose give."""
+        radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses))
+        errors = backtest.scaled_errors(self.jobs.reports, one.reports)
+        return backtest.find_coverage(errors, radii[backtest.LEVELS.index(LEVEL)])
+
+    def radii(self, one: Contender) -> np.ndarray:
+        """Return the reach of intervals, by all windows that trained nothing."""
+        jobs = self.jobs
+        chooses = backtest.scaled_errors(jobs.chooses, one.chooses)
+        return backtest.find_radii(
+            np.concatenate([chooses, backtest.scaled_errors(jobs.reports, one.reports)])
+        )
+
+
+def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
+    """Train nets on windows of the series, compare them with baselines, and return the standings."""
+    order = _order(db, call)
+    zone = session.time_zone(db)
+    read = readings.read_series(db, order.source, order.columns, zone)
+    step = find_step([one.stamps for one in read])
+    if step is None:
+        raise CerebroError(
+            f"no series of {order.source.quoted} has two rows with different times", sqlstate=WRONG_STATE
+        )
+    laid = [lay_out(one, step) for one in read]
+    season = order.training.given.get("season", step.season)
+    shape = _shape(order, laid, step, season)
+    usable = [one for one in laid if one.status in (OK, FILLED) and len(one.values) >= shape.least]
+    _tell_series(db, order, laid, step, shape)
+    jobs = windows.share_out(usable, shape)
+    ahead = windows.find_scales(jobs.trains, [column.name for column in order.columns.ahead])
+    parts = [
+        store.WindowRows(
+            part=part,
+            keys=[usable[number].key for number in rows.series.tolist()],
+            origins=_origins(db, usable, rows, step, zone),
+            inputs=rows.inputs,
+            ahead=windows.scale_ahead(rows, ahead),
+            targets=rows.targets,
+        )
+        for part, rows in ((windows.TRAINS, jobs.trains), (windows.CHOOSES, jobs.chooses))
+    ]
+    store.write_windows(db, order.windows, parts)
+    _train(db, order)
+    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(db, order, jobs, shape, ahead)])
+    best = tested.best
+    forecast = Forecast(
+        source=order.source.quoted,
+        time=order.columns.time.name,
+        value=order.columns.value.name,
+        series=[column.name for column in order.columns.keys],
+        zone=zone,
+        step=step,
+        shape=shape,
+        answer=best.name,
+        mst_key=best.mst_key,
+        radii=tested.radii(best),
+        ahead=ahead,
+    )
+    store.write_document(db, order.document, forecast.as_document())
+    _tell_best(db, tested)
+    return _standings(tested)
+
+
+def _order(db: Database, call: ForecastCall) -> ForecastOrder:
+    """Check all arguments, before anything is read."""
+    for what, value in (("source_table", call.source_table), ("time", call.time), ("value", call.value)):
+        if value is None or not value.strip():
+            raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    if call.horizon is None:
+        raise CerebroError("horizon is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if not 1 <= call.horizon <= LONGEST_HORIZON:
+        raise CerebroError(f"horizon is {call.horizon}, it must be from 1 to {LONGEST_HORIZON}")
+    for what, listed in (("series", call.series), ("columns", call.columns)):
+        if any(name is None for name in listed or ()):
+            raise CerebroError(f"{what} holds NULL", sqlstate=NULL_NOT_ALLOWED)
+    parse_options(call.options, OPTIONS)
+    given = {"configs": CONFIGS, "epochs": EPOCHS, **json.loads(call.options or "{}")}
+    source = names.resolve_table(db, call.source_table, "source table")
+    keys, ahead = (list(dict.fromkeys(map(str, listed or ()))) for listed in (call.series, call.columns))
+    columns = readings.find_columns(db, source, str(call.time), str(call.value), keys=keys, ahead=ahead)
+    name = call.name or names.with_suffix(str(call.source_table), store.SUFFIX)
+    seconds = session.seconds(db, call.budget or "1 minute")
+    if seconds < train.LEAST_SECONDS:
+        raise CerebroError(f"budget is {call.budget}", hint="A second is the least.")
+    for suffix in ("", "_packed", "_packed" + preprocess.VALIDATION, "_nets", "_best"):
+        names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", "_info"))
+    cut = names.with_suffix(name, WINDOWS)
+    return ForecastOrder(
+        source=source,
+        columns=columns,
+        horizon=call.horizon,
+        training=TrainOrder(cut, "y", name, given, round(seconds), None),
+        windows=names.target_table(db, cut),
+        document=names.target_table(db, names.with_suffix(name, store.SUFFIX)),
+    )
+
+
+def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season: int) -> WindowShape:
+    """Return what windows are like; refuse if no series is long enough to train on."""
+    lengths = [len(one.values) for one in laid if one.status in (OK, FILLED)]
+    enough = [length for length in lengths if length > windows.LEAST_HORIZONS * order.horizon]
+    shape = windows.choose_shape(enough, order.horizon, season, order.training.given.get("window"))
+    if max(lengths, default=0) >= shape.least:
+        return shape
+    found = ", ".join(f"{count} {status}" for status, count in _count(laid).items())
+    raise CerebroError(
+        f"no series of {order.source.quoted} is long enough: a window of {shape.window} steps and 3 times the"
+        f" horizon of {order.horizon} take {shape.least}, and the longest has {max(lengths, default=0)}",
+        detail=f"A step is a {step}. Series: {found or 'none'}.",
+        hint="A shorter horizon, or the options window and season, take less.",
+        sqlstate=WRONG_STATE,
+    )
+
+
+def _count(laid: Sequence[Series]) -> Mapping[str, int]:
+    found: dict[str, int] = {}
+    for one in laid:
+        found[one.status] = found.get(one.status, 0) + 1
+    return found
+
+
+def _tell_series(
+    db: Database, order: ForecastOrder, laid: Sequence[Series], step: TimeStep, shape: WindowShape
+) -> None:
+    counts = dict(_count(laid))
+    short = sum(one.status in (OK, FILLED) and len(one.values) < shape.least for one in laid)
+    said = [f"{count} {status}" for status, count in counts.items() if status != OK]
+    said += [f"{short} too short to train on"] if short else []
+    season = f"a season of {shape.season}" if shape.season > 1 else "no season"
+    db.notice(
+        f"{len(laid)} series with a step of one {step}, {season}, windows of {shape.window} steps"
+        + (f"; of them {', '.join(said)}" if said else "")
+    )
+
+
+def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeStep, zone: str) -> list[str]:
+    """Return the stamp of the last known value of each window."""
+    times = np.empty(len(rows))
+    for number in np.unique(rows.series).tolist():
+        own = rows.series == number
+        times[own] = step.after(usable[number].stamps, rows.origins[own] - 1)
+    distinct, places = np.unique(times, return_inverse=True)
+    shown = store.show_stamps(db, distinct.tolist(), by_wall=step.by_wall, zone=zone)
+    return [shown[place] for place in places.tolist()]
+
+
+def _train(db: Database, order: ForecastOrder) -> None:
+    """Pack the windows, make nets, and search within the budget."""
+    task = order.training
+    options: dict[str, Any] = {
+        "validation": {"after": str(windows.CHOOSES), "on": store.PART},
+        "task": "regression",
+        "seed": task.seed,
+    }
+    if "segments" in task.given:
+        options["segments"] = task.given["segments"]
+    packed_table = task.table("_packed")
+    inputs = f"x, {store.AHEAD}" if order.columns.ahead else "x"
+    preprocess.pack_training(db, task.source, packed_table, task.target, inputs, options=json.dumps(options))
+    table = names.resolve_table(db, packed_table, "packed table")
+    summary = packed.summary(db, table.schema, table.name)
+    search = train.prepare_search(db, task, summary, task.named_nets or NETS, here=True, loss=LOSS)
+    about = f"cerebro.train_forecast of {order.source.quoted}"
+    begin.begin(db, replace(search, description=about))
+
+
+def _baselines(jobs: Jobs, shape: WindowShape) -> list[Contender]:
+    found = []
+    for name, answer in BASELINES.items():
+        both = (answer(rows, shape.horizon, shape.season) for rows in (jobs.chooses, jobs.reports))
+        found.append(Contender(name, None, None, *both))
+    return found
+
+
+def _nets(
+    db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape, ahead: Sequence[ColumnScale]
+) -> list[Contender]:
+    """Return what each config that has a model answers."""
+    task, found = order.training, list[Contender]()
+    info = names.resolve_table(db, task.table("_info"), "model info table")
+    arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
+    for row in results.ranked(db, info.quoted, arch.quoted):
+        key = row["mst_key"]
+        chooses, reports = (
+            forecasts.answer_windows(
+                db, rows, shape, name=task.name, answer=row["net"], mst_key=key, ahead=ahead
+            )
+            for rows in (jobs.chooses, jobs.reports)
+        )
+        if np.isfinite(chooses).all() and np.isfinite(reports).all():
+            found.append(Contender(row["net"], key, row["params"], chooses, reports))
+    return found
+
+
+def _label(one: Contender) -> str:
+    return one.name if one.mst_key is None else str(one.mst_key)
+
+
+def _known(value: float) -> float | None:
+    return value if np.isfinite(value) else None
+
+
+def _standings(tested: Backtest) -> list[ForecastStanding]:
+    """Return all answers, what is to answer first, and then by their errors."""
+    best, found = tested.best, list[ForecastStanding]()
+    for one in tested.answers:
+        score, coverage = tested.score(one), tested.coverage(one)
+        scores = (_known(score.mase), _known(score.mae), _known(coverage))
+        found.append((one.name, one.mst_key, one.parameters, *scores, one is best))
+    return sorted(found, key=_place)
+
+
+def _place(row: ForecastStanding) -> tuple[bool, float]:
+    return not row[-1], np.inf if row[3] is None else row[3]
+
+
+def _tell_best(db: Database, tested: Backtest) -> None:
+    """Tell what answers, how much better than the seasonal naive forecast it is, and why no net does."""
+    best = tested.best
+    mase, rows = tested.score(best).mase, len(tested.jobs.reports)
+    plain = next(one for one in tested.answers if one.name == SEASONAL_NAIVE)
+    naive = tested.score(plain).mase
+    said = f"{best.name} answers: MASE {mase:.3g} in {rows} backtests that trained and chose nothing"
+    if best is not plain:
+        change = 1 - mase / naive
+        said += f", {SEASONAL_NAIVE} {naive:.3g}: {abs(change):.0%} {'less' if change >= 0 else 'more'} error"
+    said += f". Intervals of 90 % held {tested.coverage(best):.0%} of the values"
+    if best.mst_key is None:
+        found = [tested.score(one).mase for one in tested.answers if one.mst_key is not None]
+        beside = f" (the best has MASE {min(found):.3g})" if found else ""
+        said += f". No net is better than a baseline by more than chance{beside}, so none answers"
+    db.notice(said)

@@ -1,0 +1,143 @@
+"""Make nets without Python: write them to fit a packed table, have Keras check them, show their layers."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor.models import model_rights
+from cerebro_plpy.executor.starting import tables
+from cerebro_plpy.nets import lora, points
+from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
+from cerebro_plpy.packing.columns import target
+from cerebro_plpy.packing.rows.read import FEATURES, scan
+from cerebro_plpy.registry import references
+from cerebro_plpy.store.models import functions as registry
+from cerebro_plpy.store.models import models
+from cerebro_plpy.store.names import Table, resolve_table
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.runs import results
+
+ENOUGH_ROWS = 20_000
+
+
+def load_net(
+    db: Database,
+    arch_table: str | None,
+    packed_table: str | None,
+    net: str | None,
+    params: str | None,
+) -> list[int]:
+    """Add nets for a packed table to a table of architectures, one for each combination of parameters."""
+    if net is None or not net.strip():
+        raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    table = resolve_table(db, packed_table, "packed table")
+    return add_nets(db, arch_table, table, points.nets(net, params, read_rows(db, table)))
+
+
+def add_nets(
+    db: Database,
+    arch_table: str | None,
+    table: Table,
+    made: Sequence[tuple[str, str]],
+    quiet: bool = False,
+) -> list[int]:
+    """Add nets, made for a packed table, by title and JSON."""
+    about = f"made by load_net for {table.quoted}"
+    load = partial(tables.load_model, db, arch_table, quiet=quiet)
+    return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
+
+
+def measure_label(db: Database, packed_table: str, label: str) -> Moments | None:
+    """Return the moments of a label that is a quantity; None where floats of 32 bits cannot hold them."""
+    rows, mean, squares = 0, np.zeros(1), np.zeros(1)
+    for buffer in scan(db, packed_table, label, FEATURES):
+        values = buffer.astype(np.float64).reshape(len(buffer), -1)
+        apart, before = values.mean(axis=0) - mean, rows
+        rows += len(values)
+        mean = mean + apart * len(values) / rows
+        squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
+    deviations = np.sqrt(squares / max(rows, 1))
+    # A label that is the same in all rows, as far as floats of 32 bits can tell, is only moved.
+    deviations = np.where(deviations > target.FLOAT_STEP * np.abs(mean), deviations, 1.0)
+    with np.errstate(all="ignore"):
+        held = np.stack([mean, deviations, 1 / np.square(deviations)]).astype(np.float32)
+    if not np.isfinite(held).all() or not held[1:].all():
+        return None
+    return Moments(mean.tolist(), deviations.tolist())
+
+
+def read_rows(db: Database, table: Table) -> NetRows:
+    """Return what nets for a packed table must fit, with the moments of its quantities."""
+    summary = packed.summary(db, table.schema, table.name)
+    labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
+    outputs = [
+        NetOutput(name, shape, is_classes, None if is_classes else measure_label(db, table.quoted, name))
+        for name, shape, is_classes in labels
+    ]
+    return NetRows(summary.input_shapes, outputs, summary.features, partial(_read_values, db, table, summary))
+
+
+def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
+    """Read so many rows of an input that quantiles are known well enough."""
+    name, width = summary.independent_varname[number], math.prod(summary.input_shapes[number])
+    buffers = scan(db, table.quoted, name, FEATURES, ENOUGH_ROWS)
+    found = [buffer.reshape(len(buffer), width) for buffer in buffers]
+    return np.concatenate([np.empty((0, width)), *found])
+
+
+def enable_lora(
+    db: Database,
+    arch_table: str | None,
+    model_id: int | None,
+    rank: int | None,
+    layers: Sequence[str] | None,
+    train: Sequence[str] | None,
+) -> int:
+    """Add a copy of a net, with adapters."""
+    table = resolve_table(db, arch_table, "model architecture table")
+    if model_id is None:
+        raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
+    for what, names in (("layers", layers), ("train", train)):
+        if names is not None and None in names:
+            raise CerebroError(f"{what} holds NULL", sqlstate=NULL_NOT_ALLOWED)
+    stored = models.architectures(db, table, [model_id])[0]
+    registry.begin(db)
+    found = tables.check_architecture(db, stored.model_arch, None)
+    model_arch = lora.adapted(found["json"], rank, layers, train)
+    if not stored.has_weights:
+        db.warning(
+            f"model_id {model_id} has no weights: adapters will correct kernels that nobody has trained."
+            " Give cerebro.load_keras_model the weights as well."
+        )
+    weights = results.weights_from(db, table.quoted, "model_id", model_id) if stored.has_weights else None
+    about = f"model {model_id} with adapters of rank {rank}, by enable_lora"
+    return tables.load_model(db, arch_table, model_arch, weights=weights, name=None, description=about)
+
+
+def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iterator[tuple[Any, ...]]:
+    """Yield a row for each layer of a net: of a table of architectures, or of a registered model."""
+    if model_id is None and arch_table is not None and references.is_marked(arch_table):
+        registry.begin(db)
+        _, layers = list_layers(db, model_rights.find_readable(db, arch_table).read(db).model_arch)
+        return iter(layers)
+    table = resolve_table(db, arch_table, "model architecture table")
+    if model_id is None:
+        raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
+    models.check_architectures(db, table)
+    stored = models.architectures(db, table, [model_id])[0]
+    registry.begin(db)
+    _, layers = list_layers(db, stored.model_arch)
+    return iter(layers)
+
+
+def list_layers(db: Database, model_arch: str) -> tuple[str, list[tuple[Any, ...]]]:
+    """Have Keras check a net; return its JSON, and what `show_net` has of each layer."""
+    found = tables.check_architecture(db, model_arch, None, layers=True)
+    return found["json"], [tuple(layer) for layer in found["layers"]]

@@ -1,0 +1,87 @@
+"""Tells how well models answer rows that did not choose them, beside one answer for all rows."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor.calls.contest import Contest, open_contest
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.scoring import ACCURACY, AUC, BALANCED, F1, LOGLOSS, MAE, R2
+
+ADVICE = "More rows, columns that say more, or a longer budget may help."
+
+
+def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:
+    """Tell how well an ensemble answers, and the best model alone."""
+    alone = contest.answer_apart(1).plain
+    others = {"the best alone": _values(contest, alone), "one answer for all rows": _blind_values(contest)}
+    _tell(db, contest, what, together, others)
+    _tell_no_better(db, contest, "the ensemble", together)
+
+
+def tell_best(db: Database, model_table: str, metric: str | None) -> None:
+    """Tell how the best model of a table answers."""
+    contest = open_contest(db, model_table, None, metric)
+    if contest.candidates:
+        alone = contest.answer_apart(1).plain
+        _tell(db, contest, "the best config", alone, {"one answer for all rows": _blind_values(contest)})
+        _tell_no_better(db, contest, "the best config", alone)
+
+
+def _tell(
+    db: Database, contest: Contest, what: str, answers: np.ndarray, others: dict[str, list[str]]
+) -> None:
+    found = zip(_metrics(contest), _values(contest, answers), strict=True)
+    beside = "".join(f"; {name} {', '.join(values)}" for name, values in others.items())
+    rows = len(contest.judging.truth)
+    how = f"each half of the {rows} held-out rows measures what the other half chose"
+    db.notice(
+        f"{what}: {', '.join(f'{metric} {value}' for metric, value in found)}{beside}"
+        f" ({how if rows > 1 else 'on the row that chose'})"
+    )
+
+
+def _metrics(contest: Contest) -> list[str]:
+    """Return the metric that decides, and the one that everybody knows."""
+    return list(dict.fromkeys((contest.metric, ACCURACY if contest.judging.is_classes else R2)))
+
+
+def _values(contest: Contest, answers: np.ndarray) -> list[str]:
+    return [_shown(metric, answers, contest.judging.truth) for metric in _metrics(contest)]
+
+
+def _blind_values(contest: Contest) -> list[str]:
+    truth = contest.judging.truth
+    return [_shown(metric, scoring.blind(truth, metric), truth) for metric in _metrics(contest)]
+
+
+def _shown(metric: str, answers: np.ndarray, truth: np.ndarray) -> str:
+    return f"{scoring.shown(metric, scoring.ERRORS[metric](answers, truth)):.4g}"
+
+
+def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarray) -> None:
+    """Say so where answers are no better than one that needs no columns, as far as chance can tell."""
+    truth, metric = contest.judging.truth, contest.metric if contest.is_asked else _metrics(contest)[-1]
+    # Answers by mere chance have a better F1 than one answer for all rows.
+    metric = BALANCED if metric == F1 else metric
+    blind = scoring.blind(truth, metric)
+    gain, chance = scoring.gain(answers, blind, truth, metric)
+    if gain > chance:
+        return
+    verdict = "it is worse" if gain < -chance else "the difference may be chance"
+    db.notice(
+        f"{who} is no better than always answering {_named(contest, metric)}: {metric}"
+        f" {_shown(metric, answers, truth)} and {_shown(metric, blind, truth)}, {verdict}. {ADVICE}"
+    )
+
+
+def _named(contest: Contest, metric: str) -> str:
+    """Return what the one answer for all rows is."""
+    summary, label = contest.summary, contest.summary.dependent_varname[0]
+    if not contest.judging.is_classes:
+        return f"the {'median' if metric == MAE else 'mean'} of {label}"
+    if metric in (LOGLOSS, AUC):
+        return f"the shares of the classes of {label}"
+    frequent = int(contest.judging.truth.sum(axis=0).argmax())
+    return f"'{(summary.class_values[0] or [])[frequent]}'"

@@ -1,0 +1,378 @@
+"""cerebro.train: go from a table to a leaderboard in one call, by calls that a user can make by hand."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor.calls import ensemble, nets, standings
+from cerebro_plpy.executor.calls.automl import AutomlCall
+from cerebro_plpy.executor.starting import begin, tables
+from cerebro_plpy.logical.metrics import standing
+from cerebro_plpy.logical.options import (
+    BACKENDS,
+    LARGEST,
+    METRIC,
+    Validator,
+    boolean,
+    integer,
+    one_of,
+    parse_options,
+)
+from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.nets import points
+from cerebro_plpy.nets.fitting import NetOutput
+from cerebro_plpy.packing import options as pack_options
+from cerebro_plpy.packing import preprocess
+from cerebro_plpy.packing.columns import sources, target
+from cerebro_plpy.packing.dividing import holdout
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.models import running_engine
+from cerebro_plpy.store import dialect, names, session
+from cerebro_plpy.store.models import retraining
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.runs import results
+
+CONFIGS, EPOCHS = 12, 81
+# Of a large table an epoch has about so many rows, and so many at most are held out.
+EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
+# By the number of rows to train on: up to so many, and which batches are tried.
+BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
+LEAST_SECONDS = 1
+Ranked = tuple[int, str, str, str, float | None, float | None, bool]
+
+
+def _nets(key: str, value: object) -> list[str]:
+    found = [value] if isinstance(value, str) else value
+    if not isinstance(found, list) or not found or not all(isinstance(net, str) for net in found):
+        raise CerebroError(
+            f"option {key} is {json.dumps(value)[:60]}",
+            detail="It must be a list of starting points and lines of layers.",
+            hint=f"Starting points are {', '.join(points.POINTS)}.",
+        )
+    return [str(net) for net in found]
+
+
+_PACKING = {key: pack_options.TRAINING[key] for key in ("columns", "exclude", "weight", "segments", "task")}
+OPTIONS: Mapping[str, Validator] = {
+    **_PACKING,
+    "validation": holdout.option,
+    "nets": _nets,
+    "backend": one_of(*BACKENDS),
+    "seed": integer(0, 2**31 - 1),
+    "configs": integer(1, 10_000),
+    "epochs": integer(1, LARGEST),
+    "single": boolean(),
+    "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),
+}
+# The thresholds of AUC, for all classes together, and the least for each. Rare classes need many: their
+# probabilities are all small.
+THRESHOLDS, LEAST_THRESHOLDS = 4000, 200
+# How Keras measures each metric. With a beta as large as this, F-beta is the share of right rows of a class.
+MEASURED: Mapping[str, str] = {
+    scoring.LOGLOSS: "CategoricalCrossentropy(name='logloss')",
+    scoring.ACCURACY: "'accuracy'",
+    scoring.AUC: "AUC(multi_label=True, num_labels={width}, num_thresholds={thresholds}, name='auc')",
+    scoring.F1: "F1Score(average='macro', name='f1')",
+    scoring.BALANCED: "FBetaScore(average='macro', beta=1000.0, name='balanced_accuracy')",
+    scoring.RMSE: "RootMeanSquaredError(name='rmse')",
+    scoring.MAE: "'mae'",
+    scoring.R2: "R2Score(name='r2')",
+}
+
+
+@dataclass(frozen=True)
+class TrainCall:
+    """The arguments of cerebro.train, unchecked."""
+
+    source_table: str | None
+    target: str | None
+    name: str | None
+    budget: str | None
+    options: str | None
+    # The recipe to keep, where it is not that of this very call.
+    recipe: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
+class TrainOrder:
+    """The checked arguments of cerebro.train: source, target, name of the tables, options and budget."""
+
+    source: str
+    target: str
+    name: str
+    given: Mapping[str, Any]
+    seconds: int
+    recipe: Mapping[str, Any] | None
+
+    def table(self, suffix: str) -> str:
+        return names.with_suffix(self.name, suffix)
+
+    @property
+    def seed(self) -> int:
+        return self.given.get("seed", 1)
+
+    @property
+    def named_nets(self) -> list[tuple[str, str | None]]:
+        """The nets that the call names, one or a list, with their usual parameters."""
+        named = self.given.get("nets", [])
+        return [(net, None) for net in ([named] if isinstance(named, str) else named)]
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that is to decide, if one is named."""
+        return self.given.get("metric")
+
+
+def train(db: Database, call: TrainCall) -> list[Ranked]:
+    """Pack the rows, make nets, search within the budget, and return the leaderboard."""
+    task = _task(db, call)
+    begin.begin(db, _prepare(db, task, here=True))
+    board = _leaderboard(db, task)
+    if len(board) > 1 and not task.given.get("single"):
+        together = task.table(ensemble.SUFFIX)
+        ensemble.ensemble(db, ensemble.EnsembleCall(task.name, together, metric=task.metric))
+    else:
+        standings.tell_best(db, task.name, task.metric)
+    return board
+
+
+def prepare(db: Database, call: TrainCall) -> str:
+    """Pack the rows and make nets; return the arguments of the search as JSON."""
+    search = _prepare(db, _task(db, call))
+    given = {key: value for key, value in asdict(search).items() if value is not None}
+    return json.dumps({**given, "options": json.loads(search.options or "{}")})
+
+
+def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
+    """Return the call of the search; `here` is set where this session is to train, alone."""
+    by_hand = [_pack(db, task)]
+    _check_held_out(db, task)
+    table = names.resolve_table(db, task.table("_packed"), "packed table")
+    summary = packed.summary(db, table.schema, table.name)
+    retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
+    chosen = _chosen_nets(task, summary)
+    search = prepare_search(db, task, summary, chosen, here=here)
+    for net, params in chosen:
+        arguments = (task.table("_nets"), task.table("_packed"), net)
+        by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
+    by_hand.append(_search_by_hand(search))
+    if task.recipe is None:
+        db.notice("\n".join(["the same by hand:", *by_hand]))
+    return search
+
+
+def prepare_search(
+    db: Database,
+    task: TrainOrder,
+    summary: packed.PackedSummary,
+    chosen: Sequence[tuple[str, str | None]],
+    *,
+    here: bool,
+    loss: str | None = None,
+) -> AutomlCall:
+    """Make the nets of these names and parameters for packed rows, and return the call of their search.
+
+    Without a loss, as a grid has it with its metrics, it follows from the label and the metric that decides.
+    """
+    table = names.resolve_table(db, task.table("_packed"), "packed table")
+    rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
+    for net, params in chosen:
+        made += points.nets(net, params, rows)
+    backend = task.given.get("backend") or _choose_backend(db, here=here)
+    if here:
+        tables.start_here(db, backend, summary.segments)
+    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
+    loss = loss or _loss(rows.outputs[0], task.metric)
+    return _build_search(task, summary, loss=loss, model_ids=model_ids, backend=backend)
+
+
+def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
+    """Return all that training anew on other rows takes."""
+    features = summary.features.features if summary.features else ()
+    relations = summary.features.relations if summary.features else None
+    return {
+        "source": names.resolve_table(db, task.source).quoted,
+        "target": summary.dependent_varname[0],
+        "seconds": task.seconds,
+        "options": task.given,
+        "inputs": [feature.name for feature in features],
+        **({} if relations is None else {retraining.RELATIONS: relations}),
+    }
+
+
+def _choose_backend(db: Database, *, here: bool) -> str:
+    """Return the engine of the settings, else the usual one.
+
+    A session that is to train itself, and runs an engine since it has predicted, can have no other.
+    """
+    fixed = session.setting(db, "backend") or (running_engine() if here else None)
+    return fixed or session.default_backend()
+
+
+def _task(db: Database, call: TrainCall) -> TrainOrder:
+    for what, value in (("source_table", call.source_table), ("target", call.target)):
+        if value is None or not value.strip():
+            raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    source, label = str(call.source_table), str(call.target)
+    parse_options(call.options, OPTIONS)
+    given = json.loads(call.options or "{}")
+    name = call.name or names.with_suffix(source, "_model")
+    budget = call.budget or "1 minute"
+    seconds = session.seconds(db, budget)
+    if seconds < LEAST_SECONDS:
+        raise CerebroError(f"budget is {budget}", hint="A second is the least.")
+    for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
+        names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
+    return TrainOrder(source, label, name, given, round(seconds), call.recipe)
+
+
+def _pack(db: Database, task: TrainOrder) -> str:
+    """Pack the rows, and return the statement that does the same by hand."""
+    source = names.resolve_table(db, task.source, "input table")
+    known = packed.columns_of(db, source)
+    label = sources.find_named(task.target, "target", known, source.quoted)
+    options = {key: value for key, value in task.given.items() if key in _PACKING}
+    found = target.settle(db, source, label, options.get("task"), splits="validation" not in task.given)
+    if label.element in sources.INTEGERS:
+        options["task"] = found.task
+    options.setdefault("columns", "auto")
+    options["seed"] = task.seed
+    quantity = found.task == target.REGRESSION
+    scoring.check_metric(task.metric, not quantity)
+    share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
+    usual: Any = share if quantity else {"share": share, "stratify": True}
+    options["validation"] = task.given.get("validation", usual)
+    if found.nulls:
+        db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
+    arguments = (task.source, task.table("_packed"), task.target, "*")
+    preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
+    return _statement("training_preprocessor_dl", arguments, options)
+
+
+def _check_held_out(db: Database, task: TrainOrder) -> None:
+    """Refuse held-out rows that cannot show the metric, before anything is trained."""
+    held = names.resolve_table(db, task.table("_packed" + preprocess.VALIDATION), "packed table")
+    counts = packed.summary(db, held.schema, held.name).class_counts
+    scoring.check_rows(task.metric, (counts[0] or [1, 1]) if counts else [1, 1], held.quoted)
+
+
+def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
+    """Return the nets that the call names, or those that suit the inputs, with their parameters."""
+    if "nets" in task.given:
+        return task.named_nets
+    ranks = {len(shape) for shape in summary.input_shapes}
+    if 3 in ranks:
+        return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
+    if 2 in ranks:
+        return [("series", '{"width": [32, 64], "depth": [3, 5]}')]
+    return [("linear", None), ("tabular", '{"width": [64, 128]}'), ("tabm", '{"width": [64, 128]}')]
+
+
+def _loss(label: NetOutput, metric: str | None) -> str:
+    """Return loss and metric as a grid has them; of a quantity, the loss is the share of its variance."""
+    usual = scoring.ACCURACY if label.is_classes else scoring.MAE
+    thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)
+    named = MEASURED[metric or usual].format(width=label.width, thresholds=thresholds)
+    measured = f"'metrics': [{named}]"
+    if label.is_classes:
+        return f"'loss': ['categorical_crossentropy'], {measured}"
+    weight = "" if label.moments is None else f", 'loss_weights': [{1 / label.moments.variance!r}]"
+    return f"'loss': ['mse'], {measured}{weight}"
+
+
+def _build_search(
+    task: TrainOrder, summary: packed.PackedSummary, *, loss: str, model_ids: Sequence[int], backend: str
+) -> AutomlCall:
+    """Return the call that searches for the best of these nets."""
+    compiles = (
+        f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'],"
+        " 'learning_rate': [0.0003, 0.03, 'log']}]}"
+    )
+    batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
+    method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
+    # A config that has begun to learn its rows by heart keeps what it was before.
+    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
+    if task.metric is not None:
+        options["compare_by"] = METRIC
+    parts = round(summary.total_rows / EPOCH_ROWS)
+    if parts > 1:
+        options["epochs_per_pass"] = parts
+    return AutomlCall(
+        source_table=task.table("_packed"),
+        model_output_table=task.name,
+        model_arch_table=task.table("_nets"),
+        model_selection_table=task.table("_best"),
+        model_id_list=list(model_ids),
+        compile_params_grid=compiles,
+        fit_params_grid=f"{{'batch_size': {batches}}}",
+        automl_method="asha",
+        automl_params=method,
+        random_state=task.seed,
+        object_table=None,
+        use_gpus=False,
+        validation_table=task.table("_packed" + preprocess.VALIDATION),
+        metrics_compute_frequency=1,
+        name=task.name,
+        description=f"cerebro.train of {task.source}",
+        use_caching=False,
+        options=json.dumps(options),
+    )
+
+
+def _search_by_hand(call: AutomlCall) -> str:
+    tables = (call.source_table, call.model_output_table, call.model_arch_table, call.model_selection_table)
+    ids, method = list(call.model_id_list or ()), (call.automl_method, call.automl_params)
+    return _statement(
+        "madlib_automl",
+        (*tables, ids, call.compile_params_grid, call.fit_params_grid, *method),
+        json.loads(call.options or "{}"),
+        random_state=str(call.random_state),
+        validation_table=dialect.literal(str(call.validation_table)),
+        metrics_compute_frequency=str(call.metrics_compute_frequency),
+    )
+
+
+def _epochs(task: TrainOrder) -> int:
+    return task.given.get("epochs", EPOCHS)
+
+
+def _statement(
+    function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
+) -> str:
+    """Return the statement that does the same by hand."""
+    shown = [dialect.literal(one) for one in arguments]
+    shown += [f"{name} => {value}" for name, value in named.items()]
+    if options is not None:
+        shown.append(f"options => {dialect.literal(json.dumps(options))}")
+    return dialect.call_text(function, shown)
+
+
+def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
+    """Return the configs that have a model, best first; refuse if there are none."""
+    info = names.resolve_table(db, task.table("_info"), "model info table")
+    arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
+    rows = results.ranked(db, info.quoted, arch.quoted)
+    if not rows:
+        raise CerebroError(
+            f"no config of {task.name} has a model",
+            hint="The view cerebro.leaderboard has what became of each config.",
+            sqlstate=WRONG_STATE,
+        )
+    best, *others = sorted(rows, key=_place)
+    return [_ranked(task, best, is_best=True), *(_ranked(task, row, is_best=False) for row in others)]
+
+
+def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
+    """Return the sort key of the leaderboard."""
+    return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
+
+
+def _ranked(task: TrainOrder, row: Mapping[str, Any], *, is_best: bool) -> Ranked:
+    metric = task.metric or row["metric"]
+    return row["mst_key"], row["net"], row["params"], metric, row["value"], row["loss"], is_best

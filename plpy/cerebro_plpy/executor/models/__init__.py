@@ -1,0 +1,1 @@
+"""Registered models: versions, aliases, rights, and training again."""

@@ -1,0 +1,119 @@
+"""Who may use registered models, and what those who may read them get."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, NULL_NOT_ALLOWED, UNDEFINED_OBJECT, CerebroError
+from cerebro_plpy.executor.models.aliases import begin_change
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.predicting.models import features_of
+from cerebro_plpy.predicting.trained import find_registered
+from cerebro_plpy.store import session
+from cerebro_plpy.store.models import functions, model_versions
+from cerebro_plpy.store.models.model_versions import MANAGE, PREDICT, READ
+from cerebro_plpy.store.packed.packed import FEATURES
+
+_PRIVILEGES = (PREDICT, READ, MANAGE)
+
+
+def grant(db: Database, name: str | None, role: str | None, privilege: str | None) -> None:
+    """Let a role use a model so far; what it was granted before is replaced."""
+    known = begin_change(db, name)
+    if privilege is None:
+        raise CerebroError("privilege is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if privilege not in _PRIVILEGES:
+        raise unknown(f"there is no privilege {shorten(privilege, 60)!r} on models", privilege, _PRIVILEGES)
+    oid = _find_role(db, role)
+    if oid and not model_versions.may_use_cerebro(db, oid):
+        _let_in(db, str(role))
+    model_versions.grant(db, known, oid, privilege, session.current_user(db))
+
+
+def _let_in(db: Database, role: str) -> None:
+    if not model_versions.may_grant_usage(db):
+        raise CerebroError(
+            f'role "{role}" may not use cerebro yet',
+            hint=f"A superuser opens it: SELECT cerebro.grant_usage('{role}').",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+    model_versions.grant_usage(db, role)
+
+
+def set_owner(db: Database, name: str | None, role: str | None) -> None:
+    """Give a model to another role, by the rules of the server's own objects."""
+    known, own = begin_change(db, name), session.current_user(db)
+    if not model_versions.belongs_to(db, known, own):
+        raise CerebroError(
+            f"must be owner of the registered model {known}",
+            hint="cerebro.models shows who owns it.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+    oid = _find_role(db, role)
+    if not oid:
+        raise CerebroError("public is no role that can own a model", hint="Name a role.")
+    if not model_versions.may_become(db, oid):
+        raise CerebroError(
+            f'must be a member of role "{role}"',
+            hint="Have a superuser give it, or be made a member of the role first.",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
+    if not model_versions.may_use_cerebro(db, oid):
+        _let_in(db, str(role))
+    model_versions.set_owner(db, known, oid)
+
+
+def revoke(db: Database, name: str | None, role: str | None) -> None:
+    """Take back what a role was granted on a model."""
+    known = begin_change(db, name)
+    if not model_versions.revoke(db, known, _find_role(db, role)):
+        db.notice(f'role "{role}" had not been granted {known}')
+
+
+def _find_role(db: Database, role: str | None) -> int:
+    if role is None:
+        raise CerebroError("role is NULL", sqlstate=NULL_NOT_ALLOWED)
+    oid = functions.find_role(db, role)
+    if oid is None:
+        raise CerebroError(f'role "{role}" does not exist', sqlstate=UNDEFINED_OBJECT)
+    return oid
+
+
+def find_readable(db: Database, model: str | None) -> RegisteredVersion:
+    """Return the version that a reference means; refuse one that the caller may not read."""
+    if model is None:
+        raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
+    holder = find_registered(db, model)
+    if holder.found.privilege == PREDICT:
+        raise model_versions.may_only_predict(holder.name)
+    return holder
+
+
+def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
+    """Return all that predicting with a version takes: net, weights, parameters, features, classes."""
+    holder = find_readable(db, model)
+    held, summary = holder.read(db), holder.summary(db)
+    values = holder.class_values(db, summary["dependent_varname"])
+    features = features_of(summary)
+    about = {
+        "dependent_varname": summary["dependent_varname"],
+        "independent_varname": summary.get("independent_varname"),
+        "num_classes": summary.get("num_classes"),
+        "normalizing_const": summary.get("normalizing_const"),
+        "class_values": dict(zip(summary["dependent_varname"], values, strict=True)),
+    }
+    return [
+        (
+            holder.name,
+            held.model_arch,
+            model_versions.weights(db, holder.found.version_id),
+            held.compile_params,
+            held.fit_params,
+            json.dumps(about),
+            None if features is None else json.dumps(summary[FEATURES[0]]),
+        )
+    ]

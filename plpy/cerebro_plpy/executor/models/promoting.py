@@ -1,0 +1,105 @@
+"""cerebro.promote: has an alias point at a version, if that answers better than the one it points at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass, replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.executor.calls import comparing
+from cerebro_plpy.executor.models import aliases
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.predicting import belonging
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.registry import references
+from cerebro_plpy.store import names
+from cerebro_plpy.store.models import model_versions
+
+
+@dataclass(frozen=True)
+class Promotion:
+    """The outcome: whether the alias was moved, and what decided."""
+
+    promoted: bool
+    version: int
+    previous: int | None
+    metric: str | None = None
+    value: float | None = None
+    previous_value: float | None = None
+    # By how much the error is less, and the interval of that.
+    gain: float | None = None
+    gain_low: float | None = None
+    gain_high: float | None = None
+
+
+def promote(
+    db: Database,
+    name: str | None,
+    version: int | None,
+    alias: str | None,
+    packed_table: str | None,
+    metric: str | None,
+) -> Iterator[tuple[object, ...]]:
+    """Move an alias to a version; with a packed table, only if that has less error on its rows."""
+    known = aliases.begin_change(db, name)
+    moved = references.check_name(alias, "an alias")
+    asked = aliases.check_version(db, known, version)
+    previous = model_versions.aliases(db, known).get(moved)
+    if packed_table is None:
+        if metric is not None:
+            raise CerebroError(
+                "metric is given without rows", hint="Name a packed table: if_better_on => '…'."
+            )
+        found = Promotion(previous != asked, asked, previous)
+    else:
+        found = _compare(db, known, asked, previous, packed_table, metric)
+    if found.promoted:
+        aliases.point(db, known, moved, asked)
+    return iter([astuple(found)])
+
+
+def _compare(
+    db: Database, name: str, version: int, previous: int | None, packed_table: str, metric: str | None
+) -> Promotion:
+    rows = requests.data(db, packed_table, "packed table")
+    known = [one for one in dict.fromkeys((version, previous)) if one is not None]
+    models = {one: find_model(db, f"{name}@{one}", None) for one in known}
+    for one, found in models.items():
+        belonging.check(db, found.holder, rows.summary, rows.table.quoted)
+        _check_unseen(db, found.holder.name, model_versions.lineage(db, name, one), rows)
+    judging = comparing.read_rows(db, rows)
+    chosen = scoring.check_metric(metric, judging.is_classes)
+    scoring.check_rows(chosen, judging.truth.sum(axis=0), rows.table.quoted)
+    answers = {one: judging.checked_answer(db, found) for one, found in models.items()}
+    errors = {one: judging.measure(own, chosen) for one, own in answers.items()}
+    found = Promotion(True, version, previous, chosen, scoring.shown(chosen, errors[version]))
+    if previous is None:
+        return found
+    gain, chance = scoring.gain(answers[version], answers[previous], judging.truth, chosen)
+    return replace(
+        found,
+        promoted=errors[version] < errors[previous],
+        previous_value=scoring.shown(chosen, errors[previous]),
+        gain=gain,
+        gain_low=gain - chance,
+        gain_high=gain + chance,
+    )
+
+
+def _check_unseen(db: Database, reference: str, lineage: Mapping[str, Any], rows: requests.Data) -> None:
+    """Refuse rows that a version was trained on, and tell of rows by which it may have been chosen."""
+    if _is_table(db, lineage.get("source_table"), rows):
+        raise CerebroError(
+            f"{reference} was trained on the rows of {rows.table.quoted}: they cannot decide",
+            hint="Name a packed table of other rows.",
+            sqlstate=WRONG_STATE,
+        )
+    if _is_table(db, lineage.get("validation_table"), rows):
+        db.notice(f"the rows of {rows.table.quoted} validated {reference} while it was trained")
+
+
+def _is_table(db: Database, name: str | None, rows: requests.Data) -> bool:
+    return name is not None and names.find_table(db, name) == rows.table

@@ -1,0 +1,228 @@
+"""cerebro.retrain: trains a model anew, and promotes what is better on rows that neither has seen."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import astuple, dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.executor.calls import ensemble, train
+from cerebro_plpy.executor.models import aliases, registering
+from cerebro_plpy.executor.related.retraining import find_source, keep_relations
+from cerebro_plpy.logical.options import one_of, parse_options
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.labeled import find_judge
+from cerebro_plpy.registry import references
+from cerebro_plpy.store import names
+from cerebro_plpy.store.models import model_versions, retraining
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import packed, source_rows
+
+NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
+# The rows that judge: a tenth, so many at most, and too few say nothing.
+JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
+# Of a normal distribution: chance alone gives more in one of twenty cases.
+NOISE = 1.645
+
+
+@dataclass(frozen=True)
+class Retraining:
+    """The outcome: the new version, whether the alias points at it now, and what decided."""
+
+    version: int
+    promoted: bool
+    previous: int
+    metric: str
+    value: float
+    previous_value: float
+    judged_rows: int
+    reason: str
+
+
+@dataclass(frozen=True)
+class RetrainCall:
+    """The arguments of cerebro.retrain, unchecked."""
+
+    name: str | None
+    source: str | None
+    budget: str | None
+    promote: str | None
+    alias: str | None
+    options: str | None
+
+
+@dataclass(frozen=True)
+class CheckedRetraining:
+    """A retraining that has been checked: the model and its alias, by which recipe, on which rows."""
+
+    name: str
+    alias: str
+    when: str
+    recipe: Mapping[str, Any]
+    table: Table
+    call: train.TrainCall
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Two models' errors on the same rows: the means, and how far their difference goes beyond chance."""
+
+    metric: str
+    value: float
+    previous_value: float
+    rows: int
+    gain: float
+    noise: float
+
+
+def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
+    """Train a model anew by its recipe, register the new version, and promote it if it is better."""
+    asked = check(db, call)
+    known, moved, recipe, table = asked.name, asked.alias, asked.recipe, asked.table
+    labelled = source_rows.with_values(table, packed.columns_of(db, table)[recipe["target"]])
+    rows = retraining.split(db, labelled, [*recipe["inputs"], recipe["target"]], _share(db, labelled))
+    if rows < LEAST_JUDGED:
+        raise CerebroError(
+            f"{table.quoted} has too few rows: {rows} of them are left to compare two models",
+            hint=f"Give a table with at least {round(LEAST_JUDGED / JUDGED_SHARE)} rows.",
+            sqlstate=WRONG_STATE,
+        )
+    keep_relations(db, recipe)
+    train.train(db, asked.call)
+    # Others may move the alias until here, and are kept from it only now.
+    aliases.begin_change(db, known)
+    previous = aliases.version_of(db, known, moved)
+    version = registering.add_version(db, known, _result(db), comment=f"retrained on {table.quoted}")
+    verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}", recipe["options"].get("metric"))
+    retraining.drop_temporary(db)
+    found = _decide(verdict, version, previous, asked.when)
+    if found.promoted:
+        aliases.point(db, known, moved, version)
+    return iter([astuple(found)])
+
+
+def check(db: Database, call: RetrainCall) -> CheckedRetraining:
+    """Check all that a retraining is asked for, and return it; make the features of related tables."""
+    known = aliases.check_change(db, call.name)
+    when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
+    moved = references.check_name(call.alias, "an alias")
+    version = aliases.version_of(db, known, moved)
+    table, recipe = find_source(db, _recipe(db, known, version), call.source, known, version)
+    return CheckedRetraining(
+        name=known,
+        alias=moved,
+        when=when,
+        recipe=recipe,
+        table=table,
+        call=_call(db, recipe, table, call.budget, call.options),
+    )
+
+
+def _recipe(db: Database, name: str, version: int) -> Mapping[str, Any]:
+    """Return the call of cerebro.train that a version comes from."""
+    recipe = model_versions.lineage(db, name, version).get(registering.RECIPE)
+    if recipe is None:
+        raise CerebroError(
+            f"how {name}@{version} was trained is not known: it does not come from cerebro.train",
+            hint="Register a model of cerebro.train as the next version; that one can be retrained.",
+            sqlstate=WRONG_STATE,
+        )
+    return recipe
+
+
+def _call(
+    db: Database, recipe: Mapping[str, Any], table: Table, budget: str | None, options: str | None
+) -> train.TrainCall:
+    """Return the call that trains on the rows that do not judge, on the columns of the recipe alone."""
+    parse_options(options, train.OPTIONS)
+    given = {**recipe["options"], **json.loads(options or "{}")}
+    known = packed.columns_of(db, table)
+    used = [*recipe["inputs"], recipe["target"]]
+    missing = [column for column in used if column not in known]
+    if missing:
+        raise CerebroError(
+            f'{table.quoted} has no column "{missing[0]}", on which the model was trained',
+            hint="Give a table or view that has all columns of the recipe.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    weight = given.get("weight")
+    # The source of an earlier training may have had others.
+    given.pop("exclude", None)
+    others = [column for column in known if column not in (*used, weight)]
+    if others:
+        given["exclude"] = others
+    kept = {**recipe, "options": given}
+    return train.TrainCall(
+        source_table=retraining.temporary(retraining.LEARNED),
+        target=names.quote(recipe["target"]),
+        name=retraining.temporary(retraining.MODELS),
+        budget=budget or f"{recipe['seconds']} seconds",
+        options=json.dumps(given),
+        recipe=kept,
+    )
+
+
+def _share(db: Database, table: Table) -> float:
+    rows = source_rows.count(db, table)
+    return min(JUDGED_SHARE, MOST_JUDGED / max(1, rows))
+
+
+def _result(db: Database) -> str:
+    """Return the ensemble if one was made, and else the table whose best config counts."""
+    joined = retraining.temporary(retraining.MODELS + ensemble.SUFFIX)
+    return joined if names.find_table(db, joined) else retraining.temporary(retraining.MODELS)
+
+
+def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> Verdict:
+    """Compare the errors of two models row by row; what one of them cannot judge decides nothing.
+
+    Where the metric that is asked for tells nothing of a row alone, the usual one decides.
+    """
+    (metric, new), (_, old) = (_errors(db, reference, asked) for reference in (candidate, previous))
+    common = sorted(new.keys() & old.keys())
+    ours, theirs = (np.array([errors[number] for number in common]) for errors in (new, old))
+    gains = theirs - ours
+    spread = float(gains.std(ddof=1)) / math.sqrt(len(common)) if len(common) > 1 else math.inf
+    value, before = (
+        scoring.shown(metric, scoring.error_of(metric, float(errors.mean()))) for errors in (ours, theirs)
+    )
+    return Verdict(metric, value, before, len(common), float(gains.mean()), NOISE * spread)
+
+
+def _errors(db: Database, reference: str, asked: str | None) -> tuple[str, Mapping[str, float]]:
+    """Return what a model is wrong by in each judged row, by the row's number."""
+    judge = find_judge(db, reference, retraining.temporary(retraining.JUDGED), None, [retraining.NUMBER])
+    metric = scoring.check_metric(asked if asked in scoring.EACH else None, judge.is_classes)
+    found: dict[str, float] = {}
+    for rows in judge.read():
+        errors = scoring.EACH[metric](judge.answer(rows.inputs), rows.truth)
+        found.update(zip((str(key) for (key,) in rows.texts), errors.tolist(), strict=True))
+    return metric, found
+
+
+def _decide(verdict: Verdict, version: int, previous: int, when: str) -> Retraining:
+    better = verdict.gain > verdict.noise
+    if better:
+        reason = "it is better by more than noise"
+    elif verdict.gain > 0:
+        reason = "it is better, but by no more than noise"
+    else:
+        reason = "it is not better"
+    if when != IF_BETTER:
+        reason = f'promote is "{when}"; {reason}'
+    return Retraining(
+        version=version,
+        promoted=when == ALWAYS or (when == IF_BETTER and better),
+        previous=previous,
+        metric=verdict.metric,
+        value=verdict.value,
+        previous_value=verdict.previous_value,
+        judged_rows=verdict.rows,
+        reason=reason,
+    )

@@ -1,0 +1,1 @@
+"""Explains what a run would take or took, measures for it, and checks the server."""

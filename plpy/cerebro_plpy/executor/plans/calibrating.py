@@ -1,0 +1,344 @@
+"""Find the kinds of a run's configs, and measure each kind for the estimates of later runs."""
+
+from __future__ import annotations
+
+import functools
+import importlib.metadata
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cerebro_plpy import memory
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor.plans.diagnose import ENGINES
+from cerebro_plpy.executor.starting import cutting
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.options import OFF
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.inputs import inputs_of
+from cerebro_plpy.madlib.params import parse_compile, parse_fit
+from cerebro_plpy.packing.rows import placing
+from cerebro_plpy.planner.estimating import calibration
+from cerebro_plpy.planner.estimating.rates import Observation, Rates
+from cerebro_plpy.planner.estimating.work import Code, ConfigKind, GroupSizes, RunWork, digest
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed.groups import GroupRow
+from cerebro_plpy.store.runs import rates, runs
+
+# A run may have made a million; its first ones tell as much.
+MOST_VISITS = 20_000
+
+
+def segment_rows(data: requests.Data | None, segments: int) -> list[int]:
+    """Return the number of rows on each segment, dealt evenly."""
+    return dealt(0 if data is None else data.summary.total_rows, segments)
+
+
+def dealt(total: int, segments: int) -> list[int]:
+    return [total // segments + (number < total % segments) for number in range(segments)]
+
+
+def row_bytes(summary: packed.PackedSummary) -> float:
+    """Return the bytes of a row in memory: 4 for each feature or quantity, 2 for each column of a class."""
+    features = 4 * sum(math.prod(shape) for shape in summary.input_shapes)
+    widths = zip(summary.target_shapes, summary.one_hot, strict=True)
+    return features + sum(math.prod(shape) * (2 if one_hot else 4) for shape, one_hot in widths)
+
+
+@dataclass(frozen=True)
+class Net:
+    """An architecture, with its work and its number of parameters."""
+
+    model_arch: str
+    work: Mapping[str, float]
+    parameters: int
+
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> Net:
+        """Make a net from an engine's description of it."""
+        return cls(facts["json"], facts["work"], facts["parameters"])
+
+    @classmethod
+    def of_run(cls, row: runs.ArchitectureRow) -> Net:
+        return cls(row.model_arch, json.loads(row.work or "{}"), row.parameters)
+
+
+def kind_of(
+    config: requests.Chosen | runs.ConfigRow,
+    backend: str,
+    net: Net,
+    sizes: Mapping[str, int] | None = None,
+) -> ConfigKind:
+    """Return the kind of a config: all that decides how long its visits take."""
+    with registered.checked_before():
+        params = parse_compile(config.compile_params)
+    fit = parse_fit(config.fit_params)
+    architecture = digest(net.model_arch)
+    return ConfigKind(
+        model_id=config.model_id,
+        architecture=architecture,
+        compiled=digest(
+            architecture,
+            params.compile_key(inputs_of(params, backend, net.model_arch)),
+            *fit.thawed(),
+        ),
+        batch_size=fit.batch_size,
+        passes=fit.epochs,
+        backend=backend,
+        work=net.work,
+        parameters=net.parameters,
+        state_bytes=(sizes or {}).get("state_bytes", 0),
+        frozen_bytes=(sizes or {}).get("frozen_bytes", 0),
+        weight_bytes=(sizes or {}).get("weight_bytes", 4 * net.parameters),
+        fit=fit.to_json(),
+        thaws=bool(fit.unfreeze_at),
+    )
+
+
+class _CompiledHere(set[tuple[int, Code]]):
+    """The code that segment sessions of this session have compiled, each with the number of threads."""
+
+
+def compiled_here(engines: requests.Engines) -> frozenset[Code]:
+    known = memory.get_instance(_CompiledHere)
+    return frozenset(code for threads, code in known if threads == engines.threads)
+
+
+def work_of(
+    db: Database,
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+    warm: bool = False,
+) -> RunWork:
+    """Return the work of a call in numbers, for estimates."""
+    engines = request.engines
+    # A config is described once for all its folds.
+    known = {c.key: _described_kind(c, engines.find_engine(c.model_id), described) for c in examples}
+    known = {key: with_cut(kind, request.limits.cuts) for key, kind in known.items()}
+    if not db.server.shares_frozen:
+        known = {key: _with_whole_states(kind) for key, kind in known.items()}
+    configs = request.configs if request.cross_validates else examples
+    folds = request.source.summary.folds
+    in_groups = request.groups is not None
+    sizes = group_sizes(request) if in_groups else None
+    kinds = {
+        (c.key if in_groups else c.mst_key): replace(known[c.key], share=share(c.fold, folds, request.limits))
+        for c in configs
+    }
+    return RunWork(
+        kinds=kinds,
+        groups=sizes,
+        rows=segment_rows(request.source, request.segments) if sizes is None else rows_at(sizes),
+        validation_rows=segment_rows(request.validation, request.segments),
+        row_bytes=row_bytes(request.source.summary),
+        epochs=request.epochs,
+        frequency=request.metrics_frequency,
+        seed=request.seed,
+        threads=engines.threads,
+        sessions=request.segments,
+        memory_mb=engines.memory_mb,
+        hosts=db.server.segment_hosts(request.source.summary),
+        even=request.limits.even,
+        average_from=request.limits.average_from,
+        warm=warm,
+        compiled=compiled_here(engines) if warm else frozenset(),
+        given_weights=frozenset(a.model_id for a in request.architectures if a.has_weights),
+        epochs_per_pass=request.limits.epochs_per_pass or 1,
+    )
+
+
+def group_sizes(request: requests.Request) -> GroupSizes:
+    """Return the sizes of the groups that a call trains, by segment."""
+    known = request.groups.rows if request.groups else {}
+    numbers = {config.group_id for config in request.configs if config.group_id is not None}
+    return sizes_of(
+        [known[number] for number in sorted(numbers)],
+        request.segments,
+        fallback=any(config.group_id is None for config in request.configs),
+        limits=request.limits,
+    )
+
+
+def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits: Limits) -> GroupSizes:
+    at_home: list[list[int]] = [[] for _ in range(segments)]
+    cut: list[int] = []
+    for group in found:
+        (cut if group.home is None else at_home[group.home]).append(group.rows)
+    return GroupSizes(at_home, cut, fallback, limits.fuse != OFF, limits.checkpoint_every)
+
+
+def rows_at(sizes: GroupSizes) -> list[int]:
+    """Return the number of rows on each segment."""
+    on_each = dealt(sum(sizes.cut), len(sizes.at_home))
+    return [sum(own) + shared for own, shared in zip(sizes.at_home, on_each, strict=True)]
+
+
+def placed(sizes: GroupSizes, segments: int, factor: float = 1.0) -> GroupSizes:
+    """Return the same groups, scaled by `factor` and packed for `segments` segments."""
+    rows = [max(1, round(size * factor)) for size in sizes.sizes]
+    at_home: list[list[int]] = [[] for _ in range(segments)]
+    cut: list[int] = []
+    for size, home in zip(rows, placing.homes(rows, segments), strict=True):
+        (cut if home == placing.EVERYWHERE else at_home[home]).append(size)
+    return replace(sizes, at_home=at_home, cut=cut)
+
+
+def _described_kind(
+    config: requests.Chosen, backend: str, described: Mapping[str, Mapping[str, Any]]
+) -> ConfigKind:
+    facts = described[str(config.model_id)]
+    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key))
+    return kind_of(config, backend, Net.from_facts(facts), sizes)
+
+
+def with_cut(kind: ConfigKind, cuts: Mapping[str, Sequence[Mapping[str, Any]]]) -> ConfigKind:
+    """Return the kind without the layers that are computed once."""
+    trunk = cutting.chosen(cuts, kind.model_id)
+    return kind if trunk is None else kind.cut(trunk)
+
+
+def _with_whole_states(kind: ConfigKind) -> ConfigKind:
+    return replace(kind, state_bytes=kind.state_bytes + kind.frozen_bytes, frozen_bytes=0)
+
+
+def share(fold: int | None, folds: int | None, limits: Limits) -> float:
+    """Return the share of the rows that an epoch has when `fold` is left out."""
+    left = 1.0 if fold is None or folds is None else 1 - 1 / folds
+    return left / (limits.epochs_per_pass or 1)
+
+
+def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
+    """Return the kind of each config of a run that is written down."""
+    nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
+    limits = Limits(**runs.limits(runs.run(db, run_id)))
+    folds = max((row.fold for row in rows if row.fold is not None), default=None)
+    return {
+        row.mst_key: replace(
+            with_cut(kind_of(row, row.backend, nets[row.model_id]), limits.cuts),
+            share=share(row.fold, folds, limits),
+        )
+        for row in rows
+    }
+
+
+def nets_of_run(db: Database, run_id: int) -> dict[int, Net]:
+    return {a.model_id: Net.of_run(a) for a in runs.architectures(db, run_id)}
+
+
+def visit_seconds(
+    db: Database, request: requests.Request, nets_now: Callable[[], Mapping[int, Net]]
+) -> Callable[[runs.ConfigRow], tuple[str, float]]:
+    """Return a function that gives the kind of a config, as a name, and the expected seconds of a visit."""
+    engines = request.engines
+    # On Greenplum a config visits segments on several hosts: what is true of the first is near enough.
+    first = db.server.segment_hosts(request.source.summary)[0]
+    known_rates = Rates(observations(db), first, engines.threads)
+    rows = request.source.summary.total_rows // request.segments
+    groups = request.groups.rows if request.groups else {}
+    nets: dict[int, Net] = {}
+    known: dict[str, float] = {}
+    kinds: dict[int, ConfigKind] = {}
+
+    def kind_as_known(row: runs.ConfigRow) -> ConfigKind:
+        if row.config_key is None or row.config_key not in kinds:
+            if row.model_id not in nets:
+                nets.update(nets_now())
+            kinds[row.key] = with_cut(kind_of(row, row.backend, nets[row.model_id]), request.limits.cuts)
+        return kinds[row.key]
+
+    def name_and_seconds(row: runs.ConfigRow) -> tuple[str, float]:
+        kind = kind_as_known(row)
+        if row.group_id is not None:
+            # Groups of any size count as one kind: they are estimated by their batches.
+            batches = kind.passes * -(-groups[row.group_id].rows // kind.batch_size)
+            each = batches * known_rates.batch(kind).seconds / request.segments
+            return f"{kind.name} {kind.passes} groups", each
+        part = share(row.fold, request.source.summary.folds, request.limits)
+        name = f"{kind.name} {kind.passes} {part:.3g}"
+        if name not in known:
+            batches = kind.passes * -(-int(rows * part) // kind.batch_size)
+            known[name] = batches * known_rates.batch(kind).seconds + known_rates.resting().seconds
+        return name, known[name]
+
+    return name_and_seconds
+
+
+def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
+    """Return the rates that a run has measured for each kind and host; none in a run of groups."""
+    if request.groups is not None:
+        # The time that many small nets take together says nothing of one.
+        return []
+    kinds = kinds_of_run(db, run_id)
+    rows = {
+        "training": segment_rows(request.source, request.segments),
+        "validation": segment_rows(request.validation, request.segments),
+    }
+    engines = request.engines
+    memory.get_instance(_CompiledHere).update((engines.threads, k.code) for k in kinds.values())
+    visits = [calibration.VisitTime(**row) for row in rates.visits(db, run_id, MOST_VISITS)]
+    evaluations = [calibration.EvaluationTime(**row) for row in rates.evaluations(db, run_id)]
+    hosts = db.server.segment_hosts(request.source.summary)
+    found: list[rates.RateRow] = []
+    for host in sorted(set(hosts)):
+        times = calibration.calibrate(
+            kinds,
+            [visit for visit in visits if hosts[visit.segment] == host],
+            [evaluation for evaluation in evaluations if hosts[evaluation.segment] == host],
+            rows,
+            row_bytes(request.source.summary),
+        )
+        found += [_row(run_id, request, host, one) for one in times]
+    return found
+
+
+def _row(run_id: int, request: requests.Request, host: str, times: calibration.KindTimes) -> rates.RateRow:
+    kind = times.kind
+    return rates.RateRow(
+        run_id=run_id,
+        host=host,
+        backend=kind.backend,
+        threads=request.engines.threads,
+        versions=versions_of(kind.backend),
+        kind=kind.name,
+        architecture=kind.architecture,
+        compiled=kind.compiled,
+        batch_size=kind.batch_size,
+        work=json.dumps(dict(kind.work)),
+        parameters=kind.parameters,
+        state_bytes=times.state_bytes,
+        visits=times.visits,
+        batch_seconds=times.batch_seconds,
+        compile_seconds=times.compile_seconds,
+        write_seconds=times.write_seconds,
+        rest_seconds=times.rest_seconds,
+        evaluation_seconds=times.evaluation_seconds,
+        read_seconds=times.read_seconds,
+    )
+
+
+@functools.cache
+def versions_of(backend: str) -> str:
+    """Return the versions of an engine's packages and of Keras, which decide how fast it is."""
+    found = []
+    for name in (*ENGINES[backend], "keras"):
+        with suppress(importlib.metadata.PackageNotFoundError):
+            found.append(f"{name} {importlib.metadata.version(name)}")
+    return ", ".join(found)
+
+
+def observations(db: Database, before: int | None = None) -> Sequence[Observation]:
+    """Return what earlier runs measured on this server with the engine versions that it has now."""
+    current = {backend: versions_of(backend) for backend in ENGINES}
+    rows: list[dict[str, Any]] = [dict(row) for row in rates.known(db, before)]
+    return [Observation(**row) for row in rows if row.pop("versions") == current.get(row["backend"])]
+
+
+def code_before(db: Database, run_id: int) -> frozenset[Code]:
+    """Return the code that the sessions of a run had compiled before it began; none if they were new."""
+    found = rates.code_before(db, run_id)
+    return frozenset((row["backend"], row["compiled"], row["batch_size"]) for row in found)

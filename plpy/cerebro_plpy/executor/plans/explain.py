@@ -1,0 +1,486 @@
+"""cerebro.explain_fit and explain_automl: say what a call would cost, without writing anything.
+
+The call is read and checked like one that begins a run (`begin.py`), and refused with the same errors. No
+session is opened: an engine describes the nets in a session that is warm, or in this one.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
+from cerebro_plpy.executor.calls.automl import AutomlCall
+from cerebro_plpy.executor.calls.fit import FitCall
+from cerebro_plpy.executor.plans import calibrating
+from cerebro_plpy.executor.running import replay
+from cerebro_plpy.executor.running import run as runner
+from cerebro_plpy.executor.starting import choosing, cutting, fusing, gpus, groups
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical import options as parse
+from cerebro_plpy.logical.budget import MOST_EPOCHS
+from cerebro_plpy.logical.search.build import brings_configs, build
+from cerebro_plpy.logical.search.template import Clone, StartConfig
+from cerebro_plpy.planner import fusion, tree
+from cerebro_plpy.planner.choosing import break_even, by_engine, cheapest_engines
+from cerebro_plpy.planner.estimating.estimates import estimate, summarize
+from cerebro_plpy.planner.estimating.rates import Observation, Rates
+from cerebro_plpy.planner.estimating.searching import scenarios
+from cerebro_plpy.planner.estimating.simulation import Prices
+from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
+from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
+from cerebro_plpy.planner.explanation import tree as explained
+from cerebro_plpy.store import interrupts, session
+from cerebro_plpy.store.models import functions as registry
+from cerebro_plpy.store.models import models
+from cerebro_plpy.topology.choose import cores, warm_sessions, why_not_local
+
+# As many as a table can be packed for.
+MOST_SEGMENTS = 1024
+WHAT_IF: dict[str, parse.Validator] = {
+    "rows": parse.integer(1),
+    "segments": parse.integer(1, MOST_SEGMENTS),
+    "threads": parse.integer(1, 4096),
+    "backend": parse.one_of(*parse.BACKENDS),
+    "epochs": parse.integer(1, MOST_EPOCHS),
+}
+FORMATS = ("text", "json")
+# A search is played visit by visit.
+MOST_SEARCHED = 64
+# An alternative is played for so many visits at most.
+ALTERNATIVE_VISITS = 160
+
+
+@dataclass(frozen=True)
+class PlanWanted:
+    """The way a plan is to be made and shown."""
+
+    format: str | None
+    what_if: str | None
+    probe: bool | None = None
+
+    @property
+    def spelled(self) -> str:
+        return (self.format or "text").lower()
+
+    def check(self) -> Mapping[str, Any]:
+        if self.spelled not in FORMATS:
+            raise CerebroError(
+                f'format is "{self.format}"', detail=f"It must be one of {', '.join(FORMATS)}."
+            )
+        found = parse.parse_options(
+            self.what_if, WHAT_IF, "the facts of what_if", "Write what_if => '{\"rows\": 1000000}'."
+        )
+        if self.probe and found.keys() & {"backend", "threads"}:
+            raise CerebroError(
+                "probe times what is there, and what_if supposes another engine or other threads",
+                hint="Ask without probe, or name the engine in the options.",
+            )
+        return found
+
+
+def fit(
+    db: Database,
+    source_table: str | None,
+    selection_table: str | None,
+    num_iterations: int | None,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    frequency: int | None,
+    options: str | None,
+    format: str | None,
+    probe: bool | None,
+    what_if: str | None,
+) -> list[str]:
+    """Return the plan of madlib_fit_multiple_model."""
+    asked = PlanWanted(format, what_if, probe)
+    call = FitCall(
+        source_table=source_table,
+        model_output_table=None,
+        model_selection_table=selection_table,
+        num_iterations=num_iterations,
+        use_gpus=use_gpus,
+        validation_table=validation_table,
+        metrics_compute_frequency=frequency,
+        warm_start=False,
+        name=None,
+        description=None,
+        use_caching=False,
+        options=options,
+    )
+    return _explain(db, call, asked)
+
+
+def automl(
+    db: Database,
+    source_table: str | None,
+    arch_table: str | None,
+    model_ids: Sequence[int | None] | None,
+    compile_grid: str | None,
+    fit_grid: str | None,
+    method: str | None,
+    params: str | None,
+    random_state: int | None,
+    use_gpus: bool | None,
+    validation_table: str | None,
+    frequency: int | None,
+    options: str | None,
+    format: str | None,
+    probe: bool | None,
+    what_if: str | None,
+) -> list[str]:
+    """Return the plan of madlib_automl."""
+    asked = PlanWanted(format, what_if, probe)
+    call = AutomlCall(
+        source_table=source_table,
+        model_output_table=None,
+        model_arch_table=arch_table,
+        model_selection_table=None,
+        model_id_list=model_ids,
+        compile_params_grid=compile_grid,
+        fit_params_grid=fit_grid,
+        automl_method=method,
+        automl_params=params,
+        random_state=0 if random_state is None else random_state,
+        object_table=None,
+        use_gpus=use_gpus,
+        validation_table=validation_table,
+        metrics_compute_frequency=frequency,
+        name=None,
+        description=None,
+        use_caching=False,
+        options=options,
+    )
+    return _explain(db, call, asked)
+
+
+def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> list[str]:
+    wanted = asked.check()
+    given = call.read_options()
+    registry.begin(db, given.replay)
+    request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
+    if isinstance(call, AutomlCall) and request.groups is not None:
+        raise CerebroError(
+            f"{request.source.table.quoted} was packed in groups, and a search of groups cannot be explained",
+            hint="cerebro.explain_fit shows what training configs on all groups takes.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    examples = call.examples(request)
+    requests.check_class_weights(request, examples)
+    groups.check_unfreezing(request, examples)
+    replay.order(db, request)
+    request = fusing.replayed(db, choosing.replayed(db, request))
+    for backend in request.backends:
+        if not session.engines_here(backend):
+            raise missing_package(backend)
+    ask = _Asking(db, request)
+    described = ask.describe(replace(request, configs=examples))
+    if request.choosable is not None:
+        request = choosing.settled(db, request, examples, described, tells=False)
+        ask = _Asking(db, request)
+    request = cutting.settled(request, examples, described)
+    fusing.check(request)
+    work = calibrating.work_of(db, request, examples, described, ask.warm)
+    if why_not_local(db, request.tables) is not None:
+        # The session that asks does the work of every segment in turn.
+        work = replace(work, sessions=1, warm=False)
+    work = _supposed(work, wanted, request)
+    if request.search is not None and work.segments > MOST_SEARCHED:
+        raise CerebroError(
+            f"a search is planned for at most {MOST_SEARCHED} segments, not {work.segments}",
+            hint="Its plan is played visit by visit.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
+    known = _Measurements(calibrating.observations(db), partial(interrupts.tick, db))
+    if asked.probe:
+        found = ask.probe(work, request, examples, described)
+        known = replace(known, observations=[*known.observations, *found])
+    if request.search is None or request.groups is not None:
+        about = _about_fit(request, work, known, machine(db))
+    else:
+        about = _about_search(request, work, known, described, machine(db))
+    # A seed that was not given is drawn when the run begins.
+    shown = about.settings if given.seed is not None else {**about.settings, "seed": None}
+    return show(explained(replace(about, probed=bool(asked.probe), settings=shown)), asked.spelled)
+
+
+def show(node: tree.Node, format: str) -> list[str]:
+    return [tree.as_json(node)] if format == "json" else tree.as_text(node)
+
+
+def machine(db: Database) -> Machine:
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    try:
+        space = os.statvfs(session.data_directory(db))
+        free = space.f_bavail * space.f_frsize
+    except OSError:
+        free = None
+    return Machine(memory, free)
+
+
+class _Asking:
+    """An engine that answers questions, in the warm sessions of a run or else in this session."""
+
+    def __init__(self, db: Database, request: requests.Request) -> None:
+        self._db = db
+        engines = request.engines
+        dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
+        self._engines = {name: engines.start(name, dealt) for name in request.backends}
+        self._sessions = warm_sessions(db, list(self._engines.values()), request.segments)
+
+    @property
+    def warm(self) -> bool:
+        return self._sessions is not None
+
+    def describe(self, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
+        """Return the engine's description of the nets and configs."""
+        command = replace(runner.check_command(self._db, request), sizes=True)
+        engine = next(iter(self._engines.values()))
+        return self._ask(command, replace(engine, or_any=True))
+
+    def _ask(self, command: BesideRows, engine: Engine) -> Mapping[str, Any]:
+        if self._sessions is not None:
+            return self._sessions.ask(engine.backend, command)
+        return self._db.run_here(Sent(command, engine))
+
+    def probe(
+        self,
+        work: RunWork,
+        request: requests.Request,
+        examples: Sequence[requests.Chosen],
+        described: Mapping[str, Mapping[str, Any]],
+    ) -> list[Observation]:
+        """Time one config of each kind, and return the times as if a run had measured them."""
+        one_each = {work.kinds[config.mst_key].name: config for config in examples}.values()
+        summary, check = request.source.summary, runner.check_command(self._db, request)
+        found: dict[str, Mapping[str, float]] = {}
+        for name, engine in self._engines.items():
+            own = [c for c in one_each if request.engines.find_engine(c.model_id) == name]
+            command = Probe(
+                architectures={model_id: facts["json"] for model_id, facts in described.items()},
+                configs=[ProbedConfig(c.mst_key, c.model_id, c.compile_params, c.batch_size) for c in own],
+                functions=check.functions,
+                input_shapes=summary.input_shapes,
+                target_shapes=summary.target_shapes,
+                target_kinds=check.target_kinds,
+            )
+            found.update(self._ask(command, engine))
+        return [_observed(work, work.kinds[int(key)], times) for key, times in found.items()]
+
+
+def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Observation:
+    plain = Rates((), work.host_of(0), work.threads)
+    return Observation(
+        host=work.host_of(0),
+        backend=kind.backend,
+        threads=work.threads,
+        kind=kind.name,
+        architecture=kind.architecture,
+        batch_size=kind.batch_size,
+        work=kind.work,
+        parameters=kind.parameters,
+        state_bytes=kind.state_bytes,
+        visits=0,
+        batch_seconds=times["batch"],
+        compile_seconds=times["compile"] or None,
+        write_seconds=plain.writing(kind).seconds,
+        rest_seconds=plain.resting().seconds,
+        evaluation_seconds=times["evaluation"],
+        read_seconds=None,
+    )
+
+
+def _supposed(work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
+    """Return the work with the facts that `what_if` supposes."""
+    segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
+    if segments != work.segments or rows != sum(work.rows):
+        work = _packed_for(work, segments, rows)
+    threads = wanted.get("threads", work.threads)
+    if "segments" in wanted and "threads" not in wanted:
+        threads = max(1, cores() // segments) if segments <= cores() else 1
+    epochs = wanted.get("epochs", work.epochs)
+    frequency = min(work.frequency, epochs) if work.frequency != work.epochs else epochs
+    changed = threads != work.threads or wanted.get("backend", *work.backends[:1]) not in work.backends
+    if "backend" in wanted:
+        work = _all_on(work, wanted["backend"])
+    return replace(
+        work,
+        threads=threads,
+        epochs=epochs,
+        frequency=frequency,
+        warm=work.warm and not changed and segments <= request.segments,
+        compiled=frozenset() if changed else work.compiled,
+    )
+
+
+def _packed_for(work: RunWork, segments: int, rows: int) -> RunWork:
+    """Return the work with `rows` rows, packed for `segments` segments."""
+    sizes = work.groups and calibrating.placed(work.groups, segments, rows / max(1, sum(work.rows)))
+    return replace(
+        work,
+        rows=calibrating.dealt(rows, segments) if sizes is None else calibrating.rows_at(sizes),
+        groups=sizes,
+        validation_rows=calibrating.dealt(sum(work.validation_rows), segments),
+        sessions=segments,
+    )
+
+
+@dataclass(frozen=True)
+class _Measurements:
+    """The measurements of earlier runs, and the function that looks for a cancel."""
+
+    observations: Sequence[Observation]
+    tick: Callable[[], None]
+
+    def rates(self, work: RunWork) -> Rates:
+        return Rates(self.observations, work.host_of(0), work.threads, self.tick)
+
+
+def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, machine: Machine) -> Explained:
+    rates = known.rates(work)
+    notes = []
+    found, limits = estimate(work, rates), request.limits
+    if limits.max_visits is not None and limits.max_visits < found.played.visits:
+        notes.append(f"the run ends after {counted(limits.max_visits, 'visit')}, whatever is left")
+        epochs = max(1, -(-work.epochs * limits.max_visits // found.played.visits))
+        found = estimate(replace(work, epochs=epochs), rates)
+    if limits.max_seconds is not None:
+        notes.append(f"the run ends {counted(limits.max_seconds, 'second')} after its first visit has begun")
+        most = found.starting + limits.max_seconds
+        low, high = min(found.low, most), min(found.high, most)
+        found = replace(found, seconds=min(found.seconds, most), low=low, high=high)
+    if request.search is not None:
+        notes.append("what gets no better is stopped earlier: this is the most")
+    notes += _break_even(work, rates)
+    return Explained(
+        name="Fit",
+        estimate=found,
+        settings=settings(request, work),
+        machine=machine,
+        visits_known=rates.visits(work.backends),
+        alternatives=_alternatives(work, known),
+        # Bundles of groups are shown with each kind.
+        bundles=[] if work.groups is not None else list(fusion.bundles(work, limits.fuse)),
+        notes=notes,
+    )
+
+
+def _break_even(work: RunWork, rates: Rates) -> list[str]:
+    """List the architectures for which another engine pays within the run, and from which epoch on."""
+    now = {kind.model_id: kind.backend for kind in work.kinds.values()}
+    said: list[str] = []
+    for model_id, own in sorted(now.items()):
+        for backend in session.engines_here(*requests.CHOOSABLE):
+            epochs = None if backend == own else break_even(work, model_id, backend, rates)
+            if epochs is not None and epochs < work.epochs:
+                said.append(f"model {model_id}: {backend} pays from epoch {int(epochs) + 1} on")
+    return said
+
+
+def _alternatives(work: RunWork, known: _Measurements) -> list[Alternative]:
+    """Estimate other engines, segments and threads, and fewer evaluations."""
+    engines = session.engines_here(*requests.CHOOSABLE)
+    found: list[Alternative] = []
+
+    def add(name: str, other: RunWork, other_bits: bool) -> None:
+        value = estimate(other, known.rates(other), ALTERNATIVE_VISITS)
+        found.append(Alternative(name, value, other_bits))
+
+    for backend in engines:
+        if [backend] != work.backends:
+            add(f"backend {backend}", _with(work, backend=backend), True)
+    own = cheapest_engines(work, engines, known.rates(work))
+    if len(set(own.values())) > 1 and (mixed := work.on(own)) != work:
+        add(f"backend {by_engine(own)}", replace(mixed, compiled=frozenset()), True)
+    for segments in sorted({1, cores()} - {work.segments}):
+        threads = max(1, cores() // segments)
+        other = _packed_for(_with(work, threads=threads), segments, sum(work.rows))
+        add(
+            f"{counted(segments, 'segment')} of {counted(threads, 'thread')}",
+            other,
+            True,
+        )
+    models = max(1, len(work.kinds) * work.models)
+    if work.segments > models and (threads := cores() // models) > work.threads:
+        add(f"{threads} threads", _with(work, threads=threads), True)
+    if not work.even and len(work.kinds) > 1 and work.groups is None:
+        add("order even", replace(work, even=True), False)
+    for every in (5, work.epochs):
+        if work.frequency < every <= work.epochs:
+            name = "evaluate at the end" if every == work.epochs else f"evaluate every {every} epochs"
+            add(name, replace(work, frequency=every), False)
+    return found
+
+
+def _with(work: RunWork, backend: str | None = None, threads: int | None = None) -> RunWork:
+    changed = work if backend is None else _all_on(work, backend)
+    # Compared as if each had its sessions.
+    return replace(changed, threads=threads or work.threads, compiled=frozenset())
+
+
+def _all_on(work: RunWork, backend: str) -> RunWork:
+    return work.on({kind.model_id: backend for kind in work.kinds.values()})
+
+
+def _about_search(
+    request: requests.Request,
+    work: RunWork,
+    known: _Measurements,
+    described: Mapping[str, Mapping[str, Any]],
+    machine: Machine,
+) -> Explained:
+    """Estimate a search by playing it with invented results, since what it trains depends on them."""
+    rates = known.rates(work)
+    by_code = {(kind.model_id, kind.compiled): kind for kind in work.kinds.values()}
+    by_model = {kind.model_id: kind for kind in work.kinds.values()}
+
+    def kind_of(new: StartConfig | Clone) -> ConfigKind:
+        row = models.Selected(new.mst_key, new.model_id, new.compile_params, new.fit_params)
+        chosen = requests.choose([row])[0]
+        facts = described[str(new.model_id)]
+        backend = request.engines.find_engine(new.model_id)
+        kind = calibrating.kind_of(chosen, backend, calibrating.Net.from_facts(facts))
+        like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
+        sizes = {name: getattr(like, name) for name in ("state_bytes", "frozen_bytes", "weight_bytes")}
+        return replace(kind, **sizes)
+
+    search = request.search or {}
+    stops = not brings_configs(search)
+    begins = work if stops else replace(work, kinds={})
+    played = scenarios(lambda: build(search), begins, lambda: Prices(work, rates), kind_of)
+    found = [summarize(own, rates, course) for own, course in played]
+    middle = sorted(found, key=lambda one: one.seconds)[len(found) // 2]
+    counts = sorted({len(one.work.kinds) for one in found})
+    configs = f"{counts[0]} configs" if len(counts) == 1 else f"{counts[0]} to {counts[-1]} configs"
+    exact = len({one.played.visits for one in found}) == 1
+    notes = [] if exact else ["how much is trained depends on the results: the range covers invented ones"]
+    return Explained(
+        name="Fit with early stopping" if stops else f"Search by {search['method']}",
+        estimate=middle,
+        settings=settings(request, work),
+        machine=machine,
+        visits_known=rates.visits(work.backends),
+        low=min(one.low for one in found),
+        high=max(one.high for one in found),
+        configs=configs,
+        notes=notes,
+    )
+
+
+def settings(request: requests.Request, work: RunWork) -> Mapping[str, Any]:
+    return {
+        "backend": by_engine({kind.model_id: kind.backend for kind in work.kinds.values()}),
+        "segments": work.segments,
+        "threads": work.threads,
+        "epochs": work.epochs,
+        "metrics_compute_frequency": work.frequency,
+        "memory_mb": work.memory_mb,
+        "seed": request.seed,
+        "average_from_epoch": work.average_from,
+        "use_gpus": request.engines.use_gpus or None,
+    }

@@ -1,0 +1,1 @@
+"""Features over foreign keys and along edges, from labels to predictions."""

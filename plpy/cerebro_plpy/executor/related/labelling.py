@@ -1,0 +1,136 @@
+"""cerebro.labels: labels of an entity at cut-offs in the past, from the rows that followed each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import (
+    DATATYPE_MISMATCH,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    WRONG_STATE,
+    CerebroError,
+)
+from cerebro_plpy.executor.related.schema import all_keys, entity_key, read_table, read_times
+from cerebro_plpy.relations import labels as terms
+from cerebro_plpy.relations.paths import MOMENT, NUMBER, ForeignKey, RelatedColumn, RelatedTable, TableName
+from cerebro_plpy.relations.planning import COUNT
+from cerebro_plpy.store import names, session
+from cerebro_plpy.store.names import quote, resolve_table
+from cerebro_plpy.store.related import relations
+
+
+@dataclass(frozen=True)
+class LabelsCall:
+    """The arguments of cerebro.labels, unchecked."""
+
+    entity: str | None
+    target: str | None
+    over: str | None
+    every: str | None
+    output_table: str | None
+    label: str | None
+    times: str | None
+    foreign_keys: Sequence[str] | None
+    starts: str | None
+    ends: str | None
+
+
+def labels(db: Database, call: LabelsCall) -> str:
+    """Make the table of labels, and say what it has."""
+    term = terms.parse(call.target)
+    _check_length(db, "over", call.over)
+    _check_length(db, "every", call.every)
+    if call.label is None or not call.label.strip():
+        raise CerebroError("label is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    target = names.target_table(db, call.output_table)
+    entity = _name(db, call.entity, "entity")
+    child, column = _inside(db, term)
+    tables = {name: read_table(db, name) for name in dict.fromkeys((entity, child))}
+    times, _ = read_times(db, call.times, tables)
+    keys = all_keys(db, call.foreign_keys)
+    about = relations.LabelSource(
+        entity=entity,
+        key=entity_key(tables[entity][0], keys),
+        entity_time=times.get(entity),
+        child_key=_key_between(entity, child, keys),
+        child_time=times.get(child) or _only_time(db, tables[child][0]),
+        column=None if column is None else _number(tables[child][0], column),
+        term=term,
+        over=str(call.over),
+        every=str(call.every),
+    )
+    first, last = relations.span_of_labels(db, about, call.starts, call.ends)
+    if first is None or last is None or first > last:
+        raise CerebroError(
+            f"no cut-off has {call.over} after it and as much before it in {quote(*child)}",
+            hint="Give a shorter over, or starts and ends.",
+            sqlstate=WRONG_STATE,
+        )
+    relations.write_labels(db, target, about, call.label, (first, last))
+    return f"{target.quoted} has {relations.count_rows(db, target.quoted)} rows"
+
+
+def _check_length(db: Database, what: str, interval: str | None) -> None:
+    if interval is None or session.seconds(db, interval) <= 0:
+        raise CerebroError(f"{what} is {interval}", hint="Give an interval above 0: '30 days'.")
+
+
+def _name(db: Database, text: str | None, what: str) -> TableName:
+    table = resolve_table(db, text, what)
+    return table.schema, table.name
+
+
+def _inside(db: Database, term: terms.LabelTerm) -> tuple[TableName, str | None]:
+    """Return the table that a term is about, and the column of it unless rows are counted."""
+    if term.aggregate == COUNT:
+        return _name(db, term.inside, "table of the target"), None
+    marks = names.tokens(term.inside)
+    if len(marks) < 3 or marks[-2] != ("mark", ".") or marks[-1][0] != "name":
+        raise CerebroError(
+            f"{term.aggregate}({term.inside}) names no column",
+            hint=f"Name table and column: {term.aggregate}(orders.amount).",
+        )
+    written = "".join(quote(text) if kind == "name" else text for kind, text in marks[:-2])
+    return _name(db, written, "table of the target"), marks[-1][1]
+
+
+def _number(table: RelatedTable, name: str) -> RelatedColumn:
+    column = table.column(name)
+    if column is None:
+        raise CerebroError(
+            f'{quote(*table.name)} has no column "{name}" of numbers that you may read',
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    if column.kind != NUMBER:
+        raise CerebroError(
+            f'column "{name}" of {quote(*table.name)} has no numbers', sqlstate=DATATYPE_MISMATCH
+        )
+    return column
+
+
+def _key_between(entity: TableName, child: TableName, keys: Sequence[ForeignKey]) -> ForeignKey:
+    found = [key for key in keys if (key.child, key.parent) == (child, entity)]
+    if len(found) != 1:
+        raise CerebroError(
+            f"{len(found) or 'no'} foreign keys lead from {quote(*child)} to {quote(*entity)}",
+            hint="One is needed. Name it as orders (customer) REFERENCES customers (id) in foreign_keys.",
+            sqlstate=WRONG_STATE,
+        )
+    return found[0]
+
+
+def _only_time(db: Database, table: RelatedTable) -> RelatedColumn:
+    moments = [column for column in table.columns if column.kind == MOMENT]
+    if len(moments) != 1:
+        listed = ", ".join(column.name for column in moments) or "none"
+        raise CerebroError(
+            f"when a row of {quote(*table.name)} came to be is not said",
+            detail=f"Its columns of dates and times: {listed}.",
+            hint='Name the column: times => \'{"orders": "placed"}\'.',
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    db.notice(f"the time of a row of {quote(*table.name)} is {moments[0].name}")
+    return moments[0]

@@ -1,0 +1,88 @@
+"""cerebro.predict_related: makes the features of related tables again for new rows, and predicts them."""
+
+from __future__ import annotations
+
+import json
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import (
+    NULL_NOT_ALLOWED,
+    WRONG_STATE,
+    CerebroError,
+)
+from cerebro_plpy.executor.related.relating import (
+    LabelledRows,
+    check_cutoffs,
+    check_query,
+    check_rows,
+    choose_sweeps,
+    rows_name,
+)
+from cerebro_plpy.predicting import models as trained_models
+from cerebro_plpy.predicting.answering import query as predictor
+from cerebro_plpy.predicting.trained import check_readable, find_model
+from cerebro_plpy.relations.recipe import RelationRecipe
+from cerebro_plpy.relations.recipe import read as read_recipe
+from cerebro_plpy.store.names import Table, check_writable, quote, resolve_table
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.related import features_sql, relations
+
+# Of fewer rows no table of children is read as a whole.
+MANY_ROWS = 1000
+
+
+def statement(db: Database, model: str | None, query: str | None) -> tuple[str, str]:
+    """Make the features of the query's rows; return what predicts them, and what removes them again."""
+    if model is None or not model.strip():
+        raise CerebroError("model is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    rows_query = check_query(query)
+    check_writable(db, "the features of related tables")
+    recipe = recipe_of_model(db, model)
+    check_tables(db, recipe)
+    with relations.rows_of_query(db, rows_query, rows_name()) as table:
+        rows = check_rows(packed.columns_of(db, table), table, recipe.key, recipe.cutoff)
+        made = make_features(db, recipe, rows, rows_name())
+    text = predictor.statement(
+        db, model, relations.rows_text(made), relations.row_type(db, made), mst_key=None
+    )
+    return relations.named_rows(text, list(rows.columns)), relations.dropping(made)
+
+
+def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name: str) -> Table:
+    """Put the rows with their features into a temporary table."""
+    check_cutoffs(db, rows)
+    taken = [feature.name for feature in recipe.features if feature.name in rows.columns]
+    if taken:
+        raise CerebroError(
+            f'the query has a column "{taken[0]}", which is a feature of related tables too',
+            hint="Leave it out of the query, or give it another name there.",
+        )
+    many = relations.count_rows(db, rows.table.quoted) >= MANY_ROWS
+    swept = choose_sweeps(db, recipe, rows) if many else {}
+    text = features_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
+    return relations.write_temporary(db, name, text)
+
+
+def recipe_of_model(db: Database, model: str) -> RelationRecipe:
+    """Return the recipe in a model's feature specification."""
+    found = trained_models.features_of(find_model(db, model, None).holder.summary(db))
+    recipe = None if found is None else found.relations
+    if recipe is None:
+        raise CerebroError(
+            f"{model} was not trained on a table that cerebro.relate has made",
+            hint="Predict its rows with cerebro.predict or cerebro.predict_query.",
+            sqlstate=WRONG_STATE,
+        )
+    return read_recipe(json.dumps(recipe))
+
+
+def check_tables(db: Database, recipe: RelationRecipe) -> None:
+    """Refuse what a recipe of anybody's names and the caller may not read, or had better not."""
+    used = {recipe.entity, *(step.table for feature in recipe.features for step in feature.path)}
+    tables = [resolve_table(db, quote(*name), "related table") for name in sorted(used)]
+    check_readable(
+        db,
+        tables,
+        instead="Have the model trained on features of the tables themselves.",
+        why="The model's features come from it, and are made with your rights.",
+    )

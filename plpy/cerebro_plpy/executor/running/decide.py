@@ -1,0 +1,463 @@
+"""Take the decisions of a run while it goes on: for its search procedure, its budget and its users.
+
+Each decision is committed before anything follows from it. The log of decisions, with the measurements
+between them, is all that a resumed run needs to stand where the run stood.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cerebro_plpy.commands import Decide
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.executor.running.report import duration
+from cerebro_plpy.executor.starting.request import Engines
+from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.metrics import badness, deciding
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
+from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
+from cerebro_plpy.planner.plan import Plan
+from cerebro_plpy.planner.units import BUNDLE, MERGE, Config, Unit
+from cerebro_plpy.store.models import functions
+from cerebro_plpy.store.runs import decisions
+from cerebro_plpy.store.runs.decisions import Asked, Entry
+from cerebro_plpy.store.runs.runs import ConfigRow
+from cerebro_plpy.topology import Topology
+
+# How often to look for what persons ask: cheap, and no client waits longer for its wish to be taken up.
+LOOK_SECONDS = 0.25
+FAILED, IN_HAND, ENDING = "it failed", "it is in a person's hands", "the run is ending"
+
+Planned = Callable[[ConfigRow, int], Config]
+Decided = tuple[Entry, ConfigRow | None]
+
+
+@dataclass(frozen=True)
+class Search:
+    """A run's search procedure, whether it is told losses or the metric, and the order of a run to repeat."""
+
+    procedure: Procedure
+    by_loss: bool = False
+    order: Sequence[tuple[int, int]] = ()
+
+
+class Decider:
+    """A run's decision maker: it asks the procedure, watches budgets and requests, and changes the plan."""
+
+    def __init__(
+        self,
+        db: Database,
+        topology: Topology,
+        run_id: int,
+        engines: Engines,
+        plan: Plan,
+        planned: Planned,
+        rows: Sequence[ConfigRow],
+        search: Search | None,
+        limits: Limits,
+        seconds_before: float = 0.0,
+    ) -> None:
+        self._db = db
+        self._topology = topology
+        self._run_id = run_id
+        self._engines = engines
+        self._plan = plan
+        self._planned = planned
+        self._rows = {row.mst_key: row for row in rows}
+        self._procedure = search.procedure if search else None
+        self._by_loss = search.by_loss if search else False
+        self._order = list(search.order) if search else []
+        self._limits = limits
+        self._configs = len(rows)
+        self._seconds_before = seconds_before
+        # When the budget is spent; known from the first visit on.
+        self._ends_at: float | None = None
+        self._next_look = 0.0
+        self._number = 0
+        self._begun = False
+        self._closed = False
+        # Of these the procedure is told nothing more, and what it decides about those that it has been told
+        # of is refused: the second set is as the log has it, the first as things stand.
+        self._lost: set[int] = set()
+        self._released: set[int] = set()
+        self._told: set[tuple[int, int]] = set()
+        self._results: list[Result] = []
+        self.reasons: dict[int, str] = {}
+        plan.visits_limit = limits.max_visits
+
+    # What the loop reports.
+
+    def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
+        """Take note of a unit that has ended."""
+        if self._ends_at is None and self._limits.max_seconds is not None and "seconds" in result:
+            # The first visit began with engines to start and nets to compile, which is no training.
+            trained = min(result["seconds"], self._plan.configs[unit.mst_key].visit_units)
+            self._ends_at = time.monotonic() - self._seconds_before - trained + self._limits.max_seconds
+        if "failure" in result:
+            self._lose(unit.mst_key)
+        elif unit.kind == MERGE:
+            self.measured(unit.mst_key, unit.epoch, result.get("validation") or result["training"])
+        elif unit.kind == BUNDLE and (self._procedure is not None or self._plan.keeps_best):
+            for mst_key, epoch, values in result["measured"]:
+                self.measured(mst_key, epoch, values)
+
+    def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
+        """Take note of an evaluation, and tell the procedure if the config waits for its decision."""
+        name = "loss" if self._by_loss else deciding(list(values))
+        params = self.params(mst_key)
+        loss = values.get("loss", 0.0)
+        # A config whose loss is no number has learned nothing, whatever its metric says.
+        learned = loss is not None and math.isfinite(loss)
+        value = badness(name, values.get(name), params) if name is not None and learned else None
+        self._plan.note_value(mst_key, epoch, value)
+        config = self._plan.configs[mst_key]
+        waits = epoch == config.until and config.stop_at is None and mst_key not in self._lost
+        if waits and (mst_key, epoch) not in self._told:
+            self._tell(Result(mst_key, epoch, value))
+
+    def params(self, mst_key: int) -> CompileParams:
+        """Return a config's compile parameters, which say in which direction each of its metrics improves."""
+        text = self._rows[mst_key].compile_params
+        try:
+            return parse_compile(text)
+        except CerebroError:
+            # A config that came in may name a function that was registered since this session began.
+            functions.begin(self._db, self._run_id)
+            return reparse_compile(text)
+
+    def _lose(self, mst_key: int) -> None:
+        """Withdraw a config from the procedure, which decides nothing more about it.
+
+        The procedure gets a result without a value for the epoch that it waits for.
+        """
+        if self._procedure is not None and mst_key not in self._lost:
+            self._lost.add(mst_key)
+            self._tell(Result(mst_key, self._plan.configs[mst_key].until, None))
+
+    def _tell(self, result: Result) -> None:
+        if self._procedure is not None and not self._closed:
+            self._told.add((result.mst_key, result.epoch))
+            self._results.append(result)
+
+    # What follows from it.
+
+    def turn(self) -> None:
+        """Take every decision that can be taken now."""
+        if self._procedure is not None and not self._begun:
+            self._begun = True
+            self._commit(self._as_entries(self._procedure.begin()))
+        self._deliver()
+        if time.monotonic() >= self._next_look:
+            self._next_look = time.monotonic() + LOOK_SECONDS
+            self._look()
+
+    def unpause(self, role: str) -> None:
+        """Let the run go on if it was paused: whoever takes it up wants that."""
+        if self._plan.paused:
+            self._commit([(Entry(0, decisions.RESUME, role=role), None)])
+
+    def finish(self) -> str | None:
+        """Return by how much the budget was exceeded, if it was; say so to who listens.
+
+        Raise an error if results are left that the run to repeat lacked.
+        """
+        over, said = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at, None
+        if over >= 1:
+            said = (
+                f"the budget of {self._limits.max_seconds} s was exceeded by {duration(over)}: configs that"
+                " have begun finish an epoch, and are measured"
+            )
+            self._db.notice(said)
+        if self._results and not self._closed:
+            key, epoch = self._results[0].mst_key, self._results[0].epoch
+            raise CerebroError(
+                f"this run cannot repeat the other: config {key} was measured after epoch {epoch},"
+                " but not in the other run, or not at this point",
+                sqlstate=DATA_CORRUPTED,
+            )
+        return said
+
+    def _deliver(self) -> None:
+        """Tell the procedure the results that came in, in the order to keep, and commit its decisions."""
+        found: list[Decided] = []
+        while self._procedure is not None and not self._closed and (result := self._next_result()):
+            found.append((self._measured_entry(result), None))
+            found += self._as_entries(self._procedure.observe(result))
+        self._commit(found)
+
+    def _next_result(self) -> Result | None:
+        if not self._order:
+            return self._results.pop(0) if self._results else None
+        places = [(result.mst_key, result.epoch) for result in self._results]
+        if self._order[0] not in places:
+            return None
+        return self._results.pop(places.index(self._order.pop(0)))
+
+    def _measured_entry(self, result: Result) -> Entry:
+        key, reason = result.mst_key, None
+        if key in self._lost and result.value is None:
+            self._released.add(key)
+            reason = FAILED if self._plan.configs[key].failure is not None else IN_HAND
+        step = result.epoch * self._plan.segments
+        return Entry(0, decisions.MEASURED, key, step, value=result.value, reason=reason)
+
+    def _as_entries(self, decided: Sequence[Decision]) -> list[Decided]:
+        return [self._as_entry(decision) for decision in decided]
+
+    def _as_entry(self, decision: Decision) -> Decided:
+        key, reason = decision.mst_key, decision.reason
+        if isinstance(decision, StartConfig | Clone):
+            most = self._limits.max_configs
+            if most is not None and self._configs >= most:
+                return Entry(0, decisions.REFUSED, key, reason=f"the run has its {most} configs"), None
+            self._configs += 1
+            source = decision.source if isinstance(decision, Clone) else None
+            kind = decisions.START if source is None else decisions.CLONE
+            row = self._new_row(decision, source, source is not None)
+            return Entry(0, kind, key, row.source_step, decision.epochs, reason=reason), row
+        if key in self._released:
+            return Entry(0, decisions.REFUSED, key, reason=IN_HAND), None
+        step = self._plan.begun_step(key)
+        if isinstance(decision, GoOn):
+            return Entry(0, decisions.GO_ON, key, step, decision.epochs, reason=reason), None
+        return Entry(0, decisions.STOP, key, step, reason=reason), None
+
+    def _new_row(self, of: StartConfig | Clone, source: int | None, with_state: bool) -> ConfigRow:
+        """Return the row of a new config; a clone with a state takes it from the last whole epoch."""
+        step = before = None
+        if source is not None and with_state:
+            step = self._plan.whole_epochs(self._plan.configs[source]) * self._plan.segments
+            before = self._plan.configs[source].epochs_before
+        return ConfigRow(
+            of.mst_key, of.model_id, of.compile_params, of.fit_params,
+            self._engines.find_engine(of.model_id),
+            epochs_before=before or 0, source_key=source, source_step=step,
+            config_key=of.config_key,
+            group_id=of.group if of.group is not None or source is None else self._rows[source].group_id,
+            class_counts=None if source is None else self._rows[source].class_counts,
+        )  # fmt: skip
+
+    # Budgets and persons.
+
+    def _look(self) -> None:
+        for together in _in_turns(decisions.pending(self._db, self._run_id)):
+            self._commit([decided for asked in together for decided in self._answer(asked)])
+        limits = self._limits
+        if self._ends_at is not None and time.monotonic() >= self._ends_at:
+            # Each config that has begun has a model in the end: it finishes its first epoch.
+            self._close(f"the run's {limits.max_seconds} seconds are spent", self._first_whole_step)
+        elif limits.max_visits is not None and self._plan.visits_begun >= limits.max_visits:
+            self._close(f"the run's {limits.max_visits} visits are spent", self._plan.begun_step)
+
+    def _first_whole_step(self, mst_key: int) -> int:
+        """Return the step up to which a config trains if it is to stop, but not in its first epoch."""
+        begun, first = self._plan.begun_step(mst_key), self._plan.configs[mst_key].first_step
+        return max(begun, first + self._plan.segments) if begun > first else begun
+
+    def _close(self, reason: str, last_step: Callable[[int], int]) -> None:
+        if not self._closed and not self._plan.done():
+            self._commit(self._closing(Entry(0, decisions.STOP, reason=reason), last_step))
+
+    def _closing(self, first: Entry, last_step: Callable[[int], int]) -> list[Decided]:
+        """Return the entries that end the run and stop every config that would train on."""
+        going = [key for key in self._plan.configs if self._plan.trains(key)]
+        each = replace(first, request_id=None)
+        stops = [replace(each, mst_key=key, step=last_step(key)) for key in going]
+        return [(first, None), *((stop, None) for stop in stops)]
+
+    def _answer(self, asked: Asked) -> list[Decided]:
+        """Return the decisions that answer a user's request, or a refusal if it is too late."""
+        key, source = asked.mst_key, asked.source_key
+        entry = Entry(0, asked.decision, key, role=asked.role, request_id=asked.request_id)
+        if self._closed:
+            return [(replace(entry, decision=decisions.REFUSED, reason=ENDING), None)]
+        if asked.decision in (decisions.START, decisions.CLONE):
+            row = self._new_row(_wanted(asked), source, bool(asked.with_state))
+            behind = (row.source_step or 0) // self._plan.segments
+            until = max(self._plan.epochs, behind + 1)
+            return [(replace(entry, step=row.source_step, epochs=until), row)]
+        if key is None:
+            return (
+                self._closing(entry, self._plan.begun_step)
+                if asked.decision == decisions.STOP
+                else [(entry, None)]
+            )
+        config, step = self._plan.configs[key], self._plan.begun_step(key)
+        if config.failure is not None:
+            return [(replace(entry, decision=decisions.REFUSED, reason=FAILED), None)]
+        behind = -(-step // self._plan.segments)
+        if asked.decision == decisions.SET_EPOCHS:
+            return [(replace(entry, step=step, epochs=max(asked.epochs or 0, behind)), None)]
+        if asked.decision == decisions.RESUME:
+            rests = step >= config.until * self._plan.segments
+            return [(replace(entry, epochs=max(self._plan.epochs, behind) if rests else config.until), None)]
+        return [(replace(entry, step=step), None)]
+
+    # The log.
+
+    def _commit(self, decided: Sequence[Decided]) -> None:
+        """Write decisions to the log, then act on them."""
+        if not decided:
+            return
+        rows = [row for _, row in decided if row is not None]
+        planned = [self._planned(row, 0) for row in rows]
+        rows = [
+            replace(row, kind=str(config.kind), visit_seconds=config.visit_units)
+            for row, config in zip(rows, planned, strict=True)
+        ]
+        numbered = _number([entry for entry, _ in decided], self._number)
+        self._topology.command(Decide(run_id=self._run_id, entries=numbered, configs=rows))
+        self._rows |= {row.mst_key: row for row in rows}
+        for config in planned:
+            self._plan.add(config)
+        for entry in numbered:
+            self._apply(entry)
+            if entry.mst_key in self._plan.configs:
+                self._plan.settle(entry.mst_key)
+            if entry.role is not None and self._is_first(entry):
+                self._db.notice(told(entry))
+
+    def _is_first(self, entry: Entry) -> bool:
+        """Return whether the entry is news: a config that comes in on several groups is told once."""
+        row = self._rows.get(entry.mst_key or 0)
+        return entry.decision != decisions.START or row is None or row.key == row.mst_key
+
+    def _apply(self, entry: Entry) -> None:
+        """Apply a decision that has just been made, or that was read from the log."""
+        plan, key = self._plan, entry.mst_key
+        self._number = entry.number
+        if entry.decision == decisions.MEASURED:
+            return
+        if key is None:
+            plan.paused = entry.decision == decisions.PAUSE
+            self._closed |= entry.decision == decisions.STOP
+            return
+        if entry.role is not None and not self._closed:
+            self._take_in_hand(entry, key)
+        if entry.decision == decisions.STOP:
+            self.reasons[key] = entry.reason or f"{entry.role} stopped it"
+        if entry.epochs is not None:
+            plan.set_until(key, entry.epochs)
+        if entry.decision == decisions.STOP:
+            plan.stop(key, entry.step or 0)
+        elif entry.decision == decisions.RESUME:
+            plan.go_on(key)
+        elif entry.decision == decisions.DELETE:
+            plan.delete(key)
+
+    def _take_in_hand(self, entry: Entry, key: int) -> None:
+        if entry.decision == decisions.REFUSED:
+            return
+        self._released.add(key)
+        if entry.decision in (decisions.START, decisions.CLONE):
+            self._lost.add(key)
+            self._configs += 1
+        else:
+            self._lose(key)
+
+    def take_up(self, log: Sequence[Entry], measured: Mapping[tuple[int, int], Mapping[str, Any]]) -> None:
+        """Replay a run's log from its beginning, to stand where the run stood.
+
+        `measured` has the evaluations on the deciding rows, by config and epoch.
+        """
+        awaited: list[Decided] = []
+        self._configs -= sum(e.decision in (decisions.START, decisions.CLONE) for e in log)
+        for entry in log:
+            awaited = self._take_up_entry(entry, awaited)
+        if awaited:
+            raise _otherwise(awaited[0][0], None)
+        for config in self._plan.configs.values():
+            if config.failure is not None:
+                self._lose(config.mst_key)
+        for (key, epoch), values in sorted(measured.items()):
+            self.measured(key, epoch, values)
+
+    def _take_up_entry(self, entry: Entry, awaited: list[Decided]) -> list[Decided]:
+        """Read one entry of the log, and return the procedure's decisions that must follow it."""
+        if self._procedure is not None and not self._begun and not self._closed:
+            self._begun = True
+            awaited = self._as_entries(self._procedure.begin())
+        if entry.decision == decisions.MEASURED and self._procedure is not None:
+            if awaited:
+                raise _otherwise(awaited[0][0], entry)
+            awaited = self._as_entries(self._procedure.observe(self._read_measured(entry)))
+        elif entry.role is None and entry.mst_key is not None and not self._closed:
+            expected = awaited.pop(0)[0] if awaited else None
+            if expected is None or not _same(expected, entry):
+                raise _otherwise(expected, entry)
+        self._apply(entry)
+        return awaited
+
+    def _read_measured(self, entry: Entry) -> Result:
+        result = Result(entry.mst_key or 0, (entry.step or 0) // self._plan.segments, entry.value)
+        self._told.add((result.mst_key, result.epoch))
+        del self._order[:1]
+        if entry.reason is not None:
+            self._lost.add(result.mst_key)
+            self._released.add(result.mst_key)
+            self._results = [r for r in self._results if r.mst_key != result.mst_key]
+        return result
+
+
+def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
+    """Number the entries of the log, and give those after a measurement its number as their cause."""
+    numbered, cause = [], None
+    for number, entry in enumerate(entries, after + 1):
+        cause = number if entry.decision == decisions.MEASURED else cause
+        numbered.append(replace(entry, number=number, cause=None if cause == number else cause))
+    return numbered
+
+
+def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
+    """Batch consecutive requests for new configs: with groups there may be thousands."""
+    turns: list[list[Asked]] = []
+    for one in asked:
+        if turns and one.decision == turns[-1][-1].decision == decisions.START:
+            turns[-1].append(one)
+        else:
+            turns.append([one])
+    return turns
+
+
+def _wanted(asked: Asked) -> StartConfig:
+    """Return the config that a user asks to bring in."""
+    return StartConfig(
+        mst_key=asked.mst_key or 0,
+        model_id=asked.model_id or 0,
+        compile_params=asked.compile_params or "",
+        fit_params=asked.fit_params or "",
+        epochs=0,
+        reason="",
+        config_key=asked.config_key,
+        group=asked.group_id,
+    )
+
+
+def _same(expected: Entry, found: Entry) -> bool:
+    """Return whether two entries are the same decision; their steps depend on how far the plan has come."""
+    named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
+    return named[0] == named[1]
+
+
+def _otherwise(expected: Entry | None, found: Entry | None) -> CerebroError:
+    return CerebroError(
+        "the search procedure decides differently from the run's log",
+        detail=f"It decides {_words(expected)}, and the log has {_words(found)}.",
+        hint="Was the run begun by another version of cerebro?",
+        sqlstate=DATA_CORRUPTED,
+    )
+
+
+def _words(entry: Entry | None) -> str:
+    return "nothing more" if entry is None else f"{entry.decision} for config {entry.mst_key}"
+
+
+def told(entry: Entry) -> str:
+    """Return a user's decision as a line for whoever waits for the run."""
+    whom = "the run" if entry.mst_key is None else f"config {entry.mst_key}"
+    return f"{entry.decision} {whom}: asked for by {entry.role}"

@@ -1,0 +1,95 @@
+"""Settle what a call left to the planner before the run is written down, and tell the caller."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError
+from cerebro_plpy.executor.plans import calibrating
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.budget import Aim
+from cerebro_plpy.planner.choosing import Settled, by_engine, choose, fits_memory
+from cerebro_plpy.planner.estimating.estimates import Estimate
+from cerebro_plpy.planner.estimating.simulation import MB
+from cerebro_plpy.planner.explanation import counted
+from cerebro_plpy.planner.tree import seconds as spelled
+from cerebro_plpy.store import session
+from cerebro_plpy.store.runs import runs
+
+
+def replayed(db: Database, request: requests.Request) -> requests.Request:
+    """Return the request with the choices of the run to repeat, where the call leaves them open."""
+    run_id = request.limits.replay
+    if run_id is None or request.choosable is None:
+        return request
+    run = runs.own_run(db, run_id, session.current_user(db))
+    engines = request.engines
+    if len(request.choosable.backends) > 1:
+        by_model = {row.model_id: row.backend for row in runs.configs(db, run_id)}
+        engines = replace(engines, by_model=by_model)
+    frequency = run.metrics_frequency if request.choosable.measures else None
+    return replace(request.on(replace(engines, threads=run.threads), frequency), choosable=None)
+
+
+def settled(
+    db: Database,
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+    *,
+    one_engine: bool = False,
+    tells: bool = True,
+) -> requests.Request:
+    """Return the request with the planner's choices; raise an error if no plan meets the aim."""
+    if (among := request.choosable) is None:
+        return request
+    if one_engine:
+        # A process has one engine for as long as it lives.
+        among = replace(among, backends=())
+    work = calibrating.work_of(db, request, examples, described)
+    choice, fits = choose(work, among, calibrating.observations(db))
+    if not fits:
+        raise _beyond(choice.estimate, among.aim or Aim())
+    if tells:
+        db.notice(f"chosen by the planner: {_told(choice)}")
+    return replace(request.on(_engines(request.engines, choice), choice.frequency), choosable=None)
+
+
+def _engines(given: requests.Engines, choice: Settled) -> requests.Engines:
+    """Return the engines with the most frequent backend as the usual one, and the others by architecture."""
+    names = list(choice.backends.values())
+    most = max(sorted(set(names)), key=names.count)
+    others = {model_id: name for model_id, name in choice.backends.items() if name != most}
+    return replace(given, backend=most, by_model=others, threads=choice.threads)
+
+
+def _told(choice: Settled) -> str:
+    often, epochs = choice.frequency, choice.estimate.work.epochs
+    measured = "at the end" if often >= epochs else f"every {often} epochs" if often > 1 else "every epoch"
+    return f"backend {by_engine(choice.backends)}, threads {choice.threads}, metrics {measured}"
+
+
+def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
+    """Return the error that no plan meets the aim, with a hint at what would."""
+    work = nearest.work
+    if not fits_memory(nearest, aim):
+        least = -(-nearest.session_bytes * work.sessions // MB)
+        return CerebroError(
+            f"no plan needs at most {aim.memory_mb} MB: the least is {least} MB",
+            detail=f"That is for {counted(work.sessions, 'segment')}, each with rows, engine and nets.",
+            hint="Give more memory, lower memory_mb of the options, or pack the table for fewer segments.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
+    fixed = nearest.starting + nearest.around
+    epochs = int(max(0.0, (aim.within or 0) - fixed) / ((nearest.seconds - fixed) / work.epochs))
+    return CerebroError(
+        f"no plan takes at most {spelled(aim.within or 0)}: the fastest takes {spelled(nearest.seconds)}",
+        detail=f"Its range is {spelled(nearest.low)} to {spelled(nearest.high)}.",
+        hint=f"Train {counted(epochs, 'epoch')}, or fewer configs."
+        if epochs
+        else "Train fewer configs or rows.",
+        sqlstate=PROGRAM_LIMIT_EXCEEDED,
+    )

@@ -1,0 +1,105 @@
+"""Choose the frozen layers that a run computes once; the choice is written with the run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from fnmatch import fnmatchcase
+from typing import Any
+
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.budget import evaluation_epochs
+from cerebro_plpy.madlib.params import parse_fit
+from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, choice, operations
+from cerebro_plpy.store.packed.stored_features import StoredFeatures
+
+MB = 2**20
+
+
+def settled(
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+) -> requests.Request:
+    """Return the request with the layers to compute once.
+
+    There are none where each config has frozen weights of its own, or where groups train.
+    """
+    request = with_stored(request, described, examples)
+    if not request.limits.materialize or request.groups is not None or request.source.summary.stored:
+        return request
+    configs = request.configs or examples
+    cuts: dict[str, Sequence[Mapping[str, Any]]] = {}
+    for architecture in request.architectures:
+        own = [config for config in configs if config.model_id == architecture.model_id]
+        if own and architecture.has_weights:
+            found = _candidates(request, own, described[str(architecture.model_id)])
+            if found:
+                cuts[str(architecture.model_id)] = [asdict(one) for one in found]
+    return replace(request, limits=replace(request.limits, cuts=cuts)) if cuts else request
+
+
+def with_stored(
+    request: requests.Request,
+    described: Mapping[str, Mapping[str, Any]],
+    configs: Sequence[requests.Chosen],
+) -> requests.Request:
+    """Return the request with the layers behind its tables of features; refuse nets that lack or thaw one."""
+    stored: dict[str, Mapping[str, Any]] = {}
+    cuts: Mapping[str, Sequence[Mapping[str, Any]]] = {}
+    thawed = {name for config in configs for name in parse_fit(config.fit_params).thawed()}
+    for data in (request.source, request.validation):
+        found = None if data is None else data.summary.stored
+        if data is None or found is None:
+            continue
+        for model_id, facts in described.items():
+            frozen = {layer["name"] for layer in facts["trunk"]}
+            missing = [name for name in found.layers if name not in frozen]
+            if missing:
+                raise CerebroError(
+                    f'model_id {model_id} has no frozen layer "{missing[0]}"',
+                    detail=f'{data.table.quoted} holds what leaves the layers up to "{found.layer}".',
+                    hint=f"Train it on {found.source_table}, or train nets that have the frozen layers of"
+                    f" model_id {found.model_id} in {found.arch_table}.",
+                    sqlstate=WRONG_STATE,
+                )
+        for name in found.layers:
+            if any(fnmatchcase(name, pattern) for pattern in thawed):
+                raise CerebroError(
+                    f'unfreeze_at names layer "{name}", whose outputs are stored in {data.table.quoted}',
+                    hint=f"Train on {found.source_table}.",
+                    sqlstate=WRONG_STATE,
+                )
+        stored[data.table.quoted] = {"layer": found.layer, "layers": found.layers, "digest": found.digest}
+        if data is request.source:
+            cuts = {model_id: [asdict(_stored_choice(found, facts))] for model_id, facts in described.items()}
+    return replace(request, limits=replace(request.limits, stored=stored, cuts=cuts)) if stored else request
+
+
+def _stored_choice(stored: StoredFeatures, facts: Mapping[str, Any]) -> TrunkChoice:
+    """Return, as a choice of the planner, the layers whose outputs are already stored in a table."""
+    trunk = [LayerCost(**layer) for layer in facts["trunk"]]
+    return choice(trunk, [place for place, layer in enumerate(trunk) if layer.name in stored.layers])
+
+
+def _candidates(
+    request: requests.Request, configs: Sequence[requests.Chosen], facts: Mapping[str, Any]
+) -> list[TrunkChoice]:
+    trunk = [LayerCost(**layer) for layer in facts["trunk"]]
+    measured = len(evaluation_epochs(request.epochs, request.metrics_frequency)) if request.epochs else 0
+    tables = [request.source, request.validation] if request.validation else [request.source]
+    use = Use(
+        operations=operations(facts["work"]),
+        passes=sum(config.passes * request.epochs + measured for config in configs),
+        batch_sizes=len({config.batch_size for config in configs}),
+        rows=sum(data.summary.total_rows for data in tables),
+        budget_bytes=request.limits.budget_mb * MB // len(request.architectures),
+    )
+    return candidates(trunk, use)
+
+
+def chosen(cuts: Mapping[str, Sequence[Mapping[str, Any]]], model_id: int) -> TrunkChoice | None:
+    """Return the layers of an architecture that are computed once, or None."""
+    found = cuts.get(str(model_id))
+    return TrunkChoice(**found[0]) if found else None

@@ -1,0 +1,50 @@
+"""List the GPUs of each host in a table, and deal them to a run's segments."""
+
+from __future__ import annotations
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.planner import gpus
+from cerebro_plpy.store.names import target_table
+from cerebro_plpy.store.packed.packed import PackedSummary
+from cerebro_plpy.store.runs import results
+
+# Both tell what the driver lists, each in the words that MADlib has for it.
+_DESCRIBED = {
+    "tensorflow": "device: {index}, name: {name}, pci bus id: {bus}",
+    "nvidia": "GPU {index}: {name} (UUID: {id})",
+}
+
+
+def write_configuration(db: Database, table: str | None, source: str | None) -> None:
+    """Make a table of the GPUs of the hosts that have any."""
+    described = _DESCRIBED.get((source or "tensorflow").strip().lower())
+    if described is None:
+        raise CerebroError(
+            f"source has to be one of tensorflow or nvidia, not {source}",
+            hint="Leave it out: both list the same GPUs.",
+        )
+    target = target_table(db, table)
+    found = db.server.host_facts()
+    rows = [
+        (host, described.format(**gpu)) for host, facts in sorted(found.items()) for gpu in facts["devices"]
+    ]
+    results.create_gpu_configuration(db, target, rows)
+
+
+def of_segments(
+    db: Database, use_gpus: bool, packed: PackedSummary, alone: bool
+) -> bool | tuple[gpus.GpuShare, ...]:
+    """Return the share of a GPU for each segment, or True where only the engine knows whether there is one.
+
+    A session that is `alone` plays all segments.
+    """
+    if not use_gpus:
+        return False
+    seats = db.server.seats(packed, alone)
+    if seats is None:
+        return True
+    shares = gpus.deal(seats)
+    for line in gpus.crowded(seats):
+        db.warning(line)
+    return shares

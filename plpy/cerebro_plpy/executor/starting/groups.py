@@ -1,0 +1,217 @@
+"""Train each config on each group of a packed table by itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from itertools import count, product
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.options import EVEN, FitOptions
+from cerebro_plpy.logical.search.method import SearchMethod
+from cerebro_plpy.logical.search.procedures.groups import ALL_GROUPS, PER_GROUP
+from cerebro_plpy.madlib.params import BALANCED, parse_fit
+from cerebro_plpy.packing.columns import class_counts
+from cerebro_plpy.store import session
+from cerebro_plpy.store.packed import groups
+from cerebro_plpy.store.packed.groups import GroupRow, Groups
+
+_PACK_AGAIN = "Pack it with cerebro.validation_preprocessor_dl and this source table."
+
+
+def read_groups(db: Database, source: requests.Data) -> Groups | None:
+    """Return the groups of a packed table, read with the caller's rights, or None if it has none."""
+    if source.summary.group_by is None:
+        return None
+    read = partial(groups.read_groups, db, source.table, source.summary.group_by)
+    return db.as_caller(session.current_user(db), read)
+
+
+def check_validation(db: Database, found: Groups, validation: requests.Data) -> None:
+    """Check that validation rows are of the same groups, with the same numbers and on the same segments."""
+    theirs = read_groups(db, validation)
+    if theirs is None:
+        raise CerebroError(
+            f"validation table {validation.table.quoted} was not packed in groups", hint=_PACK_AGAIN
+        )
+    for number, group in theirs.rows.items():
+        ours = found.rows.get(number)
+        if ours is None or ours.key != group.key or not {*group.segments} <= {*ours.segments}:
+            raise CerebroError(
+                f"validation table {validation.table.quoted} has a group that the source table has not:"
+                f" {group.shown}",
+                hint=_PACK_AGAIN,
+            )
+    without = len(found.rows) - len(theirs.rows)
+    if without:
+        db.notice(f"{without} of {len(found.rows)} groups have no validation rows: training rows rank them")
+
+
+def check_of_run(db: Database, found: Groups, given: FitOptions, validation: requests.Data | None) -> None:
+    """Check the validation groups, and tell the caller of groups that get no model of their own."""
+    if validation is not None:
+        check_validation(db, found, validation)
+    tell_of_left_out(db, found, given)
+
+
+def expanded(
+    configs: Sequence[requests.Chosen], found: Groups | None, given: FitOptions
+) -> list[requests.Chosen]:
+    """Return each config once for each group that trains, under numbers that no config in the table has.
+
+    With the fallback, the config itself comes first, trained on all rows.
+    """
+    if found is None:
+        return list(configs)
+    numbers = count(max((config.mst_key for config in configs), default=0) + 1)
+    trained = [number for number, group in found.rows.items() if why_left_out(group, given.limits) is None]
+    if not trained and not given.fallback:
+        raise _none_trained(found)
+    return [
+        *(configs if given.fallback else ()),
+        *(requests.of_group(config, next(numbers), number) for config, number in product(configs, trained)),
+    ]
+
+
+def _none_trained(found: Groups) -> CerebroError:
+    return CerebroError(
+        f"none of {len(found.rows)} groups has the rows and classes that the options ask for",
+        hint='Lower min_rows or min_classes, or train a model of all rows: {"fallback": true}.',
+    )
+
+
+def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups | None:
+    """Return the groups of a table that is to be searched, or None if it has none."""
+    found = read_groups(db, source)
+    if found is None:
+        if given.search is not None:
+            raise CerebroError(
+                "option search is for tables that were packed in groups",
+                hint="Leave it out: the search is one of all rows.",
+                sqlstate=NOT_SUPPORTED,
+            )
+        return None
+    if given.fallback:
+        raise CerebroError(
+            "option fallback is for fits: a search trains each config on groups alone",
+            hint="Train the best config with madlib_fit_multiple_model.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    if all(why_left_out(group, given.limits) is not None for group in found.rows.values()):
+        raise _none_trained(found)
+    return found
+
+
+def why_left_out(group: GroupRow, limits: Limits) -> str | None:
+    """Return the reason why a group has no model of its own, or None."""
+    if group.rows < (limits.min_rows or 1):
+        return f"{group.rows} row{_s(group.rows)}, fewer than min_rows {limits.min_rows}"
+    if group.classes is not None and group.classes < (limits.min_classes or 1):
+        return f"{group.classes} class{_s(group.classes, 'es')}, fewer than min_classes {limits.min_classes}"
+    return None
+
+
+def _s(number: int, ending: str = "s") -> str:
+    return "" if number == 1 else ending
+
+
+def tell_of_left_out(db: Database, found: Groups, given: FitOptions) -> None:
+    few = sum(why_left_out(group, given.limits) is not None for group in found.rows.values())
+    if few:
+        instead = "the models of all rows answer for them" if given.fallback else "they get no model"
+        db.notice(f"{few} of {len(found.rows)} groups have too few rows or classes: {instead}")
+
+
+def left_out(request: requests.Request) -> dict[int, str]:
+    """Return the groups that have no models of their own, with the reasons."""
+    rows = request.groups.rows if request.groups else {}
+    reasons = {number: why_left_out(group, request.limits) for number, group in rows.items()}
+    return {number: reason for number, reason in reasons.items() if reason is not None}
+
+
+def rows_trained(request: requests.Request) -> dict[int, int] | None:
+    """Return the groups that have models of their own, with their numbers of rows."""
+    if request.groups is None:
+        return None
+    few = left_out(request)
+    return {number: group.rows for number, group in request.groups.rows.items() if number not in few}
+
+
+def scope(method: SearchMethod, given: FitOptions) -> str:
+    """Return whether each group is searched by itself, or one search decides for all."""
+    found = given.search or (ALL_GROUPS if method.proposes else PER_GROUP)
+    if found == PER_GROUP and method.proposes:
+        raise CerebroError(
+            f"{method.name} proposes configs by what it has measured: groups that are searched one by one"
+            " would get different ones",
+            hint=f'Write {{"search": "{ALL_GROUPS}"}}: it is told the mean of all groups, weighted by rows.',
+            sqlstate=NOT_SUPPORTED,
+        )
+    return found
+
+
+def check(given: FitOptions, source: requests.Data) -> None:
+    """Refuse the options that a run of groups does not take, or those that only such a run takes."""
+    if source.summary.group_by is None:
+        refuse_options(given)
+        return
+    refused: Mapping[str, bool] = {
+        "option cross_validate": given.cross_validate is not None,
+        "option hybrid": given.hybrid is not None,
+        "option order": given.order == EVEN,
+        "option epochs_per_pass": given.epochs_per_pass is not None,
+    }
+    for what, there in refused.items():
+        if there:
+            raise CerebroError(
+                f"{source.table.quoted} was packed in groups, and a run of groups takes no {what} yet",
+                hint="Leave it out, or pack the rows without group_by.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
+
+def refuse_balanced(fit_grid: str) -> None:
+    """Refuse balanced classes in a search: nobody counts classes for configs that come in as it goes on."""
+    if BALANCED in fit_grid:
+        raise CerebroError(
+            f"class_weight '{BALANCED}' is for fits on groups, not for searches",
+            hint="Say what each class counts, such as class_weight={0: 1.0, 1: 2.0}.",
+            sqlstate=NOT_SUPPORTED,
+        )
+
+
+def with_class_counts(db: Database, request: requests.Request) -> requests.Request:
+    """Return the request with the class counts of each group, where any of its configs balances classes."""
+    if request.groups is None or not any(BALANCED in config.fit_params for config in request.configs):
+        return request
+    source = request.source
+    read = partial(class_counts.of_groups, db, source.table, source.summary)
+    counted = db.as_caller(session.current_user(db), read)
+    return replace(request, class_counts={number: json.dumps(found) for number, found in counted.items()})
+
+
+def check_unfreezing(request: requests.Request, configs: Sequence[requests.Chosen]) -> None:
+    """Refuse layers that are unfrozen later: a bundle of groups trains with one net in all epochs."""
+    for config in configs:
+        if request.groups is not None and parse_fit(config.fit_params).unfreeze_at is not None:
+            raise CerebroError(
+                f"config {config.key}: unfreeze_at is not there for groups",
+                hint="Train first with frozen layers, then load the weights with other layers frozen.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
+
+def refuse_options(given: FitOptions) -> None:
+    """Refuse the options that only a run of groups takes."""
+    for name in ("checkpoint_every", "min_rows", "min_classes", "fallback", "groups"):
+        if getattr(given, name) is not None:
+            raise CerebroError(
+                f"option {name} is for runs of groups",
+                hint='Leave it out, or pack the rows with options {"group_by": …}.',
+                sqlstate=NOT_SUPPORTED,
+            )

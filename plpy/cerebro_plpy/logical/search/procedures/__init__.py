@@ -1,0 +1,1 @@
+"""The search procedures, each in a file of its own."""

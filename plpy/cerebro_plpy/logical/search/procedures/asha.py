@@ -1,0 +1,121 @@
+"""Asynchronous successive halving: a config is promoted as soon as it is among the best of its rung.
+
+Nothing waits for a rung to be complete, so the decisions depend on the order in which results arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
+from cerebro_plpy.logical.search.ranking import rank
+from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.madlib.spaces.grid import GridRow
+
+
+def rung_epochs(least: int, most: int, eta: int) -> list[int]:
+    """Give the epochs of the rungs: from the least, times eta, the last one being the most."""
+    epochs: list[int] = []
+    while least < most:
+        epochs.append(least)
+        least *= eta
+    return [*epochs, most]
+
+
+class Asha:
+    """A procedure in which at most `width` configs train at a time; one that ends its rung makes room for a
+    promotion or for a new config."""
+
+    def __init__(self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int) -> None:
+        self._configs = list(configs)
+        self._epochs = list(epochs)
+        self._eta = eta
+        self._width = width
+        self._started = 0
+        self._training: dict[int, int] = {}
+        self._values: list[dict[int, float | None]] = [{} for _ in epochs]
+        self._promoted: list[set[int]] = [set() for _ in epochs]
+
+    def begin(self) -> list[Decision]:
+        return self._fill()
+
+    def observe(self, result: Result) -> list[Decision]:
+        key, value = result.mst_key, result.value
+        rung = self._training.get(key)
+        if rung is None:
+            # A person has stopped a config that waited: it can no longer be promoted.
+            for values in self._values if value is None else ():
+                values.pop(key, None)
+            return []
+        if value is not None and result.epoch < self._epochs[rung]:
+            return []
+        del self._training[key]
+        self._values[rung][key] = value
+        return self._fill() or self._last_decisions()
+
+    def _fill(self) -> list[Decision]:
+        decisions: list[Decision] = []
+        while len(self._training) < self._width:
+            decision = self._promotion() or self._new()
+            if decision is None:
+                break
+            decisions.append(decision)
+        return decisions
+
+    def _promotion(self) -> Decision | None:
+        for rung in reversed(range(len(self._epochs) - 1)):
+            order = rank(self._values[rung])
+            for place, key in enumerate(order[: len(self._values[rung]) // self._eta], 1):
+                if key not in self._promoted[rung]:
+                    return self._promote(rung, key, place, len(order))
+        return None
+
+    def _promote(self, rung: int, key: int, place: int, count: int) -> Decision:
+        self._promoted[rung].add(key)
+        self._training[key] = rung + 1
+        return GoOn(key, self._epochs[rung + 1], f"rung {rung}: place {place} of {count} so far")
+
+    def _new(self) -> Decision | None:
+        if self._started == len(self._configs):
+            return None
+        config = self._configs[self._started]
+        self._started += 1
+        self._training[self._started] = 0
+        return StartConfig(
+            mst_key=self._started,
+            model_id=config.model_id,
+            compile_params=config.compile_params,
+            fit_params=config.fit_params,
+            epochs=self._epochs[0],
+            reason="no config can be promoted",
+        )
+
+    def _last_decisions(self) -> list[Decision]:
+        """Decide when nothing trains any more. Few configs may leave the upper rungs empty: then the best of
+        them goes up alone, so that one is trained to the end, and the others are stopped."""
+        if self._training:
+            return []
+        reached = [rung for rung, values in enumerate(self._values) if rank(values)]
+        if reached and reached[-1] + 1 < len(self._epochs):
+            order = rank(self._values[reached[-1]])
+            return [self._promote(reached[-1], order[0], 1, len(order))]
+        return [
+            Stop(key, f"rung {rung}: place {place} of {len(order)}, too low for rung {rung + 1}")
+            for rung in reached[:-1]
+            for order in [rank(self._values[rung])]
+            for place, key in enumerate(order, 1)
+            if key not in self._promoted[rung]
+        ]
+
+
+class AshaMethod(SearchMethod):
+    name: ClassVar[str] = "asha"
+    defaults: ClassVar[Params] = {"num_configs": 20, "num_iterations": 9, "eta": 3, "min_iterations": 1}
+    least: ClassVar[Mapping[str, int]] = {"eta": 2}
+
+    def procedure(self, draws: Draws) -> Procedure:
+        eta = self.number("eta")
+        epochs = rung_epochs(self.number("min_iterations"), self.epochs, eta)
+        # Twice as many as there are segments: none is idle while two configs want the same one.
+        return Asha(draws.rows(self.number("num_configs")), epochs, eta, 2 * draws.segments)

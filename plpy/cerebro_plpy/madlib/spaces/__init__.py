@@ -1,0 +1,1 @@
+"""The grids and lists of MADlib, and the space of configs that they span."""

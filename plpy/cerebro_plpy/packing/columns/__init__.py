@@ -1,0 +1,1 @@
+"""Settles what each column of a table becomes."""

@@ -1,0 +1,107 @@
+"""Finds the columns of a table that are inputs, if a feature specification says what they become."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.features import asked
+from cerebro_plpy.features.asked import TableColumn
+from cerebro_plpy.features.specification import ARRAY, DATE, IMAGE, NUMBER, TEXT, Feature, Specification
+from cerebro_plpy.packing.columns import sources, survey
+from cerebro_plpy.packing.columns.featured import FeaturePart
+from cerebro_plpy.packing.columns.grammar import Item, parse_items
+from cerebro_plpy.packing.options import PackOptions
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed.packed import SourceColumn
+
+ALL = "*"
+
+
+def specify(
+    db: Database,
+    source: Table,
+    known: Mapping[str, SourceColumn],
+    listed: str | None,
+    outputs: Sequence[Item],
+    chosen: PackOptions,
+) -> Specification:
+    """Look at the columns that were listed, or at all that are no label, and settle what they become."""
+    said = chosen.columns or asked.AskedColumns()
+    for name in (*said.each, *chosen.exclude):
+        sources.find_column(name, known, source.quoted)
+    everything = listed is not None and listed.strip() == ALL
+    labels = [name for item in outputs for name in item.columns] + [chosen.weight]
+    names = [name for name in known if name not in labels] if everything else _names(listed)
+    columns = [
+        sources.find_column(name, known, source.quoted) for name in names if name not in chosen.exclude
+    ]
+    for name in said.each:
+        if name not in [column.name for column in columns]:
+            raise CerebroError(
+                f'option columns says of "{name}" what it becomes, but it is no input',
+                hint="List it in independent_varname, which may be '*' for all columns.",
+            )
+    if not columns:
+        raise CerebroError("no column is left to be an input", hint="Exclude fewer columns.")
+    return survey.specify(db, source, columns, said, named=not everything)
+
+
+def _names(listed: str | None) -> list[str]:
+    items = parse_items(listed, "independent_varname")
+    for item in items:
+        if item.bundled:
+            raise CerebroError(
+                f"independent_varname {listed} has ARRAY[…], which option columns does without",
+                hint='Plain columns make one vector. {"columns": {"a": {"input": "name"}}} makes another.',
+            )
+    return list(dict.fromkeys(item.columns[0] for item in items))
+
+
+def parts(found: Specification, known: Mapping[str, SourceColumn], table: str) -> list[FeaturePart]:
+    """Return the inputs from a table's columns, found by their names; refuse a table that lacks any."""
+    missing = [feature.name for feature in found.features if feature.name not in known]
+    if missing:
+        raise CerebroError(
+            f"{table} lacks {'columns' if len(missing) > 1 else 'the column'} {asked.listed(missing)}",
+            detail=f"The training rows had {asked.listed([f.name for f in found.features])}.",
+            hint="Give rows with these columns, NULL where a value is not known.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    for feature in found.features:
+        check_type(feature, known[feature.name], table)
+    return [FeaturePart(one, tuple(known[feature.name] for feature in one.features)) for one in found.inputs]
+
+
+def check_type(feature: Feature, column: SourceColumn, table: str) -> None:
+    """Refuse a column of another type where its values would not be what they were."""
+    plain = TableColumn(column.name, column.element, column.is_array, column.shown_type)
+    fits = {
+        NUMBER: plain.is_number,
+        DATE: plain.is_date,
+        TEXT: not column.is_array and column.element in asked.TEXTS,
+        IMAGE: plain.is_bytes,
+        ARRAY: plain.is_array_of_numbers or plain.is_bytes,
+    }
+    if not fits.get(feature.way.kind, True):
+        raise CerebroError(
+            f'column "{column.name}" of {table} is {column.shown_type}, in the training rows {feature.type}',
+            hint="Cast it in a view.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+
+
+def check_listed(listed: str | None, found: Specification) -> None:
+    """Refuse a list that lacks a column of the training rows; '*', like no list, stands for all of them."""
+    if listed is None or not listed.strip() or listed.strip() == ALL:
+        return
+    names = _names(listed)
+    own = [feature.name for feature in found.features]
+    different = [name for name in own if name not in names]
+    if different:
+        raise CerebroError(
+            f"independent_varname lacks {asked.listed(different)}, which the training rows have",
+            hint="Write '*': the columns are found by their names.",
+            sqlstate=UNDEFINED_COLUMN,
+        )

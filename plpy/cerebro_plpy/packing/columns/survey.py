@@ -1,0 +1,218 @@
+"""Counts what is in a table's columns, and settles what each becomes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
+from cerebro_plpy.features import asked, settle
+from cerebro_plpy.features.asked import AskedColumns, TableColumn
+from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts
+from cerebro_plpy.features.settle import Becoming, Wanted
+from cerebro_plpy.features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
+from cerebro_plpy.packing.columns import outliers, row_keys
+from cerebro_plpy.packing.rows.arrays import shape_of
+from cerebro_plpy.relations.recipe import read as read_recipe
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed import packed, statistics
+from cerebro_plpy.store.packed.packed import Expression, SourceColumn
+from cerebro_plpy.store.packed.statistics import Counted
+from cerebro_plpy.store.related import relations
+
+JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
+
+
+@dataclass(frozen=True)
+class Surveyed:
+    """A column with all that was counted of it, and what it becomes."""
+
+    wanted: Wanted
+    facts: ColumnFacts | None
+    chosen: Becoming
+
+    @property
+    def is_scaled(self) -> bool:
+        """True if numbers are divided by how far they are spread; logarithms bear any value."""
+        return self.chosen.said.get("scale") not in (asked.NONE, "log")
+
+    @property
+    def is_text_of_numbers(self) -> bool:
+        """True if the texts are numbers, and nobody has said that they are to be taken as text."""
+        facts, said = self.facts, self.wanted.said.keys() - {"input"}
+        return not said and isinstance(facts, TextFacts) and bool(settle.of_numbers(self.wanted, facts))
+
+
+def survey(
+    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+) -> tuple[int, list[Surveyed]]:
+    """Look at all columns; return the number of rows and them. If not `named`, they may be left out."""
+    wanted = _wanted(db, source, columns, said, named)
+    by_name = {column.name: column for column in columns}
+    rows, facts = _facts(db, source, by_name, wanted)
+    open_ones = [(by_name[one.column.name], one.column) for one in wanted if not (one.named or one.key)]
+    keys = row_keys.find_keys(db, source, open_ones, facts)
+    found = []
+    for one in wanted:
+        name = one.column.name
+        known = replace(one, key=one.key or keys.get(name))
+        found.append(Surveyed(known, facts.get(name), settle.choose(known, facts.get(name), rows)))
+    return rows, _with_outliers(db, source, by_name, found)
+
+
+def _with_outliers(
+    db: Database, source: Table, by_name: Mapping[str, SourceColumn], found: Sequence[Surveyed]
+) -> list[Surveyed]:
+    """Say which columns have a value that spoils their scale, here and in the reasons."""
+    scaled = [
+        (by_name[one.wanted.column.name], one.facts)
+        for one in found
+        if isinstance(one.facts, NumberFacts) and one.chosen.kind == NUMBER and one.is_scaled
+    ]
+    far = outliers.find(db, source, scaled)
+    outliers.tell_inputs(db, far)
+    return [
+        replace(one, chosen=replace(one.chosen, why=f"{one.chosen.why}; {far[name]}")) if name in far else one
+        for name, one in ((one.wanted.column.name, one) for one in found)
+    ]
+
+
+def specify(
+    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+) -> Specification:
+    """Return the feature specification of these rows."""
+    rows, found = survey(db, source, columns, said, named)
+    if not rows:
+        raise CerebroError(f"input table {source.quoted} has no rows")
+    left_out = {one.wanted.column.name: one.chosen.why for one in found if one.chosen.kind is None}
+    features = [_feature(db, source, columns, one, rows) for one in found if one.chosen.kind is not None]
+    for name, why in left_out.items():
+        if named or name in said.each:
+            raise CerebroError(
+                f'column "{name}" cannot be an input: {why}',
+                hint="Leave it out, or say what it is in the option columns.",
+                sqlstate=DATATYPE_MISMATCH,
+            )
+    as_numbers = [one for one in found if one.chosen.kind is not None and one.is_text_of_numbers]
+    if as_numbers:
+        shown = ", ".join(f'"{one.wanted.column.name}" ({one.chosen.why})' for one in as_numbers)
+        db.notice(f"taken as text, though nearly all are numbers: {shown}")
+    if left_out:
+        shown = ", ".join(f'"{name}" ({why})' for name, why in left_out.items())
+        db.notice(f"left out of the inputs: {shown}")
+    if not features:
+        raise CerebroError(
+            f"no column of {source.quoted} can be an input",
+            detail="; ".join(f'"{name}": {why}' for name, why in left_out.items()),
+            hint="cerebro.describe_columns(…) shows what is known of each.",
+        )
+    recipe = relations.recipe_beside(db, source)
+    return Specification(tuple(features), rows, left_out, None if recipe is None else json.loads(recipe))
+
+
+def _feature(
+    db: Database, source: Table, columns: Sequence[SourceColumn], one: Surveyed, rows: int
+) -> Feature:
+    words: list[str] = []
+    if one.chosen.kind == TEXT and settle.vocabulary(one.chosen.said):
+        column = next(c for c in columns if c.name == one.wanted.column.name)
+        words = statistics.words(db, source, column, settle.vocabulary(one.chosen.said))
+    return settle.settle(one.wanted, one.chosen, one.facts, rows, words)
+
+
+def _of_relations(db: Database, source: Table) -> dict[str, str]:
+    """Return the columns that joined the rows with related tables, and why they are no inputs."""
+    text = relations.recipe_beside(db, source)
+    if text is None:
+        return {}
+    recipe = read_recipe(text)
+    entity = quote(*recipe.entity)
+    return {
+        **dict.fromkeys(recipe.key, f"the key of {entity}"),
+        recipe.cutoff: f"the cut-off of what is known of {entity}",
+    }
+
+
+def _wanted(
+    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+) -> list[Wanted]:
+    keys = {**row_keys.listed(statistics.keys(db, source)), **_of_relations(db, source)}
+    found = [
+        (column, TableColumn(column.name, column.element, column.is_array, column.shown_type))
+        for column in columns
+    ]
+    sniffed = _sniff(db, source, found)
+    wanted = []
+    for column, plain in found:
+        own = said.each.get(column.name, {})
+        first = sniffed.get(column.name)
+        has_shape = first is not None and plain.is_array_of_numbers
+        is_named = named or column.name in said.each
+        can_be = is_named or not column.is_array or plain.is_array_of_numbers
+        wanted.append(
+            Wanted(
+                column=plain,
+                said=own,
+                kind=asked.kind_of(plain, own) if can_be else None,
+                named=is_named,
+                key=keys.get(column.name),
+                shape=shape_of(first) if first is not None and has_shape else None,
+                is_image=plain.is_bytes and first is not None and first.startswith((JPEG, PNG)),
+            )
+        )
+    return wanted
+
+
+def _sniff(
+    db: Database, source: Table, columns: Sequence[tuple[SourceColumn, TableColumn]]
+) -> Mapping[str, bytes | None]:
+    """Return the first value of each column that has to be looked at."""
+    looked = [
+        Expression(packed.BYTES if plain.is_bytes else packed.ARRAY, (column,))
+        for column, plain in columns
+        if plain.is_bytes or plain.is_array_of_numbers
+    ]
+    found = statistics.firsts(db, source, looked)
+    return {one.columns[0].name: first for one, first in zip(looked, found, strict=True)}
+
+
+def _facts(
+    db: Database, source: Table, columns: Mapping[str, SourceColumn], wanted: Sequence[Wanted]
+) -> tuple[int, dict[str, ColumnFacts]]:
+    numbers = [one for one in wanted if one.kind in (NUMBER, DATE)]
+    texts = [one for one in wanted if _is_counted(one)]
+    worded = [one for one in texts if one.kind is None]
+    counted = [_counted(columns[one.column.name], one) for one in numbers]
+    rows, found, lengths = statistics.numbers(
+        db, source, counted, [columns[one.column.name] for one in worded]
+    )
+    facts: dict[str, ColumnFacts] = {
+        one.column.name: NumberFacts.from_counts(values) for one, values in zip(numbers, found, strict=True)
+    }
+    words = {one.column.name: length for one, length in zip(worded, lengths, strict=True)}
+    listed = [columns[one.column.name] for one in texts]
+    values = statistics.values(db, source, listed, asked.MOST_CATEGORIES + 1)
+    for column, (present, distinct, frequent) in zip(listed, values, strict=True):
+        facts[column.name] = TextFacts(present, distinct, frequent, words.get(column.name, 0.0))
+    return rows, facts
+
+
+def _is_counted(one: Wanted) -> bool:
+    """Return whether a column's values are counted: keys have too many, and words are counted apart."""
+    if one.key is not None and not one.named:
+        return False
+    if one.kind == CATEGORY:
+        return one.named or one.column.element not in (*asked.OPAQUE, "uuid")
+    return one.kind is None and not one.column.is_bytes and not one.column.is_array
+
+
+def _counted(column: SourceColumn, one: Wanted) -> Counted:
+    scale, impute = one.said.get("scale"), one.said.get("impute")
+    return Counted(
+        column,
+        quartiles=scale == "robust" or impute == asked.MEDIAN,
+        mode=impute == asked.MOST_FREQUENT,
+        logarithms=scale == "log",
+    )

@@ -1,0 +1,1 @@
+"""Divides rows: into folds and groups, and into rows to train on and rows to test on."""

@@ -1,0 +1,1 @@
+"""Reads, sorts, deals and decodes rows."""

@@ -1,0 +1,1 @@
+"""Estimates what a run takes, from what earlier runs have measured."""

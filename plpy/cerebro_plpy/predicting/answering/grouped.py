@@ -1,0 +1,134 @@
+"""Predicting with models of groups: each row by the model of its group."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.models.inference import Inference, inference
+from cerebro_plpy.engine.plain.forward import plain_net
+from cerebro_plpy.engine.plain.layers import NotHere
+from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.logical.metrics import direction
+from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.predicting.models import Model
+from cerebro_plpy.store.models import group_models
+from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import groups, packed
+
+NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
+
+
+def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | None:
+    """Return the models of groups that a table holds; None if it holds others."""
+    found = trained.group_tables(db, name)
+    if found is None:
+        return None
+    table, info, columns = found
+    higher = [
+        quoted
+        for text, quoted in group_models.compiled(db, info)
+        if direction(reparse_compile(text)) == "max"
+    ]
+    types = groups.types_of(db, table.quoted)
+    return GroupModels(table, info, {name: types[name] for name in columns}, mst_key, higher)
+
+
+def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], table: Table) -> None:
+    """Refuse rows without the columns that say which group they are of."""
+    for name in found.types:
+        if name not in known:
+            raise CerebroError(
+                f'{table.quoted} has no column "{name}", which says what group a row is of',
+                detail=f"The groups of {found.model.quoted} are those of {', '.join(found.types)}.",
+                sqlstate=UNDEFINED_COLUMN,
+            )
+
+
+@dataclass(frozen=True)
+class NetOfConfig:
+    """The net of a config, for any of its groups' weights."""
+
+    model: Model
+    shapes: tuple[tuple[int, ...], ...]
+
+    def answer(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
+        plain = plain_net(self.model.model_arch, weights, self.shapes)
+
+        def by_engine(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
+            forward = self._forward(db)
+            return forward.predict_many(forward.load(weights), inputs, min(rows, forward.rows), tick)
+
+        if plain is None or not plain.is_light:
+            return by_engine
+
+        def by_numpy(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
+            try:
+                return plain(inputs)
+            except NotHere:
+                return by_engine(inputs)
+
+        return by_numpy
+
+    def _forward(self, db: Database) -> Inference:
+        models.start_engine(db, self.model.backend, False)
+        return inference(models.described(self.model, self.shapes))
+
+
+class Answers:
+    """The nets of all groups, each made when it is first asked for."""
+
+    def __init__(
+        self, db: Database, found: GroupModels, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
+    ) -> None:
+        self._db = db
+        self._weights = weights(db, found)
+        self.models = models_of(db, found, {key for key, _ in self._weights.values()})
+        self._nets = {key: NetOfConfig(model, shapes(model)) for key, model in self.models.items()}
+        self._made: dict[str, NetOfGroup] = {}
+
+    def find_net(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
+        """Return the net of a group, else that of all rows; None if there is neither."""
+        if key not in self._weights:
+            key = ALL_ROWS
+        if key not in self._weights:
+            return None
+        if key not in self._made:
+            mst_key, data = self._weights[key]
+            self._made[key] = self._nets[mst_key].answer(self._db, data, rows, tick)
+        return self._made[key]
+
+
+def models_of(db: Database, found: GroupModels, keys: Collection[int]) -> dict[int, Model]:
+    """Return the models of configs, with the weights of one of their groups."""
+    return {
+        key: models.trained(db, trained.any_group(db, found.model, found.info, key)) for key in sorted(keys)
+    }
+
+
+def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:
+    """Return the config and weights of each group, by its key."""
+    kept: dict[str, tuple[int, bytes]] = {}
+    for key, mst_key, data in found.weights(db):
+        if data is None:
+            raise CerebroError(f"{found.model.quoted} has no weights for group {key}", sqlstate=WRONG_STATE)
+        kept[key] = mst_key, data
+    if not kept:
+        which = "no group" if found.mst_key is None else f"no group of config {found.mst_key}"
+        raise CerebroError(f"{found.model.quoted} has a model for {which}", sqlstate=WRONG_STATE)
+    return kept
+
+
+def stretches(keys: Sequence[str | None]) -> Iterator[tuple[str | None, slice]]:
+    """Yield each group's key and its slice of a batch that comes group by group."""
+    first = 0
+    for key, rows in groupby(keys):
+        last = first + sum(1 for _ in rows)
+        yield key, slice(first, last)
+        first = last

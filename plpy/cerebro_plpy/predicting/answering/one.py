@@ -1,0 +1,302 @@
+"""cerebro.predict: one row at a time inside any query, with the model kept in the session.
+
+A kept model is used only while its row in the model table is the very one that it was read from. That is
+looked up at each call with the caller's own rights, so whoever may not read the model gets no answer from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy import memory
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.plain.layers import NotHere as NotHere
+from cerebro_plpy.errors import (
+    DATATYPE_MISMATCH,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    UNDEFINED_TABLE,
+    CerebroError,
+)
+from cerebro_plpy.features.array_rows import fit_shape
+from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.predicting import choices, models, trained
+from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.answering import ready as readiness
+from cerebro_plpy.predicting.answering.one_of_groups import KeptGroups
+from cerebro_plpy.predicting.answering.ready import Features, Kept, RowAnswer
+from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.store import names, session
+from cerebro_plpy.store.models import functions
+
+# The same as of an array, and the probability of each class as JSON
+BestAnswer = tuple[str | None, float | None, float | None, str | None]
+NO_ANSWER: BestAnswer = (None, None, None, None)
+
+KEPT_MODELS = 64
+KEPT_BYTES = 1 << 30
+
+
+# The number of a table, or of a registered version.
+ModelPlace = tuple[str, int]
+
+
+class _KeptModels(dict[tuple[ModelPlace, int | None, bool], Kept | KeptGroups]):
+    """Kept models by place, config and whether rows are given by their columns, in the order of reading."""
+
+
+class _Meant(dict[tuple[str, int | None, bool], tuple[tuple[Any, ...], Kept | KeptGroups]]):
+    """Models by the references that a statement has given, with the statement and its search_path."""
+
+
+def predict_array(kept: Kept | KeptGroups, model: str | int, features: Features) -> RowAnswer:
+    """Answer for one row, given as an array."""
+    if isinstance(kept, KeptGroups):
+        raise kept.needs_rows()
+    if kept.by_columns:
+        raise CerebroError(
+            f"{model} was trained on columns, and is given an array",
+            hint="Give it the row: FROM customers c, cerebro.predict('model', c).",
+        )
+    if kept.last is None or kept.last[0] != features:
+        kept.last = (features, _answer(kept, features))
+    return kept.last[1]
+
+
+def ready(model: str | int | None, mst_key: int | None, *, by_row: bool = True) -> Kept | KeptGroups | None:
+    """Return a model that this statement has looked at already, so that a row takes no more than the net.
+
+    A table comes by its number, any other reference as text.
+    """
+    if isinstance(model, str):
+        meant = memory.get_instance(_Meant).get((model, mst_key, by_row))
+        return meant[1] if meant is not None and meant[0] == _moment() else None
+    kept = memory.get_instance(_KeptModels).get((("table", model or 0), mst_key, by_row))
+    return kept if kept is not None and kept.looked == session.statement() else None
+
+
+def _moment() -> tuple[Any, ...]:
+    return session.statement(), session.path()
+
+
+def make_ready(
+    db: Database,
+    model: str | int | None,
+    mst_key: int | None,
+    features: Features | None = None,
+    *,
+    by_engine: bool = False,
+) -> Kept | KeptGroups:
+    """Return the model that a reference means, this config or the best, for rows like these `features`.
+
+    Without them it is for rows that are given by their columns.
+    """
+    if model is None:
+        raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
+    sample = None if features is None else partial(_values, features)
+    place, name = _place(db, model)
+    kept = _kept(db, place, name, mst_key, sample)
+    if by_engine:
+        kept = _keep(db, place, name, mst_key, sample, by_engine=True)
+        kept.looked = session.statement()
+    return kept
+
+
+def remember(model: str | int | None, mst_key: int | None, kept: Kept | KeptGroups, *, by_row: bool) -> None:
+    """Keep for the rest of this statement which model a reference means."""
+    if isinstance(model, str):
+        meant = memory.get_instance(_Meant)
+        if len(meant) >= KEPT_MODELS:
+            meant.clear()
+        meant[model, mst_key, by_row] = _moment(), kept
+
+
+def _place(db: Database, model: str | int) -> tuple[ModelPlace, str]:
+    """Return the place of the model that a reference means, and the name by which it is found there."""
+    if isinstance(model, int):
+        return ("table", model), names.name_of(db, model, "model table")
+    holder = trained.resolve(db, model)
+    if isinstance(holder, RegisteredVersion):
+        return ("version", holder.found.version_id), holder.name
+    return ("table", holder.table.oid), holder.name
+
+
+def check_features(features: Features | None) -> Features:
+    if features is None:
+        raise CerebroError(
+            "features is NULL",
+            hint="Leave such rows out (WHERE … IS NOT NULL), or fill them with coalesce().",
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    return features
+
+
+def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
+    """Answer for a row of a table, given as JSON."""
+    given = parse_row(kept, row)
+    one = kept.of_row(given) if isinstance(kept, KeptGroups) else kept
+    if one is None or one.rows is None:
+        return NO_ANSWER
+    return name_answer(one.output, one.forward(one.rows.encode(given))[0])
+
+
+def parse_row(kept: Kept | KeptGroups, row: str | None) -> dict[str, Any]:
+    """Return the columns of a row that is given as JSON."""
+    if row is None:
+        raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
+    given = kept.parse(row)
+    if not isinstance(given, dict):
+        raise _no_row(given, row)
+    return given
+
+
+def _no_row(given: object, text: str) -> CerebroError:
+    """Return an error that says how to predict what is no row."""
+    if isinstance(given, list):
+        return CerebroError(
+            f"an array is given where a row is expected: {shorten(text, 60)}",
+            detail="Without the key of a config, cerebro.predict takes a row of a table or query.",
+            hint="Give the key before the array: cerebro.predict('model', 1, features). It is NULL for the"
+            " only model of a table.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    return CerebroError(
+        f"a single value is given where a row is expected: {shorten(text, 60)}",
+        hint="Give the row by the name of its table: FROM customers c, cerebro.predict('model', c).",
+        sqlstate=DATATYPE_MISMATCH,
+    )
+
+
+def _kept(
+    db: Database,
+    place: ModelPlace,
+    name: str,
+    mst_key: int | None,
+    sample: Callable[[], np.ndarray] | None,
+) -> Kept | KeptGroups:
+    """Return the model; check once in each statement that it is the same, and the caller may use it."""
+    kept, at = memory.get_instance(_KeptModels).get((place, mst_key, sample is None)), session.statement()
+    if kept is not None and kept.looked == at:
+        return kept
+    if kept is None or not _unchanged(db, kept) or not _may_use(db, kept):
+        kept = _keep(db, place, name, mst_key, sample)
+    kept.looked = at
+    return kept
+
+
+def _may_use(db: Database, kept: Kept | KeptGroups) -> bool:
+    """Return whether the caller still has the right to what the model consists of."""
+    if not kept.functions:
+        return True
+    functions.begin(db)
+    return set(kept.functions) <= {known.digest for known in registered.known() if known.usable}
+
+
+def _unchanged(db: Database, kept: Kept | KeptGroups) -> bool:
+    try:
+        if isinstance(kept, KeptGroups):
+            return kept.is_unchanged(db)
+        return kept.version is not None and kept.version.is_unchanged(db)
+    except CerebroError as error:
+        # Another kind of table has the name now; looking it up anew says what is wrong.
+        if error.sqlstate in (UNDEFINED_TABLE, UNDEFINED_COLUMN):
+            return False
+        raise
+
+
+def _keep(
+    db: Database,
+    place: ModelPlace,
+    name: str,
+    mst_key: int | None,
+    sample: Callable[[], np.ndarray] | None,
+    *,
+    by_engine: bool = False,
+) -> Kept | KeptGroups:
+    found = grouped.find(db, name, mst_key)
+    if found is None:
+        return _keep_one(db, place, name, mst_key, sample, by_engine=by_engine)
+    key = (place, mst_key, sample is None)
+    memory.get_instance(_KeptModels).pop(key, None)
+    kept = KeptGroups.read(db, found, by_engine=by_engine)
+    _make_room(kept.nbytes)
+    memory.get_instance(_KeptModels)[key] = kept
+    return kept
+
+
+def _keep_one(
+    db: Database,
+    place: ModelPlace,
+    name: str,
+    mst_key: int | None,
+    sample: Callable[[], np.ndarray] | None,
+    *,
+    by_engine: bool,
+) -> Kept:
+    key = (place, mst_key, sample is None)
+    memory.get_instance(_KeptModels).pop(key, None)
+    found = find_model(db, name, mst_key)
+    version = found.holder.mark(db, found.mst_key)
+    made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
+    kept = replace(made, version=version)
+    _make_room(kept.nbytes)
+    memory.get_instance(_KeptModels)[key] = kept
+    return kept
+
+
+def _make_room(nbytes: int) -> None:
+    """Let go of the models that were read longest ago."""
+    models_kept = memory.get_instance(_KeptModels)
+    while models_kept and (
+        len(models_kept) >= KEPT_MODELS or sum(k.nbytes for k in models_kept.values()) + nbytes > KEPT_BYTES
+    ):
+        del models_kept[next(iter(models_kept))]
+
+
+def _values(features: Features) -> np.ndarray:
+    if isinstance(features, bytes):
+        return np.frombuffer(features, np.uint8).astype(np.float32)
+    return np.array(features, np.float32)
+
+
+def _answer(kept: Kept, features: Features) -> RowAnswer:
+    values = _values(features)
+    if values.shape != kept.wanted:
+        values = values.reshape(fit_shape(values.shape, kept.wanted, values.ndim == 1, "features"))
+    if kept.divisor != 1:
+        values /= kept.divisor
+    if not np.isfinite(values).all():
+        raise _not_finite(features)
+    return name_answer(kept.output, kept.forward([values[np.newaxis]])[0])[:3]
+
+
+def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
+    """Return what a net's output for one row says."""
+    if output.values is None:
+        return None, None, float(result.reshape(-1)[0]), None
+    if output.logits is not None or output.is_binary:
+        result = choices.probabilities(result, output.logits, output.is_binary)
+    # Python's lists, which for a few classes are faster than arrays.
+    likely: list[float] = result[0].tolist()[: len(output.values)]
+    most = max(likely)
+    # NaN is greater than nothing; the first class then answers, as in an array.
+    place = likely.index(most) if most == most else 0
+    shown = ", ".join([f"{value}: {share!r}" for value, share in zip(output.shown, likely, strict=True)])
+    return output.values[place], most, None, f"{{{shown}}}"
+
+
+def _not_finite(features: Features) -> CerebroError:
+    has_null = any(value is None for value in np.array(features, object).ravel())
+    return CerebroError(
+        "features has NULL elements" if has_null else "features holds NaN, infinity or too large values",
+        hint="Leave such rows out, or replace the values.",
+        sqlstate=NULL_NOT_ALLOWED if has_null else "22023",
+    )

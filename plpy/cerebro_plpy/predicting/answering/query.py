@@ -1,0 +1,218 @@
+"""cerebro.predict_query: the rows of a query with their predictions, a batch at a time.
+
+The rows themselves stay with the server: only the fields that the net needs come here. Arrays go back, which
+the server puts beside the rows again.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy import memory
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.checks.architecture import DescribedModel
+from cerebro_plpy.engine.models.inference import inference
+from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.packing.columns import inputs, sources
+from cerebro_plpy.packing.columns.grammar import Item
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.rows import reading
+from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.segment.cancel import ticker
+from cerebro_plpy.store import session
+from cerebro_plpy.store.models import predictions
+from cerebro_plpy.store.models.group_models import GroupModels
+from cerebro_plpy.store.models.predictions import QueryRows
+from cerebro_plpy.store.packed import packed
+
+# class, probability, prediction of each row
+BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
+BATCH = 4096
+KEPT = 8
+
+
+# What a net says of inputs; models of groups by the rows' keys, with the rows that have an answer.
+NetReplies = tuple[np.ndarray, Sequence[bool] | None]
+AskNet = Callable[[list[np.ndarray], Sequence[Any], Callable[[], None]], NetReplies]
+
+
+class Reader:
+    """The model of the statement that is under way, and how its rows are read."""
+
+    def __init__(
+        self, parts: Sequence[reading.PackedPart], divisor: float, answer: AskNet, output: Output
+    ) -> None:
+        self.parts, self.divisor, self.answer, self.output = parts, divisor, answer, output
+        # Whose statement it is: the session may be another role's by the time a batch comes.
+        self.user = session.statement()[2]
+
+
+class _Readers(dict[str, Reader]):
+    """Readers by the tickets that their statements carry, the newest last."""
+
+
+def statement(db: Database, model: str | None, query: str | None, row_type: int, mst_key: int | None) -> str:
+    """Make the model ready; return the statement that gives the query's rows with their predictions."""
+    db.server.check_predicts_in_queries()
+    if model is None or query is None or not query.strip():
+        raise CerebroError("model or query is NULL", sqlstate=NULL_NOT_ALLOWED)
+    rows = predictions.query_rows(db, query, row_type)
+    groups = grouped.find(db, model, mst_key)
+    if groups is None:
+        reader = _of_all(db, model, mst_key, rows)
+    else:
+        grouped.check_columns(groups, packed.columns_of(db, rows.columns), rows.columns)
+        reader = _of_groups(db, groups, rows)
+    # A cursor may hold one open while another begins; a few are kept.
+    readers, ticket = memory.get_instance(_Readers), secrets.token_hex(16)
+    while len(readers) >= KEPT:
+        del readers[next(iter(readers))]
+    readers[ticket] = reader
+    known = packed.columns_of(db, rows.columns)
+    joined = None if groups is None else groups.joined(known)
+    return predictions.query_statement(rows, reading.fields(reader.parts), ticket, BATCH, joined)
+
+
+def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
+    """Return a reader in which one model answers for every row."""
+    found = find_model(db, name, mst_key)
+    # What is no plain table is refused.
+    found.holder.mark(db, found.mst_key)
+    model = models.trained(db, found)
+    parts = _parts(db, model, rows)
+    described = _described(db, model)
+    forward = inference(described)
+    loaded = forward.load(model.weights())
+
+    def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
+        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, BATCH), tick)
+        return result.reshape(len(result), -1), None
+
+    return Reader(parts, model.divisor, answer, _output(name, model, described))
+
+
+def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
+    """Return a reader in which the model of its group answers for each row."""
+    nets = grouped.Answers(db, found, lambda model: tuple(tuple(one) for one in _shapes(model)))
+    model = next(iter(nets.models.values()))
+    output = _output(found.model.quoted, model, _described(db, model))
+
+    def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
+        results = np.zeros((len(keys), output.width), np.float32)
+        answered = np.zeros(len(keys), bool)
+        # Rows of no group that is known have no key.
+        known = [key or "" for key in keys]
+        order = np.argsort(np.array(known, object), kind="stable")
+        for key, place in grouped.stretches([known[number] for number in order]):
+            net = nets.find_net(key or "", BATCH, tick)
+            if net is not None:
+                own = order[place]
+                results[own] = net([array[own] for array in inputs])[0].reshape(len(own), -1)
+                answered[own] = True
+            tick()
+        return results, answered.tolist()
+
+    return Reader(_parts(db, model, rows), model.divisor, answer, output)
+
+
+def _shapes(model: models.Model) -> Sequence[Sequence[int]]:
+    return [] if model.features is None else [one.shape for one in model.features.inputs]
+
+
+def _described(db: Database, model: models.Model) -> DescribedModel:
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    return models.described(model, _shapes(model))
+
+
+def _output(name: str, model: models.Model, described: DescribedModel) -> Output:
+    outputs = model.outputs(described)
+    if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
+        raise CerebroError(
+            f"{name} has several outputs", hint="Use cerebro.madlib_predict.", sqlstate=NOT_SUPPORTED
+        )
+    return outputs[0]
+
+
+def _parts(db: Database, model: models.Model, rows: QueryRows) -> Sequence[reading.PackedPart]:
+    known = packed.columns_of(db, rows.columns)
+    if model.features is not None:
+        return inputs.parts(model.features, known, "the query")
+    missing = [name for name in model.independents if name not in known]
+    if missing:
+        raise CerebroError(
+            f'the query lacks the column "{missing[0]}"',
+            hint="Name its columns as those of the training table.",
+            sqlstate=UNDEFINED_COLUMN,
+        )
+    return sources.inputs([Item((name,), False) for name in model.independents], known, "the query")
+
+
+def batch(
+    db: Database, ticket: str, data: list[bytes | None] | None, texts: list[str | None] | None, rows: int
+) -> BatchAnswer:
+    """Predict some rows, whose fields come one after the other; refuse a ticket that is not the caller's."""
+    reader = memory.get_instance(_Readers).get(ticket)
+    if reader is None or reader.user != session.statement()[2]:
+        raise CerebroError("this function is for the extension's own use", sqlstate="42501")
+    given = _fields(reader.parts, data, texts, rows)
+    seen = Faults()
+    samples = iter(given)
+    arrays = []
+    for part in reader.parts:
+        own = [next(samples) for _ in part.expressions]
+        arrays.append(_read(part, own, reader.divisor, seen))
+    if seen:
+        raise seen.error(rows)
+    result, answered = reader.answer(arrays, (texts or ())[-rows:], ticker(db))
+    return _answers(reader.output, result, answered)
+
+
+def _fields(
+    parts: Sequence[reading.PackedPart],
+    data: list[bytes | None] | None,
+    texts: list[str | None] | None,
+    rows: int,
+) -> list[Sequence[Any]]:
+    """Return the values of each field: bytes and texts come apart."""
+    at = {True: 0, False: 0}
+    found: list[Sequence[Any]] = []
+    for expression in reading.fields(parts):
+        values: Sequence[Any] = (texts if expression.is_text else data) or ()
+        first = at[expression.is_text]
+        found.append(values[first : first + rows])
+        at[expression.is_text] += rows
+    return found
+
+
+def _read(
+    part: reading.PackedPart, fields: Sequence[Sequence[Any]], divisor: float, seen: Faults
+) -> np.ndarray:
+    sample = next((value for value in fields[0] if value is not None), None)
+    column = reading.open_column(part=part, sample=sample, shape=None, divisor=divisor, seed=0, seen=seen)
+    values = np.empty((len(fields[0]), column.stored[1]), np.float32)
+    if column.reader is not None:
+        column.reader.read(fields, values, 1)
+    return values.reshape(len(values), *column.shape)
+
+
+def _answers(output: Output, result: np.ndarray, answered: Sequence[bool] | None) -> BatchAnswer:
+    if output.values is None:
+        return None, None, _or_null(result[:, 0].astype(np.float64), answered)
+    likely = choices.probabilities(result, output.logits, output.is_binary)[:, : len(output.values)]
+    places = likely.argmax(axis=1)
+    names = _or_null(np.array(output.values, object)[places], answered)
+    return names, _or_null(likely[np.arange(len(likely)), places], answered), None
+
+
+def _or_null(values: np.ndarray, answered: Sequence[bool] | None) -> list[Any]:
+    if answered is None:
+        return values.tolist()
+    return [value if is_one else None for value, is_one in zip(values.tolist(), answered, strict=True)]

@@ -1,0 +1,147 @@
+"""A model ready to answer for one row at a time."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.checks.architecture import DescribedModel
+from cerebro_plpy.engine.models.inference import Predict, inference
+from cerebro_plpy.engine.plain.forward import PlainNet, plain_net
+from cerebro_plpy.engine.plain.layers import NotHere, Size
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.features.array_rows import ArrayOfRow
+from cerebro_plpy.features.rows import RowEncoder, parse
+from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.holders import ModelMark
+from cerebro_plpy.predicting.outputs import Output
+
+# class, probability, prediction
+RowAnswer = tuple[str | None, float | None, float | None]
+Features = list[Any] | bytes
+
+# What NumPy may work before an engine comes up, which takes as long and is faster then.
+MOST_WORK = 2_000_000_000
+
+
+class RowInputs(Protocol):
+    """A converter of rows that are given as JSON into a net's inputs."""
+
+    def parse(self, text: str) -> Any: ...
+
+    def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]: ...
+
+
+class RowExplainer(Protocol):
+    """A model that is ready to explain its answers (`explained.py`)."""
+
+    def explain(self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None) -> list[Any]:
+        """Return what so many columns of a row add, with the answer beside each."""
+        ...
+
+
+@dataclass
+class Kept:
+    """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
+
+    forward: Predict
+    nbytes: int
+    wanted: tuple[int | None, ...]
+    divisor: np.float32
+    output: Output
+    # Digests of the registered layers that it consists of.
+    functions: tuple[str, ...] = ()
+    last: tuple[Features, RowAnswer] | None = field(default=None)
+    # What it was read from, as it was then.
+    version: ModelMark | None = None
+    # How a row becomes its inputs, where rows are given.
+    rows: RowInputs | None = None
+    # Whether it was trained on columns as they are.
+    by_columns: bool = False
+    # The statement in which it was found to be what it was, and the caller's to use.
+    looked: tuple[int, int, int] | None = None
+    explainer: RowExplainer | None = None
+
+    def parse(self, row: str) -> Any:
+        """Read a row that comes as JSON."""
+        return parse(row) if self.rows is None else self.rows.parse(row)
+
+
+def make(
+    db: Database,
+    name: str,
+    model: models.Model,
+    sample: Callable[[], np.ndarray] | None,
+    *,
+    by_engine: bool,
+) -> Kept:
+    """Make a model ready; without a sample of its inputs, for rows that are given by their columns."""
+    shapes = _shapes(model, sample)
+    by_engine = by_engine or models.runs_engine()
+    plain = None if by_engine else plain_net(model.model_arch, model.weights(), shapes)
+    described = plain.described if plain else _described(db, model, shapes)
+    outputs = model.outputs(described)
+    several = len(described.inputs) != 1 and model.features is None
+    if several or len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
+        raise CerebroError(
+            f"{name} has several inputs or outputs, which cerebro.predict does not support",
+            hint="Use cerebro.madlib_predict.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    call, nbytes = (_for_few(plain), plain.nbytes) if plain else _compiled(described, model)
+    return Kept(
+        forward=call,
+        nbytes=nbytes,
+        wanted=described.inputs[0],
+        divisor=np.float32(model.divisor),
+        output=outputs[0],
+        functions=described.functions,
+        rows=_rows(model, described) if sample is None else None,
+        by_columns=model.features is not None,
+    )
+
+
+def _rows(model: models.Model, described: DescribedModel) -> RowInputs:
+    if model.features is not None:
+        return RowEncoder(model.features)
+    return ArrayOfRow(model.independents[0], described.inputs[0], np.float32(model.divisor))
+
+
+def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tuple[Size, ...]:
+    """Return the shapes of the inputs, for an architecture that leaves them open."""
+    if model.features is not None:
+        return tuple(tuple(one.shape) for one in model.features.inputs)
+    return () if sample is None else (sample().shape,)
+
+
+def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
+    """Describe the model by an engine, which takes its time to come up."""
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    return models.described(model, shapes)
+
+
+def _for_few(plain: PlainNet) -> Predict:
+    """Return the net computed by NumPy, for as many rows as it should compute."""
+    if plain.is_light:
+        return plain
+    left = itertools.repeat(None, MOST_WORK // plain.work)
+
+    def answer(inputs: list[np.ndarray]) -> list[np.ndarray]:
+        for _ in left:
+            return plain(inputs)
+        raise NotHere
+
+    return answer
+
+
+def _compiled(described: DescribedModel, model: models.Model) -> tuple[Predict, int]:
+    forward = inference(described)
+    weights = model.weights()
+    loaded = forward.load(weights)
+    return forward.bound(loaded, weights), loaded.nbytes

@@ -1,0 +1,358 @@
+"""madlib_predict and madlib_predict_byom: a table of rows in, a table of predictions out, as a stream.
+
+All of it happens in the caller's own session and with the caller's rights. Every argument is checked before a
+row is read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.engine.checks.architecture import DescribedModel
+from cerebro_plpy.engine.models.inference import Inference, Loaded, inference
+from cerebro_plpy.errors import (
+    DUPLICATE_COLUMN,
+    NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
+    WRONG_OBJECT,
+    CerebroError,
+)
+from cerebro_plpy.features.array_rows import fit_shape
+from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.packing.columns import inputs, sources
+from cerebro_plpy.packing.columns.grammar import parse_items
+from cerebro_plpy.packing.faults import Faults
+from cerebro_plpy.packing.rows import reading
+from cerebro_plpy.predicting import choices, models, trained
+from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.choices import ClassChoice
+from cerebro_plpy.predicting.models import GivenModel, Model
+from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.segment.cancel import ticker
+from cerebro_plpy.store.models import predictions
+from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
+from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
+from cerebro_plpy.store.packed import packed
+
+
+@dataclass(frozen=True)
+class Rows:
+    """The arguments of both functions about the rows and the result, as they come."""
+
+    test_table: str | None
+    id_col: str | None
+    independent_varname: str | None
+    output_table: str | None
+    pred_type: str | int | float | None
+    use_gpus: bool | None
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """The rows to be read, checked."""
+
+    table: Table
+    target: TargetTable
+    id_column: packed.SourceColumn
+    inputs: Sequence[reading.PackedPart]
+    choice: ClassChoice
+    use_gpus: bool
+
+    @property
+    def expressions(self) -> list[packed.Expression]:
+        """The id and the inputs."""
+        return [packed.Expression(packed.TEXT, (self.id_column,)), *reading.fields(self.inputs)]
+
+    @property
+    def statement(self) -> str:
+        """The statement that reads the rows."""
+        return packed.select_rows(self.table, self.expressions)
+
+
+def predict(db: Database, model_table: str | None, mst_key: int | None, *arguments: Any) -> None:
+    """Predict with a model that a run has made, or with those of groups; the others are those of `Rows`."""
+    rows = Rows(*arguments)
+    groups = grouped.find(db, model_table, mst_key)
+    if groups is not None:
+        _predict_groups(db, groups, rows)
+        return
+    found = find_model(db, model_table, mst_key)
+    model = models.trained(db, found)
+    _predict(db, model, _source(db, rows, model), found.holder.name)
+
+
+def predict_byom(
+    db: Database, arch_table: str | None, model_id: int | None, described: Sequence[Any], *arguments: Any
+) -> None:
+    """Predict with an architecture that was stored with its weights, and is described as by `GivenModel`."""
+    rows = Rows(*arguments)
+    in_groups = trained.group_tables(db, arch_table)
+    if in_groups is not None:
+        raise CerebroError(
+            f"{in_groups[0].quoted} holds models of groups, and this call takes a net that was loaded",
+            hint="cerebro.madlib_predict predicts each row by the model of its group.",
+            sqlstate=WRONG_OBJECT,
+        )
+    table = resolve_table(db, arch_table, "model architecture table")
+    model = models.read_own_model(db, table, model_id, GivenModel(*described))
+    _predict(db, model, _source(db, rows, model), table.quoted)
+
+
+def _source(db: Database, rows: Rows, model: Model) -> RowSource:
+    choice = choices.parse(rows.pred_type)
+    table = resolve_table(db, rows.test_table, "test table")
+    target = target_table(db, rows.output_table)
+    known = packed.columns_of(db, table)
+    id_column = _id_column(rows.id_col, known, table)
+    return RowSource(
+        table=table,
+        target=target,
+        id_column=id_column,
+        inputs=_inputs(rows.independent_varname, known, table, model),
+        choice=choice,
+        use_gpus=bool(rows.use_gpus),
+    )
+
+
+def _inputs(
+    listed: str | None, known: dict[str, packed.SourceColumn], table: Table, model: Model
+) -> Sequence[reading.PackedPart]:
+    """Return the columns that are read: those that were listed, or the model's own, by their names."""
+    if model.features is None:
+        return sources.inputs(parse_items(listed, "independent_varname"), known, table.quoted)
+    inputs.check_listed(listed, model.features)
+    return inputs.parts(model.features, known, table.quoted)
+
+
+def _id_column(name: str | None, known: dict[str, packed.SourceColumn], table: Table) -> packed.SourceColumn:
+    if name is None or not name.strip():
+        raise CerebroError("id_col is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    match tokens(name):
+        case [("name", column)] if column in known:
+            return known[column]
+    match = nearest(name, known)
+    raise CerebroError(
+        f"id_col {name} is not a column of {table.quoted}",
+        hint=f'Did you mean "{match}"? Names with capitals need double quotes.' if match else None,
+        sqlstate=UNDEFINED_COLUMN,
+    )
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """Everything that is needed to turn rows into predictions."""
+
+    model: Model
+    source: RowSource
+    columns: Sequence[reading.Column]
+    described: DescribedModel
+    outputs: Sequence[Output]
+    output: predictions.PredictionOutput
+    sample: Row
+    batch_rows: int
+    # The registered functions that the model consists of, with their sources.
+    functions: Sequence[Mapping[str, Any]]
+    seen: Faults
+    about: str
+
+
+class Predictor(Protocol):
+    """A predictor of a table's rows."""
+
+    @property
+    def uses_gpus_here(self) -> bool:
+        """Whether this session's engine is the one that is to have a GPU."""
+        ...
+
+    def predict(self, asked: Prediction) -> None: ...
+
+
+def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> None:
+    predictor = db.server.predictor(source.use_gpus)
+    predictor.predict(_prepared(db, model, source, model_name, uses_gpus=predictor.uses_gpus_here))
+
+
+def _prepared(
+    db: Database, model: Model, source: RowSource, model_name: str, *, uses_gpus: bool
+) -> Prediction:
+    """Check that rows and model fit, and start the engine."""
+    sample = packed.first_row(db, source.statement)
+    if sample is None:
+        raise CerebroError(f"test table {source.table.quoted} has no rows")
+    seen = Faults()
+    columns = [
+        reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
+        for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
+    ]
+    models.start_engine(db, model.backend, uses_gpus)
+    functions = models.take_functions(db, model)
+    described = models.described(model, [column.shape for column in columns])
+    _fit_columns(columns, described)
+    outputs = model.outputs(described)
+    return Prediction(
+        model=model,
+        source=source,
+        columns=columns,
+        described=described,
+        outputs=outputs,
+        output=_output(db, source, outputs),
+        sample=sample,
+        batch_rows=reading.batch_rows(sample, columns),
+        functions=functions,
+        seen=seen,
+        about=f"Predictions of {model_name} for {source.table.quoted}",
+    )
+
+
+def _predict_groups(db: Database, found: GroupModels, rows: Rows) -> None:
+    """Predict each row with the model of its group; leave out a row whose group has none."""
+    kept = grouped.weights(db, found)
+    nets = grouped.models_of(db, found, {key for key, _ in kept.values()})
+    model = next(iter(nets.values()))
+    source = _source(db, rows, model)
+    grouped.check_columns(found, packed.columns_of(db, source.table), source.table)
+    asked = _prepared(db, model, source, found.model.quoted, uses_gpus=False)
+    predictions.create(db, asked.output, source.table, asked.about)
+    shapes = tuple(tuple(column.shape) for column in asked.columns)
+    _run_groups(db, asked, found, kept, {key: grouped.NetOfConfig(net, shapes) for key, net in nets.items()})
+
+
+def _run_groups(
+    db: Database,
+    asked: Prediction,
+    found: GroupModels,
+    kept: Mapping[str, tuple[int, bytes]],
+    nets: Mapping[int, grouped.NetOfConfig],
+) -> None:
+    tick, writer = ticker(db), predictions.PredictionWriter(db, asked.output)
+    known = packed.columns_of(db, asked.source.table)
+    expressions = asked.source.expressions
+    names = [f"c{number}" for number in range(1, len(expressions))]
+    total = without = 0
+    for batch in db.scan(found.statement(asked.source.table, known, expressions), batch=asked.batch_rows):
+        values = [[row[name] for row in batch] for name in names]
+        read = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
+        inputs = [reading.read_column(column, own, total) for column, own in read]
+        total += len(batch)
+        parts: list[list[np.ndarray]] = []
+        ids: list[Any] = []
+        for key, place in grouped.stretches([row[f"c{len(expressions)}"] for row in batch]):
+            key = ALL_ROWS if key is None else key
+            if key not in kept:
+                without += place.stop - place.start
+            elif not asked.seen:
+                mst_key, weights = kept[key]
+                answer = nets[mst_key].answer(db, weights, asked.batch_rows, tick)
+                parts.append(list(answer([array[place] for array in inputs])))
+                ids += [row["c0"] for row in batch[place]]
+        tick()
+        if ids:
+            for output, results in zip(asked.outputs, zip(*parts, strict=True), strict=True):
+                _write(writer, asked.source.choice, output, ids, np.concatenate(results))
+    if asked.seen:
+        raise asked.seen.error(total)
+    if without:
+        db.notice(f"{without} of {total} rows are of groups that have no model: they are left out")
+
+
+def _fit_columns(columns: Sequence[reading.Column], described: DescribedModel) -> None:
+    if len(columns) != len(described.inputs):
+        raise CerebroError(
+            f"independent_varname gives {len(columns)} inputs, the model has {len(described.inputs)}",
+            detail=f"The inputs are {', '.join(described.input_names)}.",
+            hint="List one column, or one ARRAY[…] of plain columns, for each input.",
+        )
+    for column, wanted in zip(columns, described.inputs, strict=True):
+        is_flat = len(column.shape) == 1
+        column.shape = fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
+
+
+def _output(db: Database, source: RowSource, outputs: Sequence[Output]) -> predictions.PredictionOutput:
+    numbers = [output for output in outputs if output.values is None]
+    if source.choice.is_selective and len(numbers) == len(outputs):
+        raise CerebroError(
+            "pred_type chooses among classes, but this model predicts numbers",
+            hint="Leave pred_type out.",
+        )
+    kind = "double precision" if all(output.width == 1 for output in numbers) else "double precision[]"
+    made = predictions.PredictionOutput(
+        table=source.target,
+        id_name=source.id_column.name,
+        id_type=predictions.column_type(db, source.table, source.id_column),
+        has_classes=len(numbers) < len(outputs),
+        has_rank=source.choice.ranked,
+        prediction_type=kind if numbers else None,
+    )
+    if source.id_column.name in [name for name, _ in made.columns]:
+        raise CerebroError(
+            f'the output table would have two columns called "{source.id_column.name}"',
+            hint="Rename the id column with a view.",
+            sqlstate=DUPLICATE_COLUMN,
+        )
+    return made
+
+
+class PredictorHere:
+    """A predictor in this session, which reads, predicts and writes a batch at a time."""
+
+    def __init__(self, db: Database, use_gpus: bool) -> None:
+        self._db, self.uses_gpus_here = db, use_gpus
+
+    def predict(self, asked: Prediction) -> None:
+        forward = inference(asked.described)
+        loaded = forward.load(asked.model.weights())
+        predictions.create(self._db, asked.output, asked.source.table, asked.about)
+        _run(self._db, asked, forward, loaded, predictions.PredictionWriter(self._db, asked.output))
+
+
+def _run(
+    db: Database, asked: Prediction, forward: Inference, loaded: Loaded, writer: predictions.PredictionWriter
+) -> None:
+    """Predict all rows; rows that cannot be used are counted to the end."""
+    tick = ticker(db)
+    batch_rows = min(forward.rows, asked.batch_rows)
+    total = 0
+    names = [f"c{number}" for number in range(1, 1 + len(reading.fields(asked.source.inputs)))]
+    for batch in db.scan(asked.source.statement, batch=asked.batch_rows):
+        values = [[row[name] for row in batch] for name in names]
+        found = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
+        inputs = [reading.read_column(column, own, total) for column, own in found]
+        total += len(batch)
+        if not asked.seen:
+            results = forward.predict_many(loaded, inputs, batch_rows, tick)
+            ids = [row["c0"] for row in batch]
+            for output, result in zip(asked.outputs, results, strict=True):
+                _write(writer, asked.source.choice, output, ids, result)
+    if asked.seen:
+        raise asked.seen.error(total)
+
+
+def _write(
+    writer: predictions.PredictionWriter,
+    choice: ClassChoice,
+    output: Output,
+    ids: list[Any],
+    result: np.ndarray,
+) -> None:
+    flat = result.reshape(len(ids), -1)
+    if output.values is None:
+        writer.write_values(output.name, ids, flat.ravel().tolist(), output.width)
+        return
+    likely = choices.probabilities(flat, output.logits, output.is_binary)
+    picked = choices.pick(likely[:, : len(output.values)], choice)
+    if len(picked.rows) != len(ids) or choice.above is not None:
+        ids = [ids[row] for row in picked.rows.tolist()]
+    writer.write_classes(
+        class_name=output.name,
+        values=output.values,
+        ids=ids,
+        places=picked.places.tolist(),
+        probabilities=picked.probabilities.tolist(),
+        ranks=picked.ranks.tolist(),
+    )

@@ -1,0 +1,1 @@
+"""Examines how well a model answers, and why it answers as it does."""

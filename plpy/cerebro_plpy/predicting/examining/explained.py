@@ -1,0 +1,238 @@
+"""cerebro.explain_predict: what each column of a row adds to the model's answer, from the mean row on.
+
+What the columns add and the mean row's score make the score of the row: its quantity, or the logarithm of the
+odds of the class that is predicted.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.backends.interfaces import ScoreOf
+from cerebro_plpy.engine.inside import scores
+from cerebro_plpy.engine.inside.slopes import BoundSlopes, Slopes, slopes
+from cerebro_plpy.engine.models.inference import Predict, inference
+from cerebro_plpy.engine.plain.layers import NotHere
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.explaining.means import find_mean_row, find_shares
+from cerebro_plpy.explaining.path import attribute
+from cerebro_plpy.features.drift import samples_of
+from cerebro_plpy.features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.predicting.answering import one
+from cerebro_plpy.predicting.answering.one_of_groups import KeptGroups
+from cerebro_plpy.predicting.answering.ready import Kept
+from cerebro_plpy.predicting.choices import LOGITS_SOFTMAX
+from cerebro_plpy.predicting.outputs import Output
+
+LONGEST = 100
+
+
+class ExplainedColumn(NamedTuple):
+    """One column's part in an answer, with the answer itself."""
+
+    answer: str | None
+    probability: float | None
+    prediction: float | None
+    score: float
+    baseline: float
+    column: str
+    value: str | None
+    contribution: float
+    error: float
+
+
+class ColumnPart(NamedTuple):
+    """A column's value in a row, and what it adds to the score."""
+
+    column: str
+    value: str | None
+    contribution: float
+
+
+# Of a row's columns, its inputs, and what each of their numbers adds: what columns add.
+PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray]], list[ColumnPart]]
+
+
+@dataclass(frozen=True)
+class Explainer:
+    """A model's slopes, what stands at each opening for the mean row, and how numbers belong to columns."""
+
+    output: Output
+    forward: Predict
+    slopes: BoundSlopes
+    start: list[np.ndarray]
+    parts_of: PartsOf
+
+    def explain(
+        self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None
+    ) -> list[ExplainedColumn]:
+        """Return what so many columns of a row add, that with the greatest part first."""
+        answer, probability, prediction, _ = one.name_answer(self.output, self._forward(inputs))
+        at = partial(self.slopes.at, given=self._marks(answer))
+        found = attribute(at, self.start, self.slopes.enter(inputs), self.slopes.rows)
+        parts = self.parts_of(given, inputs, self.slopes.leave(found.parts))
+        return [
+            ExplainedColumn(
+                answer=answer,
+                probability=probability,
+                prediction=prediction,
+                score=found.score,
+                baseline=found.baseline,
+                column=part.column,
+                value=part.value,
+                contribution=part.contribution,
+                error=found.error,
+            )
+            for part in sorted(parts, key=lambda part: -abs(part.contribution))[:most]
+        ]
+
+    def _forward(self, inputs: list[np.ndarray]) -> np.ndarray:
+        try:
+            return self.forward(inputs)[0]
+        except NotHere:
+            return self.slopes.answer(inputs)
+
+    def _marks(self, answer: str | None) -> np.ndarray:
+        """Return a one at the place of the predicted class."""
+        marks = np.zeros(self.slopes.width, np.float32)
+        if self.output.values is not None:
+            place = self.output.values.index(answer)
+            marks[0 if self.output.is_binary else place] = place if self.output.is_binary else 1
+        return marks
+
+
+def explain_row(
+    make: Callable[[str | None, int | None], Kept],
+    model: str | None,
+    row: str | None,
+    most: int | None,
+    mst_key: int | None,
+) -> list[ExplainedColumn]:
+    """Explain the answer for a row that is given as JSON; have the model made ready once in a statement."""
+    if most is not None and most < 1:
+        raise CerebroError(f"top must be at least 1, or NULL for all columns, not {most}")
+    kept = one.ready(model, mst_key)
+    if not isinstance(kept, Kept) or kept.explainer is None:
+        kept = make(model, mst_key)
+        one.remember(model, mst_key, kept, by_row=True)
+    given = one.parse_row(kept, row)
+    if kept.explainer is None or kept.rows is None:
+        return []
+    return kept.explainer.explain(given, kept.rows.encode(given), most)
+
+
+def make_ready(db: Database, model: str | None, mst_key: int | None) -> Kept:
+    """Return the model that a reference means, ready to explain rows that are given by their columns."""
+    db.server.check_predicts_in_queries()
+    kept = one.make_ready(db, model, mst_key)
+    if isinstance(kept, KeptGroups):
+        raise CerebroError(
+            f"{model} holds models of groups, which cerebro.explain_predict does not support",
+            sqlstate=NOT_SUPPORTED,
+        )
+    if kept.explainer is None:
+        found = models.trained(db, trained.find_model(db, model, mst_key))
+        kept.explainer, nbytes = _make(db, kept, found)
+        kept.nbytes += nbytes
+    return kept
+
+
+def _make(db: Database, kept: Kept, model: models.Model) -> tuple[Explainer, int]:
+    models.start_engine(db, model.backend, False)
+    models.take_functions(db, model)
+    known = model.features
+    shapes = [] if known is None else [one_.shape for one_ in known.inputs]
+    described = models.described(model, shapes)
+    net = slopes(described, score_of(kept.output))
+    if known is None:
+        mean, shares = _zeros(described.inputs), [None]
+        parts_of: PartsOf = partial(_of_array, model.independents[0], model.divisor)
+    else:
+        _check_codes(net, known)
+        mean, shares = find_mean_row(known), [find_shares(each, known.rows) for each in known.inputs]
+        parts_of = partial(_of_columns, known.inputs)
+    loaded = inference(described).load(model.weights())
+    bound = net.bound(loaded)
+    start = bound.enter_mean(mean, shares)
+    return Explainer(kept.output, kept.forward, bound, start, parts_of), loaded.nbytes
+
+
+def _zeros(shapes: Sequence[Sequence[int | None]]) -> list[np.ndarray]:
+    for shape in shapes:
+        if None in shape:
+            raise CerebroError(
+                "a net whose rows are of any length cannot be explained",
+                detail=f"Its input has the shape {list(shape)}.",
+                sqlstate=NOT_SUPPORTED,
+            )
+    return [np.zeros([size or 1 for size in shape], np.float32) for shape in shapes]
+
+
+def score_of(output: Output) -> ScoreOf:
+    """Return the score that explains an answer: the quantity, or the logarithm of the odds of a class."""
+    if output.values is None:
+        return scores.quantity
+    if output.logits is None:
+        return scores.odds_of_probability if output.is_binary else scores.odds_of_probabilities
+    if output.is_binary:
+        return scores.odds_of_logit
+    return scores.odds_of_logits if output.logits == LOGITS_SOFTMAX else scores.odds_of_own_logit
+
+
+def _check_codes(net: Slopes, known: Specification) -> None:
+    """Refuse a net that takes codes of values as numbers: from one code to another leads no straight way."""
+    for number, each in enumerate(known.inputs):
+        coded = [feature.name for feature in each.features if _is_coded(feature.way)]
+        takers = net.takers(number)
+        if coded and takers:
+            raise CerebroError(
+                f'layer "{takers[0]}" cannot be explained: it takes the codes of "{coded[0]}" as numbers',
+                hint="Codes of categories and words belong into an Embedding.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
+
+def _is_coded(way: object) -> bool:
+    return isinstance(way, Text) or (isinstance(way, Category) and way.encode in (EMBED, HASH))
+
+
+def _of_columns(
+    known: Sequence[FeatureInput],
+    given: Mapping[str, Any],
+    inputs: list[np.ndarray],
+    parts: list[np.ndarray],
+) -> list[ColumnPart]:
+    return [
+        ColumnPart(name, _shown(given[name]), math.fsum(own.ravel().tolist()))
+        for each, part in zip(known, parts, strict=True)
+        for name, own in samples_of(each, part[np.newaxis]).items()
+    ]
+
+
+def _of_array(
+    name: str, divisor: float, given: Mapping[str, Any], inputs: list[np.ndarray], parts: list[np.ndarray]
+) -> list[ColumnPart]:
+    """Return what each element of an array adds, or all of one that has several dimensions."""
+    if parts[0].ndim > 1:
+        return [ColumnPart(name, None, math.fsum(parts[0].ravel().tolist()))]
+    values = inputs[0][0] * np.float32(divisor)
+    return [
+        ColumnPart(f"{name}[{place}]", str(value), part)
+        for place, (value, part) in enumerate(zip(values, parts[0].tolist(), strict=True), 1)
+    ]
+
+
+def _shown(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return None if value is None else shorten(str(value), LONGEST)
+    return shorten(json.dumps(value, ensure_ascii=False), LONGEST)

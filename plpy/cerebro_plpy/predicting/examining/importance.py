@@ -1,0 +1,127 @@
+"""cerebro.importance: how much worse a model answers when a column says nothing any more.
+
+A column is mixed: each row gets the value of another row. What the model then gets wrong, beyond what it gets
+wrong anyway, is what the column is worth to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy import seeding
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.logical.options import Validator, integer, parse_options
+from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
+
+REPEATS, ROWS, SEED = 5, 5_000, 1
+# column_name, importance, stddev
+Importance = tuple[str, float, float]
+ColumnPlaces = Sequence[tuple[int, slice]]
+
+
+def _together(key: str, value: object) -> list[list[str]]:
+    lists = value if isinstance(value, list) else []
+    if not lists or not all(isinstance(one, list) and len(one) > 1 for one in lists):
+        raise CerebroError(
+            f"option {key} must be a list of lists of columns", hint='Write {"together": [["city", "zip"]]}.'
+        )
+    return [[str(name) for name in one] for one in lists]
+
+
+def _metric(key: str, value: object) -> str:
+    return str(value)
+
+
+OPTIONS: Mapping[str, Validator] = {
+    "repeats": integer(1, 1000),
+    "rows": integer(2, 1_000_000),
+    "seed": integer(0, 2**31 - 1),
+    "together": _together,
+    "metric": _metric,
+}
+
+
+@dataclass(frozen=True)
+class Mixing:
+    """The rows that are mixed, how often, and how errors are measured."""
+
+    judge: Judge
+    rows: LabeledRows
+    metric: str
+    repeats: int
+    seed: int
+
+    def measure(self, arrays: Sequence[np.ndarray]) -> float:
+        return scoring.ERRORS[self.metric](self.judge.answer(arrays), self.rows.truth)
+
+    def mix(self, name: str, places: ColumnPlaces) -> list[float]:
+        """Return the errors with the column mixed, once for each repetition."""
+        arrays, orders = self.rows.inputs, [self._order(name, number) for number in range(self.repeats)]
+        return [self.measure(mix_column(arrays, places, order)) for order in orders]
+
+    def _order(self, name: str, number: int) -> np.ndarray:
+        return seeding.permutation(len(self.rows.truth), self.seed, "importance", name, number)
+
+
+def mix_column(inputs: Sequence[np.ndarray], places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
+    """Return the inputs in which each row has another row's numbers at these places."""
+    arrays = list(inputs)
+    for number, part in places:
+        mixed = arrays[number].copy()
+        if part == slice(None):
+            mixed[:] = mixed[order]
+        else:
+            mixed[:, part] = mixed[order, part]
+        arrays[number] = mixed
+    return arrays
+
+
+def find_importance(
+    db: Database, model: str | None, source: str | None, mst_key: int | None, options: str | None
+) -> list[Importance]:
+    """Return what each column is worth, the most important first, in the metric's own unit."""
+    given = parse_options(options, OPTIONS)
+    judge = find_judge(db, model, source, mst_key)
+    metric = scoring.check_metric(given.get("metric"), judge.is_classes)
+    columns = _columns(judge, given.get("together", []))
+    seed = given.get("seed", SEED)
+    rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
+    scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
+    mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
+    before = mixing.measure(mixing.rows.inputs)
+    db.notice(f"{metric} {scoring.shown(metric, before):.4g} on {len(mixing.rows.truth)} rows as they are")
+    found: list[Importance] = []
+    for name, places in columns.items():
+        errors = np.array(mixing.mix(name, places)) - before
+        spread = float(errors.std(ddof=1)) if len(errors) > 1 else 0.0
+        found.append((name, float(errors.mean()), spread))
+    return sorted(found, key=lambda one: (-one[1], one[0]))
+
+
+def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, ColumnPlaces]:
+    """Return the places of each column, and of those that are mixed together."""
+    places = judge.find_places()
+    for name in [name for one in together for name in one]:
+        if name not in places:
+            match = nearest(name, places)
+            raise CerebroError(
+                f'"{name}" is no input of the model',
+                detail=f"Its inputs are {', '.join(places)}.",
+                hint=f'Did you mean "{match}"?' if match else None,
+                sqlstate=UNDEFINED_COLUMN,
+            )
+    joint = {name for one in together for name in one}
+    alone = {name: [place] for name, place in places.items() if name not in joint}
+    return {**alone, **{", ".join(one): [places[name] for name in one] for one in together}}
+
+
+def _join(parts: Sequence[LabeledRows]) -> LabeledRows:
+    arrays: list[Any] = [np.concatenate(same) for same in zip(*(part.inputs for part in parts), strict=True)]
+    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [], [])

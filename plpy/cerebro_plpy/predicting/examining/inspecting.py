@@ -1,0 +1,144 @@
+"""cerebro.inspect_net: what is wrong inside a net, layer by layer, on the rows of a table."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from cerebro_plpy import seeding
+from cerebro_plpy.database import Database
+from cerebro_plpy.engine.backends.interfaces import ScoreOf
+from cerebro_plpy.engine.inside import scores
+from cerebro_plpy.engine.inside.inspecting import Batch, LayerFacts, inspect
+from cerebro_plpy.predicting import trained
+from cerebro_plpy.predicting.examining.explained import score_of
+from cerebro_plpy.predicting.examining.importance import mix_column
+from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
+from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.store.models import model_versions
+
+# So many rows, which chance chooses, in batches of one length.
+ROWS, BATCH, SEED = 2_000, 200, 1
+# A share of units beyond which a layer has lost much of what it could say.
+MUCH = 0.5
+# By so much less than the greatest of all layers a gradient vanishes, and by so much more than the weights it
+# explodes.
+VANISHED, EXPLODED = 1e-4, 10.0
+# Answers that differ by less do not differ.
+_SAME = 1e-6
+COLUMN = "column"
+OK = "ok"
+
+
+class InspectedPart(NamedTuple):
+    """A layer, or a column that the net does not use, with a verdict in words."""
+
+    layer: str
+    kind: str
+    units: int | None
+    weights: float | None
+    gradient: float | None
+    dead: float | None
+    saturated: float | None
+    verdict: str
+
+
+def inspect_net(
+    db: Database, model: str | None, source: str | None, mst_key: int | None
+) -> list[InspectedPart]:
+    """Return the layers of a net with what is wrong of each, and then the columns that it does not use."""
+    _check_readable(db, model)
+    judge = find_judge(db, model, source, mst_key)
+    rows = list(judge.read(ROWS, SEED))
+    inputs = [np.concatenate(same) for same in zip(*(part.inputs for part in rows), strict=True)]
+    truth = np.concatenate([part.truth for part in rows])
+    facts = inspect(judge.forward, judge.loaded, _loss_of(judge), _batches(judge, inputs, truth))
+    greatest = max((one.gradient or 0.0 for one in facts), default=0.0)
+    parts = [_part(one, greatest) for one in facts]
+    return [*parts, *(_unused(name) for name in _find_unused(judge, inputs))]
+
+
+def _check_readable(db: Database, model: str | None) -> None:
+    """Refuse who may only predict: sizes of weights tell of the weights."""
+    holder = trained.resolve(db, model)
+    if isinstance(holder, RegisteredVersion) and holder.found.privilege == model_versions.PREDICT:
+        raise model_versions.may_only_predict(holder.name)
+
+
+def _loss_of(judge: Judge) -> ScoreOf:
+    if not judge.is_classes:
+        return scores.squared_error
+    return scores.make_log_loss(score_of(judge.output))
+
+
+def _batches(judge: Judge, inputs: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Batch]:
+    """Yield batches of one length, for which an engine makes one program; what is left over is left out."""
+    given = _given(judge, truth)
+    length = min(BATCH, len(given))
+    for first in range(0, len(given) - length + 1, length):
+        judge.tick()
+        yield [one[first : first + length] for one in inputs], given[first : first + length]
+
+
+def _given(judge: Judge, truth: np.ndarray) -> np.ndarray:
+    """Return what is true in the form that scores take: a one at the class, as wide as the output."""
+    output = judge.output
+    if output.is_binary:
+        return truth[:, 1:].astype(np.float32)
+    given = np.zeros((len(truth), output.width), np.float32)
+    given[:, : truth.shape[1]] = truth
+    return given
+
+
+def _part(facts: LayerFacts, greatest: float) -> InspectedPart:
+    return InspectedPart(
+        layer=facts.name,
+        kind=facts.kind,
+        units=facts.units,
+        weights=_number(facts.weights),
+        gradient=_number(facts.gradient),
+        dead=facts.dead,
+        saturated=facts.saturated,
+        verdict="; ".join(_verdicts(facts, greatest)) or OK,
+    )
+
+
+def _number(value: float | None) -> float | None:
+    return value if value is None or math.isfinite(value) else None
+
+
+def _verdicts(facts: LayerFacts, greatest: float) -> Iterator[str]:
+    if not facts.is_finite or (facts.gradient is not None and not math.isfinite(facts.gradient)):
+        yield "weights or gradients are no finite numbers: train with a smaller learning rate"
+        return
+    if facts.gradient is not None and facts.weights is not None:
+        if facts.gradient > EXPLODED * max(facts.weights, _SAME):
+            yield "gradients explode, larger than the weights: try clipnorm or a smaller learning rate"
+        elif facts.gradient < VANISHED * greatest:
+            yield "gradients vanish, beside those of other layers: try normalization, relu or fewer layers"
+    if facts.dead is not None and facts.dead > MUCH:
+        share = f"{facts.dead:.0%} of the units are dead, 0 for each row"
+        yield f"{share}: try a smaller learning rate or leaky_relu"
+    if facts.saturated is not None and facts.saturated > MUCH:
+        share = f"{facts.saturated:.0%} of the units are saturated, at an end of their range"
+        yield f"{share}: scale the inputs, or try a smaller learning rate"
+
+
+def _find_unused(judge: Judge, inputs: Sequence[np.ndarray]) -> list[str]:
+    """Return the columns whose values change no answer."""
+    answers = judge.answer(inputs)
+    found = []
+    for name, place in judge.find_places().items():
+        order = seeding.permutation(len(answers), SEED, "inspect", name, 0)
+        changed = np.abs(judge.answer(mix_column(inputs, [place], order)) - answers)
+        if not (changed > _SAME * (1 + np.abs(answers))).any():
+            found.append(name)
+    return found
+
+
+def _unused(column: str) -> InspectedPart:
+    verdict = "the net does not use it, or it is constant in these rows"
+    return InspectedPart(column, COLUMN, None, None, None, None, None, verdict)

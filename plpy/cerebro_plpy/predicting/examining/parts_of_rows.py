@@ -1,0 +1,117 @@
+"""cerebro.evaluate_by: how well a model answers each sub-group of a table's rows, beside all of them."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, PROGRAM_LIMIT_EXCEEDED, CerebroError
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.labeled import find_judge
+from cerebro_plpy.predicting.examining.scoring import ACCURACY
+
+# Of a normal distribution, so that 95 % lie within.
+_WIDTH = 1.96
+MOST_PARTS = 10_000
+# part, rows, metric, value, low, high, worse
+PartValue = tuple[str | None, int, str, float, float, float, bool]
+
+
+@dataclass
+class RunningSums:
+    """The sums of what rows have been wrong by, and of its squares, for each metric."""
+
+    rows: int
+    sums: np.ndarray
+    squares: np.ndarray
+
+    def add(self, errors: np.ndarray) -> None:
+        self.rows += errors.shape[1]
+        self.sums += errors.sum(axis=1)
+        self.squares += np.square(errors).sum(axis=1)
+
+    def bounds(self, place: int, metric: str) -> tuple[float, float, float]:
+        """Return the mean error of a metric, and where it lies with 95 %."""
+        mean = float(self.sums[place] / self.rows)
+        if metric == ACCURACY:
+            return mean, *_wilson(mean, self.rows)
+        variance = max(0.0, float(self.squares[place]) / self.rows - mean**2)
+        spread = _WIDTH * math.sqrt(variance / max(1, self.rows - 1))
+        return mean, max(0.0, mean - spread), mean + spread
+
+
+def _wilson(share: float, rows: int) -> tuple[float, float]:
+    """Return the interval of Wilson's, which holds for few rows and for shares near 0 and 1 as well."""
+    scale = 1 + _WIDTH**2 / rows
+    middle = (share + _WIDTH**2 / (2 * rows)) / scale
+    half = _WIDTH * math.sqrt(share * (1 - share) / rows + (_WIDTH / (2 * rows)) ** 2) / scale
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def evaluate_by(
+    db: Database, model: str | None, source: str | None, by: Sequence[str | None] | None, mst_key: int | None
+) -> list[PartValue]:
+    """Return metrics for all rows, and for each part of them with the same values in some columns.
+
+    They are those that are a mean over the rows.
+    """
+    names = list(by or ())
+    if not names or None in names:
+        raise CerebroError(
+            "by is NULL or empty", hint="Name columns: ARRAY['region'].", sqlstate=NULL_NOT_ALLOWED
+        )
+    columns = [str(name) for name in names]
+    judge = find_judge(db, model, source, mst_key, columns)
+    metrics = scoring.of_rows(judge.is_classes)
+    known: dict[tuple[str | None, ...] | None, RunningSums] = {}
+    for rows in judge.read():
+        answers = judge.answer(rows.inputs)
+        errors = np.stack([scoring.EACH[metric](answers, rows.truth) for metric in metrics])
+        for key, places in _parts(rows.texts).items():
+            for part in (None, key):
+                _sums(known, part, len(metrics)).add(errors[:, places])
+    return list(_values(known, metrics, columns))
+
+
+def _parts(keys: Sequence[tuple[str | None, ...]]) -> Mapping[tuple[str | None, ...], list[int]]:
+    found: dict[tuple[str | None, ...], list[int]] = {}
+    for place, key in enumerate(keys):
+        found.setdefault(key, []).append(place)
+    return found
+
+
+def _sums(
+    known: dict[tuple[str | None, ...] | None, RunningSums], key: tuple[str | None, ...] | None, metrics: int
+) -> RunningSums:
+    if key not in known and len(known) > MOST_PARTS:
+        raise CerebroError(
+            f"the columns have more than {MOST_PARTS} different values",
+            hint="Name columns of fewer values, or a view that rounds them.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
+    return known.setdefault(key, RunningSums(0, np.zeros(metrics), np.zeros(metrics)))
+
+
+def _values(
+    known: Mapping[tuple[str | None, ...] | None, RunningSums], metrics: Sequence[str], columns: Sequence[str]
+) -> list[PartValue]:
+    found: list[PartValue] = []
+    whole = known[None]
+    parts = sorted((key for key in known if key is not None), key=lambda key: -known[key].rows)
+    for key in (None, *parts):
+        shown = None if key is None else json.dumps(dict(zip(columns, key, strict=True)), ensure_ascii=False)
+        for place, metric in enumerate(metrics):
+            mean, low, high = known[key].bounds(place, metric)
+            worse = key is not None and low > whole.bounds(place, metric)[0]
+            found.append((shown, known[key].rows, metric, *_shown(metric, mean, low, high), worse))
+    return found
+
+
+def _shown(metric: str, mean: float, low: float, high: float) -> tuple[float, float, float]:
+    value, *ends = (scoring.shown(metric, scoring.error_of(metric, one)) for one in (mean, low, high))
+    return value, min(ends), max(ends)

@@ -1,0 +1,223 @@
+"""cerebro.check: whether rows look like a model's training rows, and whether it answers them as well."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.features import drift, verdicts
+from cerebro_plpy.features.profile import Profile
+from cerebro_plpy.features.specification import Feature, Number
+from cerebro_plpy.predicting import trained
+from cerebro_plpy.predicting.examining import profiles, scoring
+from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
+from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
+from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.store.models import health
+from cerebro_plpy.store.models.model_versions import MANAGE
+from cerebro_plpy.store.packed import drift as samples
+from cerebro_plpy.store.packed import packed
+
+# Of a column's scale: what floats of 32 bits may be off.
+_CLOSE = 1e-5
+# Errors of classes below this are as good as none; those of quantities have no such size.
+_LEAST_ERROR, _NO_ERROR = 0.01, 1e-12
+
+
+class CheckLine(NamedTuple):
+    """One finding: of a column, or of all rows if there is none."""
+
+    column: str | None
+    measure: str
+    value: float | None
+    before: float | None
+    threshold: float
+    verdict: str
+
+
+@dataclass
+class SeenRows:
+    """The counts of the rows that have been read."""
+
+    judge: Judge
+    profile: Profile | None
+    metrics: Sequence[str]
+    rows: int = 0
+    counts: dict[str, np.ndarray] = field(default_factory=dict)
+    unseen: dict[str, float] = field(default_factory=dict)
+    outside: dict[str, int] = field(default_factory=dict)
+    answers: np.ndarray | None = None
+    errors: RunningSums | None = None
+
+    def add(self, inputs: Sequence[np.ndarray], labels: Sequence[str | None]) -> None:
+        self.rows += len(labels)
+        for name, feature, values in _samples(self.judge, inputs):
+            self._add_column(name, feature, values)
+        answers = self.judge.answer(inputs)
+        if self.profile is not None and self.profile.answers is not None:
+            found = self.profile.answers.count(profiles.answer_values(self.judge.output, answers))
+            self.answers = found if self.answers is None else self.answers + found
+        known = [place for place, label in enumerate(labels) if self.judge.knows(label)]
+        if known:
+            truth = self.judge.truth([str(labels[place]) for place in known])
+            errors = [scoring.EACH[metric](answers[known], truth) for metric in self.metrics]
+            if self.errors is None:
+                self.errors = RunningSums(0, np.zeros(len(errors)), np.zeros(len(errors)))
+            self.errors.add(np.stack(errors))
+
+    def _add_column(self, name: str, feature: Feature | None, values: np.ndarray) -> None:
+        before = None if self.profile is None else self.profile.columns.get(name)
+        if before is not None:
+            found = before.count(values.ravel() if feature is None else drift.values_of(feature, values))
+            self.counts[name] = self.counts.get(name, np.zeros_like(found)) + found
+        if feature is None:
+            return
+        share = drift.find_unseen(feature, values, None)
+        if share is not None:
+            self.unseen[name] = self.unseen.get(name, 0.0) + share * len(values)
+        ends = _ends(feature)
+        if ends is not None:
+            out = (values[:, 0] < ends[0]) | (values[:, 0] > ends[1])
+            self.outside[name] = self.outside.get(name, 0) + int(out.sum())
+
+
+def _samples(judge: Judge, inputs: Sequence[np.ndarray]) -> Iterator[tuple[str, Feature | None, np.ndarray]]:
+    known = judge.model.features
+    if known is None:
+        for column, values in zip(judge.columns, inputs, strict=True):
+            yield column.part.name, None, values
+        return
+    for one, values in zip(known.inputs, inputs, strict=True):
+        own = drift.samples_of(one, values)
+        yield from ((feature.name, feature, own[feature.name]) for feature in one.features)
+
+
+def _ends(feature: Feature) -> tuple[float, float] | None:
+    """Return between which features a number of the training rows lies; None if nobody knows."""
+    ends = [feature.statistics.get(key) for key in ("minimum", "maximum")]
+    way = feature.way
+    if not isinstance(way, Number) or None in ends:
+        return None
+    found = np.array(ends, np.float64)
+    if way.scale == "log":
+        found = np.sign(found) * np.log1p(np.abs(found))
+    low, high = ((found - way.center) / way.spread).tolist()
+    room = _CLOSE * max(1.0, abs(low), abs(high))
+    return low - room, high + room
+
+
+def check(
+    db: Database, model: str | None, source: str | None, mst_key: int | None, thresholds: str | None
+) -> list[CheckLine]:
+    """Return the findings on columns, on answers and on metrics; keep those of a registered model."""
+    judge = find_judge(db, model, source, mst_key, needs_label=False)
+    limits = verdicts.read_limits(thresholds, judge.find_places())
+    found = trained.find_model(db, model, mst_key)
+    profile = profiles.find_profile(db, found)
+    if profile is None:
+        db.notice(f"the training rows of {found.holder.name} are gone: distributions are not compared")
+    metrics = scoring.of_rows(judge.is_classes)
+    seen = SeenRows(judge, profile, metrics)
+    for inputs, labels in judge.read_all():
+        seen.add(inputs, labels)
+    places = {name: place for place, name in enumerate(judge.find_places())}
+    of_columns = sorted(_of_columns(seen, limits), key=lambda line: places[line.column or ""])
+    lines = [*of_columns, *_of_answers(seen, limits), *_of_metrics(seen, limits)]
+    holder = found.holder
+    if isinstance(holder, RegisteredVersion) and holder.found.privilege == MANAGE:
+        kept = [{**line._asdict(), "value": _finite(line.value)} for line in lines]
+        worst = max((line.verdict for line in lines), key=verdicts.ORDER.index, default=verdicts.OK)
+        health.keep(
+            db, holder.found.version_id, source=judge.table.quoted, rows=seen.rows, verdict=worst, lines=kept
+        )
+    return lines
+
+
+def _finite(value: float | None) -> float | None:
+    """Return a number as JSON can have it."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def _of_columns(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLine]:
+    profile, known = seen.profile, seen.judge.model.features
+    for name, found in seen.counts.items():
+        before = np.array(profile.columns[name].counts if profile else [])
+        yield _compare(limits, before, found, column=name, measure=verdicts.STABILITY)
+    if known is None:
+        return
+    nulls = _count_nulls(seen.judge, known.features)
+    shares = {} if profile is None else profile.unseen
+    for feature in known.features:
+        name, before_nulls = feature.name, drift.null_share(feature, known.rows)
+        found = [(verdicts.NULLS, nulls[name], before_nulls)]
+        if name in seen.unseen:
+            share = drift.without_nulls(feature, seen.unseen[name] / seen.rows, nulls[name])
+            found.append((verdicts.UNSEEN, share, shares.get(name, 0.0)))
+        if name in seen.outside:
+            found.append((verdicts.OUTSIDE, seen.outside[name] / seen.rows, 0.0))
+        for measure, now, then in found:
+            if then is not None:
+                excess = verdicts.share_beyond(now, then, seen.rows, known.rows)
+                yield _judge(limits, name, measure, value=now, before=then, excess=excess)
+
+
+def _count_nulls(judge: Judge, features: Sequence[Feature]) -> Mapping[str, float]:
+    known = packed.columns_of(judge.db, judge.table)
+    columns = [known[feature.name] for feature in features]
+    rows, counted = samples.count(judge.db, judge.table, columns, [False] * len(columns))
+    return {
+        column.name: 1 - present / max(1, rows) for column, (present, _) in zip(columns, counted, strict=True)
+    }
+
+
+def _of_answers(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLine]:
+    if seen.answers is not None and seen.profile is not None and seen.profile.answers is not None:
+        before = np.array(seen.profile.answers.counts)
+        yield _compare(limits, before, seen.answers, column=None, measure=verdicts.PREDICTIONS)
+
+
+def _of_metrics(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLine]:
+    known = {} if seen.profile is None else seen.profile.metrics
+    if seen.errors is None:
+        return
+    for place, metric in enumerate(seen.metrics):
+        before = known.get(metric)
+        excess = None
+        mean, low, _ = (scoring.error_of(metric, one) for one in seen.errors.bounds(place, metric))
+        if before is not None:
+            least = _LEAST_ERROR if seen.judge.is_classes else _NO_ERROR
+            excess = verdicts.error_beyond(low, scoring.shown(metric, before), least)
+        line = _judge(limits, None, verdicts.METRIC, value=mean, before=before, excess=excess)
+        yield line._replace(measure=metric, value=scoring.shown(metric, mean))
+
+
+def _compare(
+    limits: verdicts.Thresholds, before: np.ndarray, found: np.ndarray, *, column: str | None, measure: str
+) -> CheckLine:
+    index, noise = drift.compare_counts(before, found)
+    excess = verdicts.index_beyond(index, noise)
+    return _judge(limits, column, measure, value=index, before=None, excess=excess)
+
+
+def _judge(
+    limits: verdicts.Thresholds,
+    column: str | None,
+    measure: str,
+    *,
+    value: float | None,
+    before: float | None,
+    excess: float | None,
+) -> CheckLine:
+    return CheckLine(
+        column=column,
+        measure=measure,
+        value=value,
+        before=before,
+        threshold=limits.find(measure, column),
+        verdict=limits.judge(measure, column, excess),
+    )

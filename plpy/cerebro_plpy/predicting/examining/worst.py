@@ -1,0 +1,66 @@
+"""cerebro.worst_rows: the rows that a model answers worst, with what is true of them."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
+
+MOST = 10_000
+
+
+class WorstRow(NamedTuple):
+    """A row as JSON, its label, what the model answers instead, and by how much that is wrong."""
+
+    row: str | None
+    truth: str
+    prediction: str | None
+    probability: float | None
+    loss: float
+
+
+def find_worst_rows(
+    db: Database, model: str | None, source: str | None, limit: int | None, mst_key: int | None
+) -> list[WorstRow]:
+    """Return so many rows, that with the greatest loss first; of equal ones, the first that was read."""
+    most = _check_limit(limit)
+    judge = find_judge(db, model, source, mst_key, whole_rows=True)
+    kept: list[WorstRow] = []
+    for rows in judge.read():
+        kept = sorted([*kept, *_worst(judge, rows, most)], key=lambda one: -one.loss)[:most]
+    return kept
+
+
+def _check_limit(limit: int | None) -> int:
+    if limit is None:
+        raise CerebroError("limit is NULL", hint="Say how many rows.", sqlstate=NULL_NOT_ALLOWED)
+    if not 1 <= limit <= MOST:
+        raise CerebroError(f"limit must be from 1 to {MOST}, not {limit}")
+    return limit
+
+
+def _worst(judge: Judge, rows: LabeledRows, most: int) -> list[WorstRow]:
+    answers = judge.answer(rows.inputs)
+    metric = scoring.LOGLOSS if judge.is_classes else scoring.MAE
+    losses = scoring.EACH[metric](answers, rows.truth)
+    # A net that answers with NaN is as wrong as can be.
+    losses = np.where(np.isnan(losses), np.inf, losses)
+    found = []
+    for place in np.argsort(-losses, kind="stable")[:most].tolist():
+        answer, truth = answers[place], rows.truth[place]
+        values = judge.output.values
+        found.append(
+            WorstRow(
+                row=rows.texts[place][0],
+                truth=rows.labels[place],
+                prediction=str(np.float32(answer[0])) if values is None else values[int(answer.argmax())],
+                probability=None if values is None else float(answer @ truth),
+                loss=float(losses[place]),
+            )
+        )
+    return found

@@ -1,0 +1,1 @@
+"""Visits of several configs as one transaction."""

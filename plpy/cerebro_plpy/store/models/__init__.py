@@ -1,0 +1,1 @@
+"""SQL on architectures, trained and registered models, and their predictions."""

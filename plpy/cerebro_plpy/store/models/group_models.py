@@ -1,0 +1,217 @@
+"""SQL on tables of models of groups, to find a row's model. It runs with the caller's rights."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.store.models.predictions import standing
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed.groups import CONFIG, FALLBACK, KEY_TEXT, PLACE, UNIT, GroupRow, Groups
+from cerebro_plpy.store.packed.packed import Expression, SourceColumn
+from cerebro_plpy.store.packed.same_group import same_group
+from cerebro_plpy.store.plain import as_json
+
+# In place of the key of a group: the model of all rows.
+ALL_ROWS = ""
+
+
+@dataclass(frozen=True)
+class GroupModels:
+    """The models of groups: for each group its best config, or one config for all."""
+
+    model: Table
+    info: Table
+    # The columns of groups with their types.
+    types: Mapping[str, str]
+    mst_key: int | None
+    # Compile parameters, quoted, whose first metric is the better the higher it is.
+    higher: Sequence[str]
+
+    @property
+    def chosen(self) -> str:
+        """A query for the group columns, the key as JSON, and the config that answers for each group.
+
+        It includes the model of all rows, if there is one.
+        """
+        names = ", ".join(f"i.{quote(name)}" for name in self.types)
+        higher = f"i.compile_params IN ({', '.join(self.higher)})" if self.higher else "FALSE"
+        loss, metric = (
+            f"coalesce(i.validation_{what}_final, i.training_{what}_final)" for what in ("loss", "metrics")
+        )
+        worth = (
+            f"CASE WHEN {loss} IN ('NaN', 'Infinity', '-Infinity') THEN NULL"
+            f" WHEN {metric} IS NULL THEN {loss} WHEN {higher} THEN -{metric} ELSE {metric} END"
+        )
+        which = "" if self.mst_key is None else f" AND i.mst_key = {int(self.mst_key)}"
+        return (
+            f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
+            f" ELSE {as_json('k.*')} END AS {KEY_TEXT}"
+            f" FROM (SELECT i.*, pg_catalog.row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
+            f" ORDER BY {worth}, {loss}, i.mst_key) AS {PLACE} FROM {self.info.quoted} AS i"
+            # Early versions of Greenplum 7 take no subquery with an outer reference in its place.
+            f" WHERE i.model_size IS NOT NULL{which}) AS i, LATERAL (SELECT {names}) AS k"
+            f" WHERE i.{PLACE} OPERATOR(pg_catalog.=) 1"
+        )
+
+    def joined(self, known: Mapping[str, SourceColumn]) -> str:
+        """Return the join that gives each row s its group's key, as g; NULL if the group has no model."""
+        return f"LEFT JOIN ({self.chosen}) AS g ON {same_group(self.types, known)} AND NOT g.{FALLBACK}"
+
+    def statement(
+        self, source: Table, known: Mapping[str, SourceColumn], expressions: Sequence[Expression]
+    ) -> str:
+        """Return a query that reads rows group by group, the key last; rows of no group come at the end."""
+        listed = "".join(f"{one.text} AS c{number}, " for number, one in enumerate(expressions))
+        return (
+            f"SELECT {listed}g.{KEY_TEXT} AS c{len(expressions)} FROM {source.rows} {self.joined(known)}"
+            f" ORDER BY g.{KEY_TEXT}"
+        )
+
+    def group_of(self, db: Database, values: Mapping[str, str | None]) -> str | None:
+        """Return the key of a row's group, or None; the row's values are given as texts of JSON."""
+        given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
+        names = ", ".join(f"i.{quote(name)}" for name in self.types)
+        rows = db.query(
+            f"SELECT {as_json('k.*')} AS key FROM {self.info.quoted} AS i,"
+            f" pg_catalog.json_to_record($1::pg_catalog.json) AS s ({given}), LATERAL (SELECT {names}) AS k"
+            f" WHERE i.model_size IS NOT NULL AND NOT i.{FALLBACK} AND {same_group(self.types, None, 'i')}"
+            " LIMIT 1",
+            ["text"],
+            [json.dumps(values)],
+        )
+        return rows[0]["key"] if rows else None
+
+    def weights(self, db: Database) -> Iterator[tuple[str, int, bytes | None]]:
+        """Yield the key, the config and the weights of each group's model."""
+        batches = db.scan(
+            f"SELECT g.{KEY_TEXT} AS key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
+            f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(self.types)}"
+            f" AND m.{FALLBACK} = g.{FALLBACK}",
+            batch=1000,
+        )
+        return ((row["key"], row["mst_key"], row["weights"]) for batch in batches for row in batch)
+
+
+def weights_from(
+    db: Database, table: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> dict[int, bytes]:
+    """Return the weights of some models, by the `unit` in the rows that name them; refuse if one has none."""
+    named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
+    found = db.query(
+        f"SELECT g.{UNIT} AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
+        f" AS g ({UNIT} integer, {CONFIG} integer, {FALLBACK} boolean, {named})"
+        f" JOIN {table} AS m ON m.mst_key = g.{CONFIG} AND m.{FALLBACK} = g.{FALLBACK}"
+        f" AND {_alike(types)} WHERE m.model_weights IS NOT NULL",
+        ["text"],
+        [json.dumps(list(rows))],
+    )
+    if len(found) < len(rows):
+        raise CerebroError(
+            f"{table} has no weights for {len(rows) - len(found)} of {len(rows)} groups",
+            detail="The table that describes its models has these groups.",
+            sqlstate=WRONG_STATE,
+        )
+    return {row["unit"]: row["weights"] for row in found}
+
+
+_AT_ONCE = 10_000
+
+
+def delete(
+    db: Database, tables: Sequence[str], types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
+) -> None:
+    """Remove the rows of some configs of groups from tables; `row_of` makes the rows that name them."""
+    named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
+    for first in range(0, len(rows), _AT_ONCE):
+        some = json.dumps(list(rows[first : first + _AT_ONCE]))
+        for table in tables:
+            db.query(
+                f"DELETE FROM {table} AS m USING json_to_recordset($1::json)"
+                f" AS g ({CONFIG} integer, {FALLBACK} boolean, {named})"
+                f" WHERE m.mst_key = g.{CONFIG} AND m.{FALLBACK} = g.{FALLBACK} AND {_alike(types)}",
+                ["text"],
+                [some],
+            )
+
+
+def _alike(types: Mapping[str, str], of: str = "g") -> str:
+    """Return the condition that a model m is of a group, with NULL equal to NULL."""
+    return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[{of}.{quote(name)}]" for name in types)
+
+
+def configs(db: Database, found: GroupModels) -> dict[str, int]:
+    """Return the config whose model answers for each group, by the group's key."""
+    rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({found.chosen}) AS g")
+    return {row["key"]: row["mst_key"] for row in rows}
+
+
+@dataclass(frozen=True)
+class TrainedUnit:
+    """The parameters of a config of a group in the tables of a run, and whether they have its weights."""
+
+    model_id: int
+    compile_params: str
+    fit_params: str
+    has_weights: bool
+
+
+def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUnit]:
+    """Return the configs that have models, by the group's key and their own."""
+    names = ", ".join(f"i.{quote(name)}" for name in found.types)
+    rows = db.query(
+        f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE {as_json('k.*')} END AS key,"
+        " i.mst_key, i.model_id, i.compile_params, i.fit_params, m.mst_key IS NOT NULL AS has_weights"
+        f" FROM {found.info.quoted} AS i LEFT JOIN {found.model.quoted} AS m ON m.mst_key = i.mst_key"
+        f" AND m.{FALLBACK} = i.{FALLBACK} AND m.model_weights IS NOT NULL AND"
+        f" {_alike(found.types, 'i')}, LATERAL (SELECT {names}) AS k WHERE i.model_size IS NOT NULL"
+    )
+    return {(row.pop("key"), row.pop("mst_key")): TrainedUnit(**row) for row in map(dict, rows)}
+
+
+def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str]:
+    """Return the keys of these groups, by keys that equal them but are written differently."""
+    own = {group.key for group in found.rows.values()}
+    others = sorted({*keys} - own - {ALL_ROWS})
+    if not others:
+        return {}
+    given = ", ".join(f"{quote(name)} text" for name in found.types)
+    names = ", ".join(f"g.{quote(name)}" for name in found.types)
+    rows = db.query(
+        f"SELECT x.key, {as_json('k.*')} AS here FROM json_array_elements_text($1::json) AS x (key),"
+        f" LATERAL json_to_record(x.key::json) AS s ({given}), {found.table} AS g,"
+        f" LATERAL (SELECT {names}) AS k WHERE {same_group(found.types, None)}",
+        ["text"],
+        [json.dumps(others)],
+    )
+    return {row["key"]: row["here"] for row in rows}
+
+
+def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
+    """Return the row that names a model for `weights_from`: that of a group, or else that of all rows."""
+    values = dict.fromkeys(types) if group is None else group.values
+    return {**values, UNIT: unit, CONFIG: mst_key, FALLBACK: group is None}
+
+
+def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
+    """Return the compile parameters of the configs, each also as a literal."""
+    rows = db.query(
+        f"SELECT DISTINCT compile_params AS text, quote_literal(compile_params) AS quoted FROM {info.quoted}"
+    )
+    return [(row["text"], row["quoted"]) for row in rows]
+
+
+def version(db: Database, found: GroupModels) -> str:
+    """Return a mark that changes with the models, their description, and the user who reads them.
+
+    The caller must be allowed to read all that was read.
+    """
+    models = standing(found.model.quoted, "model_weights", "model_arch")
+    infos = standing(found.info.quoted, "compile_params", "model_size")
+    summary = standing(quote(found.model.schema, found.model.name + "_summary"))
+    rows = db.query(f"SELECT concat_ws('/', current_user::text, {models}, {infos}, {summary}) AS found")
+    return rows[0]["found"]

@@ -1,0 +1,94 @@
+"""SQL on how added rows differ from earlier ones.
+
+Counts and samples are taken with the caller's rights; the rows of `cerebro._drift` are the owner's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated
+
+from cerebro_plpy.database import Database, Row, as_owner
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed.packed import BUFFER, SHAPE, SourceColumn, as_double
+from cerebro_plpy.store.writing import ColumnKind, Role, as_given, insertion, write
+
+Relation = Annotated[int, ColumnKind("bigint", "{}::oid")]
+# A sample need not be larger; buffers have at most 16 MB.
+SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 64 << 20
+
+
+@dataclass(frozen=True)
+class DriftRow:
+    """The drift of one column in the rows that one call has added: a row of `cerebro._drift`."""
+
+    packed: Relation
+    owner: Role
+    version: int
+    rows: int
+    column_name: str
+    nulls_before: float | None
+    nulls: float | None
+    unseen_before: float | None
+    unseen: float | None
+    mean_before: float | None
+    mean: float | None
+    stability: float | None
+
+
+_INSERTION = insertion("cerebro._drift", DriftRow)
+_FORGET = (
+    "DELETE FROM cerebro._drift AS d USING (SELECT ($1::json->>'packed')::bigint::oid AS packed,"
+    " ($1::json->>'version')::integer AS version) AS g"
+    " WHERE (d.packed::oid = g.packed AND d.version >= g.version)"
+    " OR NOT EXISTS (SELECT FROM pg_catalog.pg_class AS c WHERE c.oid = d.packed::oid)"
+)
+
+
+@as_owner
+def keep(db: Database, rows: Sequence[DriftRow]) -> None:
+    """Write down the drift of a version, and forget that of tables which are gone."""
+    first = rows[0]
+    write(
+        db,
+        [
+            (_FORGET, {"packed": first.packed, "version": first.version}),
+            (_INSERTION, [as_given(row) for row in rows]),
+        ],
+    )
+
+
+def count(
+    db: Database, source: Table, columns: Sequence[SourceColumn], numbers: Sequence[bool]
+) -> tuple[int, list[tuple[int, float | None]]]:
+    """Count the rows and, for each column, its values; for `numbers`, also compute the mean."""
+    made = []
+    for number, (column, is_number) in enumerate(zip(columns, numbers, strict=True)):
+        value = f"nullif({as_double(column)}, 'NaN')" if is_number else column.value
+        mean = f"avg({value})" if is_number else "NULL::double precision"
+        made.append(f"count({value}) AS c{number}, {mean} AS m{number}")
+    row = db.query(f"SELECT {', '.join(['count(*) AS rows', *made])} FROM {source.rows}")[0]
+    return row["rows"], [(row[f"c{number}"], row[f"m{number}"]) for number in range(len(columns))]
+
+
+def sample(db: Database, table: Table, columns: Sequence[str], first: int, below: int) -> list[Row]:
+    """Return the first buffers with numbers in this range: enough rows, and no more than fit into memory."""
+    shape, sizes = quote(columns[0] + SHAPE), " + ".join(f"octet_length({quote(c)})::bigint" for c in columns)
+    listed = db.query(
+        f"SELECT {BUFFER} AS number, {shape}[1] AS rows, {sizes} AS bytes FROM {table.quoted}"
+        f" WHERE {BUFFER} >= $1 AND {BUFFER} < $2 ORDER BY {BUFFER}",
+        ["integer", "integer"],
+        [first, below],
+    )
+    wanted = ", ".join(f"{quote(name)}, {quote(name + SHAPE)}" for name in columns)
+    found: list[Row] = []
+    rows = size = 0
+    for buffer in listed:
+        if found and (rows >= SAMPLE_ROWS or size + buffer["bytes"] > SAMPLE_BYTES):
+            break
+        found += db.query(
+            f"SELECT {wanted} FROM {table.quoted} WHERE {BUFFER} = $1", ["integer"], [buffer["number"]]
+        )
+        rows, size = rows + buffer["rows"], size + buffer["bytes"]
+    return found

@@ -1,0 +1,203 @@
+"""SQL that reads one partition of a packed table, buffer by buffer, with the caller's rights."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed.packed import BUFFER, FOLD, GROUPS, SHAPE, WEIGHT, PackedSummary
+
+
+@dataclass(frozen=True)
+class Buffer:
+    """One row of a packed table, without its bytes."""
+
+    buffer_id: int
+    rows: int
+    nbytes: int
+    fold: int | None = None
+    # The groups of its rows in their order, each with its number and how many rows it has.
+    groups: Sequence[tuple[int, int]] = ()
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a packed table that hold features and labels, with their shapes beside them.
+
+    If rows may be appended to the table, only buffers with numbers below `below` count.
+    """
+
+    independent: Sequence[str]
+    dependent: Sequence[str]
+    below: int | None = None
+    folded: bool = False
+    grouped: bool = False
+
+    @property
+    def part(self) -> str:
+        """The expression for the part of the rows that a buffer has: its fold, or its groups."""
+        return FOLD if self.folded else GROUPS if self.grouped else "NULL::integer"
+
+    @property
+    def bound(self) -> str:
+        """The condition on buffers that follows that on the partition."""
+        return "" if self.below is None else f" AND {BUFFER} < {int(self.below)}"
+
+
+def columns_of(summary: PackedSummary, below: int | None) -> Columns:
+    """Return the columns of a packed table, with the weights of rows."""
+    weight = [] if summary.weight_varname is None else [WEIGHT]
+    return Columns(
+        summary.independent_varname if summary.stored is None else [summary.stored.column],
+        [*summary.dependent_varname, *weight],
+        below=summary.below if below is None else below,
+        folded=summary.folds is not None,
+        grouped=summary.group_by is not None,
+    )
+
+
+Version = tuple[str, ...]
+
+
+def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
+    """Return two statements that list a partition's buffers, by the places of rows and by their contents.
+
+    The second is for a role that may not read a row's place, having been granted only columns of a table.
+    Where rows have a place, no field is fetched: the length of an uncompressed one stands beside its pointer.
+    """
+    digests = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
+    ways = "ARRAY[tableoid::text, ctid::text, xmin::text]", f"ARRAY[{', '.join(digests)}]"
+    by_place, by_contents = (_looking(table, key, columns, f"{way}::text") for way in ways)
+    return by_place, by_contents
+
+
+def _looking(table: str, key: int, columns: Columns, version: str) -> str:
+    """Return a statement that lists a partition's buffers, with `version` as the version of each.
+
+    It names all columns of the packed table, so that it takes rights on each of them. Grouped by the key, the
+    list is put together where the rows are: on Greenplum too, no field leaves its place.
+    """
+    first = columns.independent[0]
+    sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
+    shapes = (f"{quote(name + '_shape')} IS NULL" for name in (*columns.independent, *columns.dependent))
+    labels = (f"{quote(name)} IS NULL" for name in columns.dependent)
+    return (
+        "SELECT json_agg(json_build_array(b.buffer_id, b.rows, b.nbytes, b.version, b.part)"
+        " ORDER BY b.buffer_id)"
+        f"::text AS found FROM (SELECT __dist_key__, buffer_id, {quote(first + '_shape')}[1] AS rows,"
+        f" {sizes} AS nbytes,"
+        f" {version} AS version, {columns.part} AS part, {' OR '.join((*labels, *shapes))} AS incomplete"
+        f" FROM {table} WHERE __dist_key__ = {int(key)}{columns.bound}) AS b GROUP BY b.__dist_key__"
+    )
+
+
+def parse(found: str | None) -> tuple[Version, list[Buffer]]:
+    """Read such a statement's result: a version that changes with any of the rows, and the buffers."""
+    rows = json.loads(found or "[]")
+    return tuple(row[3] for row in rows), [_buffer(*row[:3], part=row[4]) for row in rows]
+
+
+def _buffer(buffer_id: int, rows: int, nbytes: int, part: Any) -> Buffer:
+    if isinstance(part, list):
+        return Buffer(buffer_id, rows, nbytes, groups=[(number, count) for number, count in part])
+    return Buffer(buffer_id, rows, nbytes, fold=part)
+
+
+def may_read(db: Database, role: str, table: str) -> bool:
+    """Return whether a role may read all of a table, as every segment of a cluster knows by itself."""
+    return db.query(
+        "SELECT pg_catalog.has_table_privilege($1, $2, 'SELECT') AS found", ["text", "text"], [role, table]
+    )[0]["found"]
+
+
+def look_by(db: Database, statement: str) -> str | None:
+    """Return the result of such a statement, or None where the partition is empty."""
+    rows = db.query(statement)
+    return rows[0]["found"] if rows else None
+
+
+def look(db: Database, statements: Sequence[str]) -> str | None:
+    """Return the result of the first of these statements that the caller may run."""
+    first, *others = statements
+    try:
+        return look_by(db, first)
+    except CerebroError as error:
+        if error.sqlstate != INSUFFICIENT_PRIVILEGE or not others:
+            raise
+    return look(db, others)
+
+
+def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) -> dict[int, str]:
+    """Return a digest of each partition's contents, which outlives a dump and any rewriting of the rows.
+
+    Of features, only three places in each buffer are read, which costs next to nothing: a table that was
+    packed again, or whose rows were added, removed or exchanged, differs there.
+    """
+    wanted = [quote(name + "_shape") for name in (*columns.independent, *columns.dependent)]
+    for column in map(quote, columns.independent):
+        middle = f"octet_length({column}) / 2"
+        for start in ("1", middle, f"octet_length({column}) - {_SLICE - 1}"):
+            wanted.append(f"md5(substr({column}, greatest({start}, 1), {_SLICE}))")
+    wanted += [f"md5({quote(column)})" for column in columns.dependent]
+    wanted += [f"md5({columns.part}::text)"] if columns.grouped else [FOLD] if columns.folded else []
+    listed = ", ".join(str(int(key)) for key in keys)
+    # The lines are made where the rows are; what is put together here is short.
+    rows = db.query(
+        f"SELECT __dist_key__ AS key, concat_ws(' ', buffer_id, {', '.join(wanted)}) AS line FROM {table}"
+        f" WHERE __dist_key__ IN ({listed}){columns.bound} ORDER BY __dist_key__, buffer_id"
+    )
+    lines: dict[int, list[str]] = {key: [] for key in keys}
+    for row in rows:
+        lines[row["key"]].append(row["line"])
+    return {key: _digest(found) if found else "" for key, found in lines.items()}
+
+
+def labels_of_groups(db: Database, table: Table, names: Sequence[str], below: int | None) -> Iterator[Row]:
+    """Yield the labels of each buffer of a table in groups, with its groups and their numbers of rows."""
+    bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
+    wanted = ", ".join(quote(column) for name in names for column in (name, name + SHAPE))
+    for batch in db.scan(f"SELECT {GROUPS} AS groups, {wanted} FROM {table.quoted}{bound}", batch=100):
+        yield from batch
+
+
+def _digest(lines: Sequence[str]) -> str:
+    return hashlib.md5(" ".join(lines).encode(), usedforsecurity=False).hexdigest()
+
+
+_SLICE = 1024
+
+
+def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Columns) -> Row:
+    """Return the bytes and shapes of one buffer."""
+    wanted = [name for c in (*columns.independent, *columns.dependent) for name in (c, f"{c}_shape")]
+    return db.query(
+        f"SELECT {', '.join(map(quote, wanted))} FROM {table} WHERE __dist_key__ = $1 AND buffer_id = $2",
+        ["integer", "integer"],
+        [key, buffer_id],
+    )[0]
+
+
+def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]:
+    """Read the bytes and shapes of the first buffer of each segment."""
+    wanted = [name for c in columns for name in (c, f"{c}_shape")]
+    return db.query(
+        f"SELECT DISTINCT ON (__dist_key__) {', '.join(map(quote, wanted))} FROM {table}"
+        " ORDER BY __dist_key__, buffer_id"
+    )
+
+
+def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes | None, list[int] | None]]:
+    """Yield the bytes and the shape of a column in each buffer, segment by segment."""
+    statement = (
+        f"SELECT {quote(column)} AS data, {quote(column + SHAPE)} AS shape FROM {table}"
+        " ORDER BY __dist_key__, buffer_id"
+    )
+    for batch in db.scan(statement, batch=16):
+        for row in batch:
+            yield row["data"], row["shape"]

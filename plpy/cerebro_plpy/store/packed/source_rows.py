@@ -1,0 +1,50 @@
+"""SQL that looks at the rows to be packed; with the caller's rights."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed.packed import SourceColumn, as_double
+
+
+def rows_up_to(db: Database, source: Table, most: int) -> int:
+    """Return the number of rows, counted up to `most`."""
+    rows = db.query(
+        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.rows} LIMIT $1) AS n",
+        ("bigint",),
+        (most,),
+    )
+    return rows[0]["found"]
+
+
+def with_values(source: Table, column: SourceColumn) -> Table:
+    """Return the rows in which a column is not NULL."""
+    return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL)")
+
+
+def draw_rows(source: Table, most: int, seed: int) -> Table:
+    """Return so many rows as chance chooses: of the same rows always the same ones."""
+    chance = f"pg_catalog.hashtextextended((s.*)::pg_catalog.text, {int(seed)})"
+    drawn = f"(SELECT s.* FROM {source.rows} ORDER BY {chance} LIMIT {int(most)})"
+    return replace(source, selection=drawn)
+
+
+def nulls(db: Database, source: Table, column: SourceColumn) -> int:
+    """Return the number of rows in which a column is NULL."""
+    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {column.value} IS NULL")
+    return rows[0]["found"]
+
+
+def count(db: Database, source: Table) -> int:
+    """Return the number of rows."""
+    return db.query(f"SELECT count(*) AS found FROM {source.rows}")[0]["found"]
+
+
+def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
+    """Return a value below 0, or None if there is none."""
+    rows = db.query(
+        f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {column.value} < 0 LIMIT 1"
+    )
+    return rows[0]["found"] if rows else None

@@ -1,0 +1,208 @@
+"""SQL that splits a table's rows by chance. All of it runs with the caller's rights."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.names import Table, TargetTable, literal, quote, target
+from cerebro_plpy.store.packed.packed import FOLD, SourceColumn
+from cerebro_plpy.store.plain import as_json, as_text
+
+COLUMN = "split"
+
+
+@dataclass(frozen=True)
+class Split:
+    """The rows to split, and the way to split them."""
+
+    source: Table
+    columns: Sequence[str]
+    groups: Sequence[str]
+    train: float
+    test: float
+    seed: int
+    # Whether the seed decides about each row; if not, chance does, which does not read the whole row.
+    repeatable: bool
+
+    @property
+    def listed(self) -> str:
+        """The columns by their own names, from a query that calls them c0, c1 … so that no names meet."""
+        return ", ".join(f"c{number} AS {quote(name)}" for number, name in enumerate(self.columns))
+
+
+def has_rows(db: Database, source: Table) -> bool:
+    return bool(db.query(f"SELECT FROM {source.rows} LIMIT 1"))
+
+
+def write(db: Database, split: Split, targets: Sequence[TargetTable], *, replacement: bool) -> None:
+    """Make one table with a column that marks the rows to train and test on, or one table for each."""
+    statement = (_drawn if replacement else _dealt)(split)
+    if len(targets) == 1:
+        _create(db, targets[0], f"SELECT {split.listed}, {COLUMN} FROM ({statement}) AS k")
+        return
+    # Chance and the source may be otherwise for the next statement: the rows are chosen once.
+    chosen = target(db, targets[0].schema, f"_{secrets.token_hex(16)}")
+    _create(db, chosen, statement)
+    for table, which in zip(targets, (1, 0), strict=True):
+        _create(db, table, f"SELECT {split.listed} FROM {chosen.quoted} AS k WHERE {COLUMN} = {which}")
+    db.query(f"DROP TABLE {chosen.quoted}")
+
+
+def _create(db: Database, table: TargetTable, statement: str) -> None:
+    db.query(f"CREATE TABLE {table.quoted} AS {statement}{distributed(db, 'RANDOMLY')}")
+
+
+def _count(share: float, of: str) -> str:
+    """Return a share of so many rows, rounded to the nearest whole number, halves down."""
+    return f"pg_catalog.ceil({of} * {share!r}::numeric - 0.5)"
+
+
+def _numbered(split: Split) -> str:
+    """Return a query for every row with its random place in its group and the size of the group."""
+    listed = ", ".join(f"s.{quote(name)} AS c{number}" for number, name in enumerate(split.columns))
+    groups = ", ".join(f"s.{quote(name)}" for name in split.groups)
+    within = f"PARTITION BY {groups}" if groups else ""
+    order = "pg_catalog.random()"
+    if split.repeatable:
+        # Equal rows may change places: it makes no difference.
+        order = f'pg_catalog.hashtextextended(cerebro._text(s.*) COLLATE "C", {split.seed})'
+    number = f"pg_catalog.dense_rank() OVER (ORDER BY {groups})" if groups else "1::bigint"
+    return (
+        f"SELECT {listed}, {number} AS grp, pg_catalog.count(*) OVER ({within}) AS total,"
+        f" pg_catalog.row_number() OVER ({within} ORDER BY {order}) AS place FROM {split.source.quoted} AS s"
+    )
+
+
+def _dealt(split: Split) -> str:
+    """Return a query for each row at most once: the first of a group to train on, the next to test on."""
+    train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
+    columns = ", ".join(f"c{number}" for number in range(len(split.columns)))
+    return (
+        f"SELECT {columns}, CASE WHEN place <= {train} THEN 1 ELSE 0 END AS {COLUMN}"
+        f" FROM ({_numbered(split)}) AS n WHERE place <= {last}"
+    )
+
+
+def _drawn(split: Split) -> str:
+    """Return a query for as many draws from each group as it would have rows; each may find any of them."""
+    train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
+    columns = ", ".join(f"n.c{number}" for number in range(len(split.columns)))
+    drawn = (
+        f"pg_catalog.hashtextextended(pg_catalog.concat_ws(' ', g.grp, d.draw), {split.seed})"
+        " & 9223372036854775807"
+    )
+    return (
+        f"WITH n AS ({_numbered(split)}),"
+        f" g AS (SELECT grp, total, {train} AS train, {last} AS last FROM n WHERE place = 1),"
+        f" d AS (SELECT g.grp, pg_catalog.generate_series(1, g.last::bigint) AS draw FROM g)"
+        f" SELECT {columns}, CASE WHEN d.draw <= g.train THEN 1 ELSE 0 END AS {COLUMN}"
+        f" FROM d JOIN g ON g.grp = d.grp JOIN n ON n.grp = g.grp AND n.place = 1 + ({drawn}) % g.total"
+    )
+
+
+@dataclass(frozen=True)
+class Holdout:
+    """The rows to hold out: a share by the hash of their content or of a column, or all from a value on."""
+
+    share: float
+    seed: int
+    by: SourceColumn | None = None
+    strata: SourceColumn | None = None
+    after: tuple[SourceColumn, str] | None = None
+
+
+# Hashes are even over so many numbers.
+_HASHES = 2**53
+
+
+def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
+    """Return the rows of a table that stay and those that are held out, as selections from it."""
+    listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
+    if holdout.strata is None:
+        chosen = _chosen(db, holdout)
+    else:
+        value, number = holdout.strata.value, _number(holdout)
+        # The columns go by numbers, so that no name of theirs meets one of ours.
+        named = ", ".join(f"s.{quote(column)} AS c{place}" for place, column in enumerate(columns))
+        listed = ", ".join(f"s.c{place} AS {quote(column)}" for place, column in enumerate(columns))
+        rows = (
+            f"(SELECT {named}, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
+            f" count(*) OVER (PARTITION BY {value}) AS total FROM {source.rows}) AS s"
+        )
+        chosen = f"s.place <= round(s.total * {holdout.share!r}::numeric)"
+    kept, held = (
+        replace(source, selection=f"(SELECT {listed} FROM {rows} WHERE ({chosen}) {test} TRUE)")
+        for test in ("IS NOT", "IS")
+    )
+    return kept, held
+
+
+@dataclass(frozen=True)
+class FoldsOf:
+    """The fold of each row: by the hash of its content or a column, in turn within a class, or by column."""
+
+    count: int = 0
+    seed: int = 0
+    by: SourceColumn | None = None
+    strata: SourceColumn | None = None
+    column: SourceColumn | None = None
+
+
+def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
+    """Return the rows with the number of their fold, from 1, beside them."""
+    listed = ", ".join(f"s.{quote(column)}" for column in columns)
+    fold = _fold(source, folds)
+    return replace(
+        source, selection=f"(SELECT {listed}, ({fold})::integer AS {quote(FOLD)} FROM {source.rows})"
+    )
+
+
+def _fold(source: Table, folds: FoldsOf) -> str:
+    """Return the expression for a row's fold.
+
+    It has no window over all rows, so that on Greenplum they stay on their segments.
+    """
+    if folds.column is not None:
+        name = folds.column.value
+        return f"array_position(ARRAY(SELECT DISTINCT {name} FROM {source.rows} ORDER BY 1), {name})"
+    number = _number(folds)
+    if folds.strata is None:
+        return f"{number} % {folds.count} + 1"
+    value = folds.strata.value
+    # Each class begins with a fold of its own, so that small ones do not all lie in the first folds.
+    first = (
+        f"(hashtextextended({as_text(value, folds.strata.element)}, {folds.seed}::bigint) & {_HASHES - 1})"
+    )
+    return (
+        f"(coalesce({first}, 0) + row_number() OVER (PARTITION BY {value} ORDER BY {number}))"
+        f" % {folds.count} + 1"
+    )
+
+
+def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:
+    """Return the number of a column's values, counted up to `most`, and whether it has NULLs."""
+    name = column.value
+    row = db.query(
+        f"SELECT (SELECT count(*) FROM (SELECT DISTINCT {name} FROM {source.rows}"
+        f" WHERE {name} IS NOT NULL LIMIT {most}) AS n) AS found,"
+        f" EXISTS (SELECT FROM {source.rows} WHERE {name} IS NULL) AS nulls"
+    )[0]
+    return row["found"], row["nulls"]
+
+
+def _chosen(db: Database, holdout: Holdout) -> str:
+    if holdout.after is None:
+        return f"{_number(holdout)} < {int(holdout.share * _HASHES)}"
+    column, value = holdout.after
+    return f"{column.value} >= {literal(value)}::{column.base_type}"
+
+
+def _number(holdout: Holdout | FoldsOf) -> str:
+    """Return the expression for a number of each row, from 0 to below `_HASHES`."""
+    what = "s.*" if holdout.by is None else holdout.by.value
+    text = f"coalesce({as_json(what)}, 'null')"
+    return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"

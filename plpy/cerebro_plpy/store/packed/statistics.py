@@ -1,0 +1,312 @@
+"""SQL that counts the contents of a table's columns, with the caller's rights.
+
+It makes one pass for all numbers, one for all categories, and one for the words of each column. Parallel
+workers and segments share the work.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
+from cerebro_plpy.store import plain
+from cerebro_plpy.store.dialect import is_greenplum
+from cerebro_plpy.store.names import Table, quote
+from cerebro_plpy.store.packed.packed import Expression, SourceColumn, as_double, as_text
+
+FLOATS = ("float4", "float8", "numeric")
+INTEGERS = ("int2", "int4", "int8")
+NUMBERS = (*INTEGERS, *FLOATS)
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+@dataclass(frozen=True)
+class Counted:
+    """A column of numbers or dates, and what to count beyond the usual."""
+
+    column: SourceColumn
+    quartiles: bool = False
+    mode: bool = False
+    logarithms: bool = False
+
+
+def keys(db: Database, table: Table) -> set[str]:
+    """Return the columns that are keys by a table's definition: unique, or filled by a sequence."""
+    rows = db.query(
+        "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
+        " WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped AND (a.attidentity <> ''"
+        " OR EXISTS (SELECT FROM pg_catalog.pg_index AS i WHERE i.indrelid = a.attrelid"
+        "  AND a.attnum = i.indkey[0] AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL)"
+        " OR EXISTS (SELECT FROM pg_catalog.pg_attrdef AS d WHERE d.adrelid = a.attrelid"
+        "  AND d.adnum = a.attnum AND pg_catalog.pg_get_expr(d.adbin, d.adrelid) LIKE 'nextval(%'))",
+        ["oid"],
+        [table.oid],
+    )
+    return {row["name"] for row in rows}
+
+
+@dataclass(frozen=True)
+class DistinctValues:
+    """The number of a column's values, and of different ones; of integers also the least and the greatest."""
+
+    rows: int
+    present: int
+    distinct: int
+    minimum: int | float | None
+    maximum: int | float | None
+    are_whole: bool
+
+    @property
+    def all_different(self) -> bool:
+        return self.distinct == self.present
+
+
+def distinct(db: Database, table: Table, columns: Sequence[SourceColumn]) -> list[DistinctValues]:
+    """Count the different values of columns."""
+    found = []
+    for column in columns:
+        name = quote(column.name)
+        number = f"{name}::numeric" if column.element in NUMBERS else "NULL::numeric"
+        end = number if column.element in INTEGERS else "NULL::numeric"
+        row = db.query_once(
+            f"SELECT count(*) AS rows, count({name}) AS present, count(DISTINCT {name}) AS distinct,"
+            f" min({end})::double precision AS minimum, max({end})::double precision AS maximum,"
+            f" coalesce(bool_and({number} = trunc({number})), FALSE) AS are_whole FROM {table.rows}"
+        )[0]
+        found.append(DistinctValues(**row))
+    return found
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The ends and the deviation of a column of numbers."""
+
+    least: float
+    greatest: float
+    deviation: float
+
+
+def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
+    """Measure the ends and the deviation of a column of numbers; at least one value is not NULL."""
+    value = as_double(column)
+    try:
+        row = db.query_once(
+            f"SELECT min({value}) AS least, max({value}) AS greatest, stddev_pop({value}) AS deviation"
+            f" FROM {table.rows}"
+        )[0]
+    except CerebroError as error:
+        raise _too_large(db, table, [Counted(column)], error) from None
+    return Spread(**{name: float(row[name]) for name in ("least", "greatest", "deviation")})
+
+
+@dataclass(frozen=True)
+class Rest:
+    """The middle of a column, and the deviation that its other values than one usually have."""
+
+    median: float
+    deviation: float | None
+
+
+# Of values that are spread normally, between the quartiles lies so much of the deviation.
+_OF_QUARTILES = 0.7413
+
+
+def rest(db: Database, table: Table, columns: Sequence[tuple[SourceColumn, float]]) -> list[Rest]:
+    """Measure columns apart from one value of each: by their quartiles, else by the other values."""
+    found = []
+    for column, one in columns:
+        value = as_double(column)
+        if column.element in FLOATS:
+            value = f"nullif({value}, 'NaN')"
+        row = db.query_once(
+            f"SELECT q[2] AS median,"
+            f" coalesce(nullif({_OF_QUARTILES} * (q[3] - q[1]), 0), others) AS deviation"
+            f" FROM (SELECT percentile_cont(ARRAY[0.25, 0.5, 0.75]::double precision[])"
+            f" WITHIN GROUP (ORDER BY {value}) AS q, stddev_pop({value})"
+            f" FILTER (WHERE {value} <> '{one!r}'::double precision) AS others FROM {table.rows}) AS s"
+        )[0]
+        found.append(Rest(**row))
+    return found
+
+
+def is_constant(db: Database, table: Table, column: SourceColumn) -> bool:
+    """Return whether a column has the same value in all rows in which it has one."""
+    value = column.value
+    row = db.query_once(f"SELECT coalesce(min({value}) = max({value}), FALSE) AS found FROM {table.rows}")[0]
+    return row["found"]
+
+
+def rises(db: Database, table: Table, column: SourceColumn) -> bool:
+    """Return whether a column's value is greater in each row than in the row stored before it."""
+    place = "gp_segment_id, tableoid" if is_greenplum(db) else "tableoid"
+    stored = db.query(
+        "SELECT c.relkind IN ('r', 'm', 'p') AND NOT EXISTS (SELECT FROM pg_catalog.pg_inherits AS i"
+        " JOIN pg_catalog.pg_class AS p ON p.oid = i.inhrelid WHERE i.inhparent = c.oid AND p.relkind = 'f')"
+        " AS found FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
+        ["oid"],
+        [table.oid],
+    )
+    if not stored[0]["found"]:
+        return False
+    name = quote(column.name)
+    row = db.query_once(
+        f"SELECT coalesce(bool_and(n.rises), FALSE) AS found FROM (SELECT s.{name} > lag(s.{name})"
+        f" OVER (PARTITION BY {place} ORDER BY s.ctid) AS rises FROM {table.rows}) AS n"
+    )[0]
+    return row["found"]
+
+
+def numbers(
+    db: Database, source: Table, counted: Sequence[Counted], texts: Sequence[SourceColumn]
+) -> tuple[int, list[Mapping[str, Any]], list[float]]:
+    """Return the number of rows, the counts of each numeric column, and each text's mean number of words."""
+    aggregates = [f"'{name}', {made}" for name, made in (("rows", "count(*)"),)]
+    for number, one in enumerate(counted):
+        aggregates.append(f"'{number}', json_build_object({_aggregates(one)})")
+    for number, column in enumerate(texts):
+        text = as_text(column)
+        spaces = f"length({text}) - length(replace({text}, ' ', ''))"
+        aggregates.append(f"'w{number}', avg(CASE WHEN {text} <> '' THEN 1 + {spaces} END)::double precision")
+    try:
+        row = db.query_once(f"SELECT {_object(aggregates)}::text AS found FROM {source.rows}")[0]
+    except CerebroError as error:
+        raise _too_large(db, source, counted, error) from None
+    found = json.loads(row["found"])
+    return (
+        found["rows"],
+        [found[str(number)] for number in range(len(counted))],
+        [float(found[f"w{number}"] or 0) for number in range(len(texts))],
+    )
+
+
+def _too_large(db: Database, source: Table, counted: Sequence[Counted], error: CerebroError) -> CerebroError:
+    """Return an error that names the column whose numbers cannot be counted as doubles, if that is it."""
+    if error.sqlstate != OUT_OF_RANGE:
+        return error
+    for one in counted:
+        try:
+            db.query_once(f"SELECT json_build_object({_aggregates(one)}) FROM {source.rows}")
+        except CerebroError:
+            return CerebroError(
+                f'column "{one.column.name}" has numbers that a double precision or their sum cannot hold',
+                detail=error.message,
+                hint=f'Leave it out ({{"exclude": ["{one.column.name}"]}}), or scale it in a view.',
+                sqlstate=OUT_OF_RANGE,
+            )
+    return error
+
+
+# A function takes at most 100 arguments.
+_MOST = 40
+
+
+def _object(pairs: Sequence[str]) -> str:
+    parts = [
+        f"jsonb_build_object({', '.join(pairs[first : first + _MOST])})"
+        for first in range(0, len(pairs), _MOST)
+    ]
+    return f"({' || '.join(parts)})"
+
+
+def _exact(number: str) -> str:
+    return plain.as_text(number, "float8")
+
+
+def _aggregates(one: Counted) -> str:
+    value = as_double(one.column)
+    if one.column.element in FLOATS:
+        # NaN is no value, as for whoever works with data frames.
+        value = f"nullif({value}, 'NaN')"
+    made = {
+        "present": f"count({value})",
+        "mean": _exact(f"avg({value})"),
+        "deviation": _exact(f"stddev_pop({value})"),
+        "minimum": _exact(f"min({value})"),
+        "maximum": _exact(f"max({value})"),
+    }
+    if one.quartiles:
+        shares = "ARRAY[0.25, 0.5, 0.75]::double precision[]"
+        quartiles = f"percentile_cont({shares}) WITHIN GROUP (ORDER BY {value})"
+        made["quartiles"] = f"cerebro._json({quartiles})"
+    if one.mode:
+        made["mode"] = _exact(f"mode() WITHIN GROUP (ORDER BY {value})")
+    if one.logarithms:
+        log = f"sign({value}) * ln(1 + abs({value}))"
+        made |= {"log_mean": _exact(f"avg({log})"), "log_deviation": _exact(f"stddev_pop({log})")}
+    return ", ".join(f"'{name}', {aggregate}" for name, aggregate in made.items())
+
+
+def values(
+    db: Database, source: Table, columns: Sequence[SourceColumn], most: int
+) -> list[tuple[int, int, list[tuple[str, int]]]]:
+    """Return for each column its present values, its different ones, and the most frequent with counts."""
+    found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
+    if not columns:
+        return found
+    texts = ", ".join(f"{as_text(column)} AS t{number}" for number, column in enumerate(columns))
+    names = [f"s.t{number}" for number in range(len(columns))]
+    value = f"coalesce({', '.join(names)})"
+    place = " ".join(f"WHEN GROUPING({name}) = 0 THEN {number}" for number, name in enumerate(names))
+    rows = db.scan(
+        "SELECT g.place, g.value, g.number, g.present::bigint AS present, g.distinct_values FROM ("
+        "  SELECT c.place, c.value, c.number, row_number() OVER by_number AS rank,"
+        "         sum(c.number) OVER (PARTITION BY c.place) AS present,"
+        "         count(*) OVER (PARTITION BY c.place) AS distinct_values"
+        f"   FROM (SELECT CASE {place} END AS place, {value} AS value, count(*) AS number"
+        f"           FROM (SELECT {texts} FROM {source.rows}) AS s"
+        f"          GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in names)})) AS c"
+        "   WHERE c.value IS NOT NULL"
+        '  WINDOW by_number AS (PARTITION BY c.place ORDER BY c.number DESC, c.value COLLATE "C")) AS g'
+        " WHERE g.rank <= $1 ORDER BY g.place, g.rank",
+        ["bigint"],
+        [most],
+    )
+    for batch in rows:
+        for row in batch:
+            place = row["place"]
+            known = found[place][2]
+            known.append((row["value"], row["number"]))
+            found[place] = (row["present"], row["distinct_values"], known)
+    return found
+
+
+def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[str]:
+    """Return the most frequent words, cut as Keras' TextVectorization cuts them.
+
+    Texts are cut at spaces first and the pieces counted, so that each piece is cleaned only once.
+    """
+    removed = "!\"#$%&()*+,-./:;<=>?@[\\\\]^_`{|}~''"
+    # A backslash in a plain literal would be read by standard_conforming_strings. No parameters: a prepared
+    # statement would have no parallel workers.
+    rows = db.query_once(
+        "SELECT w.word FROM"
+        " (SELECT p.piece, count(*) AS number FROM"
+        f"   (SELECT unnest(string_to_array({as_text(column)} COLLATE \"C\", ' ')) AS piece"
+        f"      FROM {source.rows}) AS p GROUP BY p.piece) AS s,"
+        " LATERAL unnest(string_to_array(translate(s.piece,"
+        f"  '{LETTERS}' || E'\\t\\n\\x0b\\f\\r' || E'{removed}', '{LETTERS.lower()}     '), ' ')) AS w (word)"
+        " WHERE w.word <> '' GROUP BY w.word"
+        f' ORDER BY sum(s.number) DESC, w.word COLLATE "C" DESC LIMIT {most}'
+    )
+    return [row["word"] for row in rows]
+
+
+def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[bytes | None]:
+    """Return the first value of each column that is not NULL: arrays whole, of others the first bytes."""
+    if not columns:
+        return []
+    listed = ", ".join(
+        f"(SELECT {_first(one)} FROM {source.rows} WHERE {one.columns[0].value} IS NOT NULL"
+        f" LIMIT 1) AS c{number}"
+        for number, one in enumerate(columns)
+    )
+    row = db.query(f"SELECT {listed}")[0]
+    return [row[f"c{number}"] for number in range(len(columns))]
+
+
+def _first(one: Expression) -> str:
+    return f"substr({one.columns[0].value}, 1, 8)" if one.how == "bytes" else one.text

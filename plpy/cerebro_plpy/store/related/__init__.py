@@ -1,0 +1,1 @@
+"""SQL on related tables, graphs and series."""

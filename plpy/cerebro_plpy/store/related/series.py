@@ -1,0 +1,157 @@
+"""SQL of forecasts: series as arrays, windows as a table, stamps, and the table that describes a forecast."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store import plain
+from cerebro_plpy.store.arrays import read_array, write_arrays
+from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.names import Table, TargetTable
+from cerebro_plpy.store.packed.packed import SourceColumn, as_double
+
+# The table beside the models that says what is forecast, and how.
+SUFFIX = "_forecast"
+DOCUMENT = "document"
+# The column of a table of windows that says what a window is for.
+PART = "part"
+# The column of what is known ahead.
+AHEAD = "ahead"
+ZONED = "timestamptz"
+_WRITTEN = 2000
+
+
+@dataclass(frozen=True)
+class SeriesColumns:
+    """The columns of a source: the time, the value, and those whose values together name a series."""
+
+    time: SourceColumn
+    value: SourceColumn
+    keys: Sequence[SourceColumn]
+    # Numbers that are known ahead of the value.
+    ahead: Sequence[SourceColumn] = ()
+
+
+@dataclass(frozen=True)
+class SeriesRows:
+    """The rows of one series in order: its key, moments, wall times, and values with NaN for NULL."""
+
+    key: str
+    moments: np.ndarray
+    walls: np.ndarray
+    values: np.ndarray
+    # A row for each column that is known ahead.
+    ahead: np.ndarray
+
+
+def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> Iterator[SeriesRows]:
+    """Yield each series, as the caller sees it, in the order of keys; rows without a time are left out."""
+    time, zoned = columns.time.value, columns.time.element == ZONED
+    wall = f"pg_catalog.date_part('epoch', {time} AT TIME ZONE $1)" if zoned else as_double(columns.time)
+    numbers = {"ats": as_double(columns.time), "walls": wall, "numbers": as_double(columns.value)}
+    numbers |= {f"a{place}": as_double(column) for place, column in enumerate(columns.ahead)}
+    for name in list(numbers)[2:]:
+        numbers[name] = f"coalesce({numbers[name]}, 'NaN')"
+    keys = [f"{column.value} AS k{place}" for place, column in enumerate(columns.keys)]
+    arrays = [f"cerebro._array_bytes(pg_catalog.array_agg({one})) AS {name}" for name, one in numbers.items()]
+    group = ", ".join(str(place) for place in range(1, len(keys) + 1)) or "()"
+    order = "".join(f"{', ' if place else ' ORDER BY '}g.k{place}" for place in range(len(keys)))
+    shown = ", ".join(f"coalesce({plain.as_json(f'g.k{place}')}, 'null')" for place in range(len(keys)))
+    statement = (
+        f"SELECT ARRAY[{shown}]::text[] AS keys, {', '.join(f'g.{name}' for name in numbers)}"
+        f" FROM (SELECT {', '.join([*keys, *arrays])} FROM {source.rows}"
+        f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g"
+        f" WHERE g.ats IS NOT NULL{order}"
+    )
+    names = [json.dumps(column.name, ensure_ascii=False) for column in columns.keys]
+    for rows in db.scan(statement, ["text"], [zone], batch=200):
+        for row in rows:
+            pairs = zip(names, row["keys"] or (), strict=True)
+            key = "{" + ", ".join(f"{name}: {value}" for name, value in pairs) + "}"
+            ats, walls, values, *ahead = (read_array(row[name], "<f8") for name in numbers)
+            order = np.lexsort((values, walls, ats))
+            others = np.array(ahead).reshape(len(ahead), len(ats))[:, order]
+            yield SeriesRows(key, ats[order], walls[order], values[order], others)
+
+
+def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: str) -> list[str]:
+    """Return moments, or times by the clock on the wall in a zone, as the session writes stamps."""
+    moment = "pg_catalog.to_timestamp(u.t)"
+    wall = f"(({moment} AT TIME ZONE 'UTC') AT TIME ZONE $2)"
+    rows = db.query(
+        f"SELECT ({wall if by_wall else moment})::pg_catalog.text AS stamp, $2::text AS zone"
+        " FROM pg_catalog.unnest($1) WITH ORDINALITY AS u (t, n) ORDER BY u.n",
+        ["float8[]", "text"],
+        [list(times), zone],
+    )
+    return [row["stamp"] for row in rows]
+
+
+@dataclass(frozen=True)
+class WindowRows:
+    """Windows for a part of the work: keys of series, origins, and rows of numbers."""
+
+    part: int
+    keys: Sequence[str]
+    origins: Sequence[str]
+    inputs: np.ndarray
+    ahead: np.ndarray
+    targets: np.ndarray
+
+
+def write_windows(
+    db: Database,
+    target: TargetTable,
+    parts: Sequence[WindowRows],
+) -> None:
+    """Make a table of windows."""
+    db.query(
+        f"CREATE TABLE {target.quoted} (series jsonb, origin timestamptz, {PART} integer, x real[],"
+        f" {AHEAD} real[], y real[])"
+        f"{HEAP}{distributed(db, 'RANDOMLY')}"
+    )
+    insert = (
+        f"INSERT INTO {target.quoted} SELECT u.key::jsonb, u.origin::timestamptz, $1,"
+        " u.x::real[], u.ahead::real[], u.y::real[]"
+        " FROM ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4),"
+        " pg_catalog.unnest($5), pg_catalog.unnest($6)) AS u (key, origin, x, ahead, y)"
+    )
+    for one in parts:
+        for first in range(0, len(one.keys), _WRITTEN):
+            rows = slice(first, first + _WRITTEN)
+            numbers = (one.inputs[rows], one.ahead[rows], one.targets[rows])
+            arrays = [write_arrays(np.round(found, 6)) for found in numbers]
+            db.query(
+                insert,
+                ["integer", *["text[]"] * 5],
+                [one.part, list(one.keys[rows]), list(one.origins[rows]), *arrays],
+            )
+
+
+def write_document(db: Database, target: TargetTable, document: Mapping[str, Any]) -> None:
+    """Make the table that describes a forecast."""
+    db.query(f"CREATE TABLE {target.quoted} ({DOCUMENT} jsonb){HEAP}{distributed(db, 'REPLICATED')}")
+    db.query(f"INSERT INTO {target.quoted} SELECT $1::text::jsonb", ["text"], [json.dumps(document)])
+
+
+def read_document(db: Database, table: Table) -> str | None:
+    """Return the description of a forecast, as JSON."""
+    rows = db.query(f"SELECT {DOCUMENT}::text AS found FROM {table.quoted} LIMIT 1")
+    return rows[0]["found"] if rows else None
+
+
+def is_own(db: Database, table: Table) -> bool:
+    """Return whether the caller owns a table."""
+    rows = db.query(
+        "SELECT c.relowner = current_user::regrole AS own FROM pg_catalog.pg_class AS c"
+        " WHERE c.oid = $1::oid",
+        ["oid"],
+        [table.oid],
+    )
+    return bool(rows and rows[0]["own"])

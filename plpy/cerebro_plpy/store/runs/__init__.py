@@ -1,0 +1,1 @@
+"""SQL on runs: their rows, states, measurements, decisions, and the tables that they leave."""

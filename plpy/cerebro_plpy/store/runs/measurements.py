@@ -1,0 +1,151 @@
+"""SQL on the evaluations of configs, and on configs that failed; with the rights of the extension's owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.store.plain import as_json_text
+from cerebro_plpy.store.runs.runs import LONGEST_REASON, inserts
+from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, write
+
+
+@as_owner
+def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
+    """Forget a config's metrics after an epoch, since it is trained and measured again."""
+    db.query(
+        "DELETE FROM cerebro._metric WHERE run_id = $1 AND mst_key = $2 AND epoch > $3",
+        ["bigint", "integer", "integer"],
+        [run_id, mst_key, epoch],
+    )
+
+
+@as_owner
+def drop_partial_evaluations(db: Database, run_id: int) -> None:
+    """Forget single segments' parts of evaluations that were never merged."""
+    db.query(
+        "DELETE FROM cerebro._evaluation AS e WHERE e.run_id = $1 AND NOT EXISTS (SELECT FROM cerebro._metric"
+        " AS m WHERE m.run_id = e.run_id AND m.mst_key = e.mst_key AND m.epoch = e.epoch"
+        " AND m.dataset = e.dataset)",
+        ["bigint"],
+        [run_id],
+    )
+
+
+@dataclass(frozen=True)
+class EvaluationRow:
+    """One segment's part of an evaluation of a config."""
+
+    run_id: BigInt
+    mst_key: int
+    epoch: int
+    dataset: str
+    segment: int
+    data: bytes
+    seconds: float
+    # On Greenplum the distribution key of the rows beside which it was made.
+    place: int = 0
+
+
+# The kinds of rows that a config is measured on.
+DATASETS = ("training", "validation")
+EVALUATION_ROWS = insertion("cerebro._evaluation", EvaluationRow)
+
+
+def write_evaluation(db: Database, evaluation: EvaluationRow) -> None:
+    write(db, [(EVALUATION_ROWS, [as_given(evaluation)])])
+
+
+@as_owner
+def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, dataset: str) -> list[bytes]:
+    """Return the metric variables of all segments, in their order, so that the sum is always the same."""
+    rows = db.query(
+        "SELECT data FROM cerebro._evaluation WHERE run_id = $1 AND mst_key = $2 AND epoch = $3"
+        " AND dataset = $4 ORDER BY segment",
+        ["bigint", "integer", "integer", "text"],
+        [run_id, mst_key, epoch, dataset],
+    )
+    return [row["data"] for row in rows]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A metric of a config over all segments."""
+
+    run_id: BigInt
+    mst_key: int
+    epoch: int
+    dataset: str
+    position: int
+    metric: str
+    value: float
+    higher_is_better: bool
+
+
+METRIC_ROWS = insertion("cerebro._metric", Measured)
+
+
+def write_metrics(db: Database, measured: Sequence[Measured]) -> None:
+    write(db, [(METRIC_ROWS, [as_given(row) for row in measured])])
+
+
+@as_owner
+def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> None:
+    write(db, failure_of(run_id, mst_key, epoch, segment, reason))
+
+
+def failure_of(run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> list[Writing]:
+    """Return the writings that note a config's failure; the first reason stays."""
+    row = {"mst_key": mst_key, "epoch": epoch, "segment": segment, "reason": reason[:LONGEST_REASON]}
+    return inserts("cerebro._failure", run_id, [row])
+
+
+@dataclass(frozen=True)
+class MetricRow:
+    mst_key: int
+    epoch: int
+    dataset: str
+    metric: str
+    value: float | None
+    elapsed_seconds: float
+
+
+@as_owner
+def metrics(db: Database, run_id: int) -> list[MetricRow]:
+    rows = db.query(
+        "SELECT m.mst_key, m.epoch, m.dataset, m.metric, m.value,"
+        " pg_catalog.date_part('epoch', m.at - r.started_at) AS elapsed_seconds"
+        " FROM cerebro._metric AS m JOIN cerebro._run AS r USING (run_id) WHERE m.run_id = $1"
+        ' ORDER BY m.mst_key, m.epoch, m.dataset, m."position"',
+        ["bigint"],
+        [run_id],
+    )
+    return [MetricRow(**row) for row in rows]
+
+
+@as_owner
+def seconds_spent(db: Database, run_id: int) -> float:
+    """Return how long sessions have stood behind a run, each from its start to its last visit."""
+    return db.query(
+        "SELECT COALESCE(sum(pg_catalog.date_part('epoch', b.ended_at - b.at)), 0) AS seconds FROM ("
+        " SELECT e.at, (SELECT max(v.ended_at) FROM cerebro._visit AS v WHERE v.run_id = e.run_id"
+        "   AND v.ended_at >= e.at AND v.ended_at < e.next_at) AS ended_at"
+        " FROM (SELECT x.run_id, x.at, COALESCE(lead(x.at) OVER (ORDER BY x.at), 'infinity') AS next_at"
+        "   FROM cerebro._run_event AS x WHERE x.run_id = $1 AND x.event = 'running') AS e) AS b",
+        ["bigint"],
+        [run_id],
+    )[0]["seconds"]
+
+
+@as_owner
+def times(db: Database, run_id: int) -> Mapping[str, str]:
+    """Return when a run began and when its last visit ended, in the server's time zone, as in MADlib."""
+    return db.query(
+        f"SELECT {as_json_text('r.started_at::timestamp', 'timestamp')} AS started,"
+        f" {as_json_text('COALESCE(max(v.ended_at), clock_timestamp())::timestamp', 'timestamp')} AS ended"
+        " FROM cerebro._run AS r LEFT JOIN cerebro._visit AS v USING (run_id) WHERE r.run_id = $1"
+        " GROUP BY r.started_at",
+        ["bigint"],
+        [run_id],
+    )[0]
