@@ -270,7 +270,7 @@ install-python:
 	@umask 022 && new='$(DESTDIR)$(PYTHON_DIR).new' && rm -rf "$$new" && mkdir -p "$$new" \
 		&& (cd plpy && find cerebro_plpy -name '*.py' -exec cp --parents -t "$$new" {} +) \
 		&& cp requirements.lock "$$new" \
-		&& $(or $(wildcard $(VENV)/bin/python),python3) -m compileall -qq -s "$$new" -p '$(PYTHON_DIR)' "$$new" \
+		&& $(or $(wildcard $(VENV)/bin/python),python3) -m compileall -qq --invalidation-mode checked-hash -s "$$new" -p '$(PYTHON_DIR)' "$$new" \
 		&& chmod -R u=rwX,go=rX "$$new" \
 		&& rm -rf '$(DESTDIR)$(PYTHON_DIR)' && mv "$$new" '$(DESTDIR)$(PYTHON_DIR)'
 

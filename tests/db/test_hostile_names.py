@@ -29,7 +29,7 @@ ROWS = 60
 
 def aliases(files: str = "*.py") -> list[str]:
     """All names that statements in these files give, and words that are not easily names."""
-    found = {name for file in STORE.glob(files) for name in ALIAS.findall(file.read_text())}
+    found = {name for file in STORE.rglob(files) for name in ALIAS.findall(file.read_text())}
     return sorted({*found, *WORDS} - {"id", "y"})
 
 
