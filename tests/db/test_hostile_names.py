@@ -42,7 +42,7 @@ def source(trial: Trial) -> None:
     """One table has all the names, so that each meets all the others in each statement."""
     names = aliases()
     assert len(names) > 100 and {"__place__", "found", "key"} <= {*names, *groups.TAKEN}
-    columns = ", ".join(f"(i * {place + 3} % 7)::real AS {quoted(name)}" for place, name in enumerate(names))
+    columns = ", ".join(f"(i * {place + 3} % 13)::real AS {quoted(name)}" for place, name in enumerate(names))
     trial.sql(
         f"CREATE TABLE hostile AS SELECT i AS id, (i % 2)::text AS y, {columns}"
         f" FROM generate_series(1, {ROWS}) AS i"
