@@ -37,9 +37,10 @@ demo: ## from nothing to a leaderboard of sixteen nets
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && tools/demo.sh
 
-# Files go to workers whole, since the tests of one share what they have made. Much of their time is waiting.
+# Files go to workers whole and in the order of tests/conftest.py, since the tests of one share what they have made.
+# Much of their time is waiting.
 SERVED = tests/contract tests/db tests/faults tests/client
-TOGETHER = -n $(or $(WORKERS),3) --dist loadfile
+TOGETHER = -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder
 
 test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses among them
 	@tools/setup dev

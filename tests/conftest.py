@@ -9,6 +9,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
 
 import psycopg2
 import pytest
@@ -17,6 +18,7 @@ from psycopg2.sql import Composable
 
 from fixtures import Connect, Connection, MakeRole, Rows, Sql, execute
 
+ROOT = Path(__file__).resolve().parent.parent
 _numbers = itertools.count(1)
 HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
 if not HAS_TENSORFLOW:
@@ -71,8 +73,27 @@ def _server() -> tuple[bool, int] | None:
         return None
 
 
+# Files whose tests take half a minute or more together, as `pytest --durations=0` counts them. They begin
+# first, or one of them would be at work alone at the end.
+LONGEST = (
+    "faults/test_faults db/test_invariants client/test_train db/test_fused db/test_train db/test_automl"
+    " db/test_groups_warm client/shell/test_cli client/test_models db/test_steering db/test_groups"
+    " client/test_judged db/test_fit db/test_relate_models db/test_functions client/test_groups"
+    " db/test_cancel client/test_saved db/test_nets db/test_session_settings db/test_groups_limits"
+    " db/test_columns_bits db/test_columns_sources db/test_views client/shell/test_cli_hints"
+    " db/test_append db/test_registry_rights db/test_hostile_names client/shell/test_dashboard"
+    " db/test_ensemble db/test_columns_attacks db/test_groups_steering client/test_estimators"
+    " db/test_predict_one db/test_lora contract/test_docs db/test_epochs_per_pass db/test_materialize"
+    " db/test_few_rows client/shell/test_dashboard_ended"
+).split()
+_PLACES = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONGEST)}
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Leave out what the server at hand cannot be asked, and say so."""
+    """Begin with the longest files; leave out what the server at hand cannot be asked, and say so."""
+    if gone := [str(path) for path in _PLACES if not path.exists()]:
+        raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(gone)}")
+    items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
     is_greenplum, version = _server() or (False, 0)
     about_postgresql = ("postgresql", "is about PostgreSQL alone")
     other, why = about_postgresql if is_greenplum else ("greenplum", "needs a Greenplum cluster")

@@ -83,10 +83,22 @@ def test_what_comes_later_is_held_out(sql: Sql) -> None:
     assert parts(sql)[1] == set(range(first, ROWS + 1))
 
 
-def test_each_class_gives_its_share(sql: Sql) -> None:
+@pytest.mark.parametrize("equal", [False, True], ids=["different rows", "equal rows"])
+def test_each_class_gives_its_share(sql: Sql, equal: bool) -> None:
+    """Equal rows lie on both sides where only some of them are of the share."""
+    if equal:
+        sql("UPDATE patients SET id = patient, dose = 0, at = '2026-01-01'")
     pack(sql, {"share": 0.25, "stratify": True})
     held = column(sql, "state", "<i2", "packed_validation")
     assert held.sum(axis=0).tolist() == [15, 485]
+    assert equal or parts(sql)[0].isdisjoint(parts(sql)[1])
+    assert len(column(sql, "state", "<i2", "packed")) + len(held) == ROWS
+
+
+def test_of_a_class_too_small_for_the_share_all_rows_stay(sql: Sql) -> None:
+    sql("DELETE FROM patients WHERE state = 'ill' AND id > 1")
+    pack(sql, {"share": 0.25, "stratify": True})
+    assert column(sql, "state", "<i2", "packed").sum(axis=0).tolist() == [1, 1455]
 
 
 WRONG = {

@@ -122,8 +122,12 @@ _HASHES = 2**53
 def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
     """Return the rows of a table that stay and those that are held out, as selections from it."""
     listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
+    ends = None if holdout.strata is None else _class_ends(db, source, holdout, holdout.strata)
     if holdout.strata is None:
         chosen = _chosen(db, holdout)
+    elif ends is not None:
+        whens = " ".join(f"WHEN {of_class} THEN {end}" for of_class, end in ends)
+        chosen = f"{_number(holdout)} <= CASE {whens} END"
     else:
         value, number = holdout.strata.value, _number(holdout)
         # The columns go by numbers, so that no name of theirs meets one of ours.
@@ -139,6 +143,41 @@ def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdo
         for test in ("IS NOT", "IS")
     )
     return kept, held
+
+
+# A row is compared with the ends of all classes.
+_MOST_CLASSES = 100
+
+
+def _class_ends(
+    db: Database, source: Table, holdout: Holdout, strata: SourceColumn
+) -> list[tuple[str, int]] | None:
+    """Return a condition for each class, and the number up to which its rows are held out.
+
+    None if that leaves a class with too few: rows of one number, which are usually equal, may lie on both
+    sides of the share. Then, and with very many classes, each row needs a place of its own, for which the
+    server sorts all rows whenever they are read.
+    """
+    wanted = f"round(c.total * {holdout.share!r}::numeric)"
+    fits = f"FILTER (WHERE c.until <= {wanted})"
+    found = db.query_once(
+        f"SELECT {as_text('k.value', strata.element)} AS value, k.number, k.held < k.wanted AS has_too_few"
+        f" FROM (SELECT c.value, max({wanted}) AS wanted, max(c.number) {fits} AS number,"
+        f" coalesce(max(c.until) {fits}, 0) AS held"
+        " FROM (SELECT n.value, n.number, count(*) OVER (PARTITION BY n.value ORDER BY n.number) AS until,"
+        " count(*) OVER (PARTITION BY n.value) AS total"
+        f" FROM (SELECT {strata.value} AS value, {_number(holdout)} AS number FROM {source.rows}) AS n) AS c"
+        f" GROUP BY c.value) AS k LIMIT {_MOST_CLASSES + 1}"
+    )
+    if len(found) > _MOST_CLASSES or any(row["has_too_few"] for row in found):
+        return None
+    ends = []
+    for row in found:
+        name, value = strata.value, row["value"]
+        is_class = f"{name} IS NULL" if value is None else f"{name} = {literal(value)}::{strata.base_type}"
+        # Of a class so small that nothing of it is held out, there is no number.
+        ends.append((is_class, -1 if row["number"] is None else row["number"]))
+    return ends
 
 
 @dataclass(frozen=True)
