@@ -13,11 +13,12 @@ from steering import Run
 from trial import Trial
 
 # Each holds an engine, and up to a gigabyte.
-MOST_SESSIONS = 6
+MOST_SESSIONS = 8
 SESSIONS = """
 SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'
 """
-# After a run within one transaction, the process behind the connection has an engine, and can have no other.
+# After a prediction or a run within one transaction, the process behind the connection has an engine, and can
+# have no other. Files to which that makes a difference have the mark `fresh_caller`.
 NO_ENGINE = """
 DO LANGUAGE plpython3u $$
 import sys
@@ -71,20 +72,24 @@ class Shared:
             execute(connection, f"CREATE SCHEMA public AUTHORIZATION {owner}")
             execute(connection, "GRANT USAGE ON SCHEMA public TO PUBLIC")
 
-    def connection(self) -> Connection:
-        """Give the connection, which has forgotten what was set and made in it."""
-        if self._connection is None or not self._is_fit(self._connection):
+    def connection(self, *, fresh: bool) -> Connection:
+        """Return the connection, which has forgotten what was set and made in it.
+
+        Unless it is to be fresh, it may have an engine from what it has predicted or trained before.
+        """
+        if self._connection is None or not self._is_fit(self._connection, fresh=fresh):
             self.close()
             self._connection = _open(self.name)
         return self._connection
 
-    def _is_fit(self, connection: Connection) -> bool:
-        """Have the connection forget; tell whether it works, without an engine and too many sessions."""
+    def _is_fit(self, connection: Connection, *, fresh: bool) -> bool:
+        """Have the connection forget; return whether it is alive, with few sessions and no engine."""
         try:
             connection.autocommit = True
             connection.notices = []
             execute(connection, "DISCARD ALL")
-            execute(connection, NO_ENGINE)
+            if fresh:
+                execute(connection, NO_ENGINE)
             ((sessions,),) = execute(connection, SESSIONS)
         except psycopg2.Error:
             return False
@@ -116,9 +121,9 @@ def database(shared: Shared) -> str:
 
 
 @pytest.fixture(scope="module")
-def trial(database: str, shared: Shared) -> Trial:
+def trial(database: str, shared: Shared, request: pytest.FixtureRequest) -> Trial:
     """Jobs on a superuser's connection; its sessions are warm if an earlier module has started them."""
-    return Trial(shared.connection())
+    return Trial(shared.connection(fresh=request.node.get_closest_marker("fresh_caller") is not None))
 
 
 @pytest.fixture

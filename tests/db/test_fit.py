@@ -17,6 +17,8 @@ import nets
 import reference
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 DIVERGING = "loss='mse',optimizer='SGD(lr=1e20)'"
 

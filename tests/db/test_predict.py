@@ -29,6 +29,8 @@ from predicting import (
 )
 from trial import Trial, blobs
 
+pytestmark = pytest.mark.fresh_caller
+
 
 @pytest.fixture(scope="module")
 def features() -> np.ndarray:

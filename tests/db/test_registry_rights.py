@@ -14,6 +14,8 @@ from fixtures import Connect, Connection, MakeRole, Rows, execute
 from registered import ASKED, answers, train
 from trial import Trial
 
+pytestmark = pytest.mark.fresh_caller
+
 SAID = "SELECT * FROM judged ORDER BY 1"
 
 

@@ -19,7 +19,7 @@ import reference
 from fixtures import execute
 from trial import ADAM, Trial, like_a_cluster
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
 FEATURES = 12
 _VISIT = """
 CREATE FUNCTION again(command text, request text) RETURNS text LANGUAGE plpython3u AS $$

@@ -8,6 +8,8 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, UNITS = 6, 8
 FIT = "batch_size=16,epochs=1"
 
