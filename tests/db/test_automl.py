@@ -13,6 +13,8 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 
 def test_hyperband_schedule_is_madlibs(trial: Trial) -> None:
     trial.sql("SELECT cerebro.hyperband_schedule('schedule_table', 81)")

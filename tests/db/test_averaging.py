@@ -14,6 +14,8 @@ import nets
 from fixtures import Connect
 from trial import ADAM, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS = 12, 121
 SGD = "optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']"
 # A partition is one batch: the order of its rows makes no difference.

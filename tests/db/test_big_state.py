@@ -8,6 +8,8 @@ import pytest
 
 from fixtures import Sql
 
+pytestmark = pytest.mark.fresh_caller
+
 UNITS = 9500
 
 

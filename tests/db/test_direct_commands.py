@@ -20,7 +20,7 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store import session
 from trial import ADAM, Trial, like_a_cluster
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.like_greenplum]
+pytestmark = [pytest.mark.postgresql, pytest.mark.like_greenplum, pytest.mark.fresh_caller]
 FEATURES = 12
 DIRECT, STEPWISE = "SELECT cerebro._work", "CALL cerebro._command"
 ENGINE = {"backend": reference.BACKEND, "threads": 1, "use_gpus": False}

@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 HOPELESS = SGD.replace("0.1", "1e-9")
 

@@ -13,6 +13,8 @@ import nets
 from fixtures import Connect, MakeRole, execute
 from trial import SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 MOMENTUM = SGD.replace("lr=0.1", "lr=0.1,momentum=0.9")
 
 

@@ -16,10 +16,13 @@ import nets
 from fixtures import Connect
 from trial import ADAM, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("tensorflow") is None or importlib.util.find_spec("jax") is None,
-    reason="the server's Python has no two engines to choose between",
-)
+pytestmark = [
+    pytest.mark.skipif(
+        importlib.util.find_spec("tensorflow") is None or importlib.util.find_spec("jax") is None,
+        reason="the server's Python has no two engines to choose between",
+    ),
+    pytest.mark.fresh_caller,
+]
 FEATURES = 12
 FIT = "batch_size=10,epochs=1"
 CORES = len(os.sched_getaffinity(0))

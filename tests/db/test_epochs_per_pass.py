@@ -10,6 +10,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 EPOCHS = 4
 PARTS = {"epochs_per_pass": 3}
 

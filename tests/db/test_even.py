@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 EPOCHS = 6
 

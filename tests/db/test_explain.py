@@ -13,6 +13,8 @@ import nets
 from fixtures import Connect, MakeRole, Sql, execute
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 EPOCHS = 4
 GRID = (

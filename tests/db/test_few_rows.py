@@ -12,6 +12,8 @@ import nets
 import reference
 from trial import Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS, SEGMENTS, EPOCHS = 6, 3, 5, 2
 LOSS = "categorical_crossentropy"
 ADAM = f"loss='{LOSS}',optimizer='Adam(learning_rate=0.01)',metrics=['accuracy']"

@@ -19,6 +19,8 @@ import reference
 from fixtures import Connect
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 UNITS, EPOCHS, SEGMENTS, SEED = 200, 2, 2, 7
 # So many epochs that a run is under way for a while.
 LONG = 30

@@ -13,6 +13,8 @@ import pytest
 import nets
 from trial import Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 BACKENDS = ["jax", pytest.param("tensorflow", marks=pytest.mark.tensorflow)]
 LOSS = """

@@ -7,6 +7,8 @@ import pytest
 import nets
 from trial import Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 BACKENDS = ["jax", pytest.param("tensorflow", marks=pytest.mark.tensorflow)]
 MINE = "optimizer='SGD(lr=0.1)',loss='my_loss',metrics=['accuracy']"

@@ -12,6 +12,8 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, EPOCHS = 6, 4
 # On JAX each kind of net takes its time to compile.
 ENGINES = ("tensorflow", pytest.param("jax", marks=pytest.mark.slow))

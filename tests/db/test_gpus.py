@@ -14,6 +14,8 @@ import smi
 from fixtures import MakeRole
 from trial import ADAM, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 TENSORFLOW = "device: {0}, name: Tesla T4, pci bus id: 00000000:0{0}:00.0"
 NVIDIA = "GPU {0}: Tesla T4 (UUID: GPU-{0})"
 

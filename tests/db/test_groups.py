@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS, EPOCHS = 6, 301, 3
 
 

@@ -8,6 +8,8 @@ import pytest
 import nets
 from trial import ADAM, Trial
 
+pytestmark = pytest.mark.fresh_caller
+
 # Of a table in groups: the type of the column with two values, and of rows to be predicted what they hold and
 # which of the two groups they are of; of none, where it says so.
 FIRST, SECOND, NONE = 1, 2, 0

@@ -7,7 +7,7 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.fresh_caller]
 
 FEATURES, ROWS, EPOCHS = 100, 301, 60
 OPTIONS = {"backend": "jax", "fuse": "fast", "checkpoint_every": 1, "memory_mb": 16}

@@ -9,7 +9,7 @@ from trial import ADAM, Trial, blobs, cancelled, rows_of
 JAX = {"backend": "jax", "checkpoint_every": 1}
 
 # On Greenplum states and metrics of groups are at the segments' own servers.
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -12,6 +12,8 @@ from cerebro_plpy.store.runs import state_rows
 from fixtures import Connect, MakeRole
 from trial import ADAM, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS = 6, 120
 JAX = {"backend": "jax"}
 

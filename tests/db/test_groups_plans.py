@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS = 6, 240
 JAX = {"backend": "jax", "threads": 1, "seed": 1}
 

@@ -12,6 +12,8 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS = 6, 160
 JAX = {"backend": "jax", "threads": 1, "fuse": "off"}
 ALONE = {"backend": "jax", "threads": 1}

@@ -10,6 +10,8 @@ from fixtures import execute
 from steering import Run
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 6
 EPOCHS = 400
 OPTIONS = {"checkpoint_every": 4, "fuse": "off"}

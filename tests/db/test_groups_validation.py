@@ -9,6 +9,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS, EPOCHS = 6, 400, 2
 OF = "country IS NOT DISTINCT FROM %s"
 MEASURED = "training_loss_final, training_metrics_final, validation_loss_final, validation_metrics_final"

@@ -8,6 +8,8 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, ROWS = 6, 240
 JAX = {"backend": "jax"}
 MODELS = "SELECT country, mst_key, md5(model_weights) FROM {} ORDER BY 1, 2"

@@ -12,6 +12,8 @@ import cerebro_plpy
 from cerebro_plpy.store.packed import groups
 from trial import ADAM, Trial
 
+pytestmark = pytest.mark.fresh_caller
+
 STORE = Path(cerebro_plpy.__file__).parent / "store"
 # What stands behind AS in a statement, and the letters that stand for tables.
 ALIAS = re.compile(r"\bAS (?:\{?)([a-z_][a-z_0-9]*)\b")

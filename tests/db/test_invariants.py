@@ -21,6 +21,8 @@ import reference
 from fixtures import Connection, execute
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 SEED, EPOCHS, SEGMENTS = 7, 2, 2
 LOSS = "categorical_crossentropy"
 DECAY = ["ExponentialDecay", {"initial_learning_rate": 0.05, "decay_steps": 10, "decay_rate": 0.8}]

@@ -16,6 +16,8 @@ import nets
 import reference
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 EPOCHS, SEGMENTS, SEED = 2, 2, 7
 LOSS = "categorical_crossentropy"
 OPTIMIZERS = {1: ["Adam", {"learning_rate": 0.01}], 2: ["SGD", {"learning_rate": 0.1}]}

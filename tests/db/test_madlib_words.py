@@ -12,6 +12,8 @@ import nets
 import reference
 from trial import ADAM, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 6
 BOARD = "batch_size=16,epochs=1,callbacks=[TensorBoard(log_dir='/tmp/logs/fit')]"
 

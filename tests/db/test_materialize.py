@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 UNITS, EPOCHS = 1500, 6
 
 

@@ -9,6 +9,8 @@ import nets
 from steering import Run
 from trial import SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES, UNITS = 12, 2000
 NET = nets.sequential(
     [FEATURES],

@@ -26,7 +26,7 @@ from predicting import (
 )
 from trial import Trial, blobs
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
 
 
 @pytest.fixture(scope="module")

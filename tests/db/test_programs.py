@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 FILES = "SELECT count(*), max(modification) FROM pg_ls_dir(%s) AS d, pg_stat_file(%s || '/' || d)"
 

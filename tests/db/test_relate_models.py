@@ -11,7 +11,7 @@ import pytest
 from fixtures import Connect, MakeRole
 from trial import Trial
 
-pytestmark = pytest.mark.postgresql
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
 
 TIMES = '{"orders": "placed", "items": null}'
 OPTIONS = json.dumps(

@@ -13,6 +13,8 @@ from fixtures import Rows
 from mixed import picture
 from trial import ADAM, Trial
 
+pytestmark = pytest.mark.fresh_caller
+
 ROWS = 2400
 # Each changes settings of several kinds. Most servers have no more locales than C.
 WORLDS = {

@@ -14,6 +14,8 @@ from fixtures import Connect, MakeRole, execute
 from steering import QUICK, SLOWER, Run, left, make_tables, script
 from trial import SGD, Trial
 
+pytestmark = pytest.mark.fresh_caller
+
 HERE = ("host", "port", "dbname", "user")
 GRID = """{'loss': ['categorical_crossentropy'], 'metrics': ['accuracy'],
  'optimizer_params_list': [{'optimizer': ['SGD'], 'learning_rate': [0.05, 0.02]}]}"""

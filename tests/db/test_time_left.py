@@ -13,6 +13,8 @@ import nets
 from cerebro_plpy.planner.estimating.costs import EVALUATION_SHARE, CostModel, RunPace, evaluations_due
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 FEATURES = 12
 # What has been done: visits, and what was measured of a config on a segment.
 DONE = """

@@ -12,6 +12,8 @@ from mixed import CUSTOMERS
 from reference import BACKEND
 from trial import ADAM, Trial
 
+pytestmark = pytest.mark.fresh_caller
+
 
 @pytest.fixture(scope="module", autouse=True)
 def customers(trial: Trial) -> None:

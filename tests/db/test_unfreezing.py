@@ -15,6 +15,8 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
+pytestmark = pytest.mark.fresh_caller
+
 LOSS = "loss='categorical_crossentropy',optimizer='{}',metrics=['accuracy']"
 SGD, ADAM = LOSS.format("SGD(learning_rate=0.1)"), LOSS.format("Adam(learning_rate=0.01)")
 EPOCHS, SEED = 3, 7
