@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from cerebro_plpy.forecasting.theta import answer_theta
 from cerebro_plpy.forecasting.windows import Windowed
 
-SEASONAL_NAIVE, NAIVE, DRIFT = "seasonal naive", "naive", "drift"
+SEASONAL_NAIVE, NAIVE, DRIFT, THETA = "seasonal naive", "naive", "drift", "theta"
 
 
 def answer_seasonal(rows: Windowed, horizon: int, season: int) -> np.ndarray:
@@ -31,4 +32,5 @@ BASELINES: Mapping[str, Callable[[Windowed, int, int], np.ndarray]] = {
     SEASONAL_NAIVE: answer_seasonal,
     NAIVE: answer_naive,
     DRIFT: answer_drift,
+    THETA: answer_theta,
 }

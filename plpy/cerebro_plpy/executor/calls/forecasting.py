@@ -15,15 +15,17 @@ from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import train
 from cerebro_plpy.executor.calls.train import TrainOrder
 from cerebro_plpy.executor.starting import begin
-from cerebro_plpy.forecasting import backtest, windows
+from cerebro_plpy.forecasting import backtest, inputs, windows
 from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast
+from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
-from cerebro_plpy.forecasting.windows import ColumnScale, Jobs, Windowed, WindowShape
+from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.packing import preprocess
-from cerebro_plpy.predicting.answering import forecasts, readings
+from cerebro_plpy.predicting.answering import readings
+from cerebro_plpy.predicting.answering.forecasts import WindowNet
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.names import Table, TargetTable
 from cerebro_plpy.store.packed import packed
@@ -126,7 +128,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     order = _order(db, call)
     zone = session.time_zone(db)
     read = readings.read_series(db, order.source, order.columns, zone)
-    step = find_step([one.stamps for one in read])
+    step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
     if step is None:
         raise CerebroError(
             f"no series of {order.source.quoted} has two rows with different times", sqlstate=WRONG_STATE
@@ -136,22 +138,21 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     shape = _shape(order, laid, step, season)
     usable = [one for one in laid if one.status in (OK, FILLED) and len(one.values) >= shape.least]
     _tell_series(db, order, laid, step, shape)
-    jobs = windows.share_out(usable, shape)
-    ahead = windows.find_scales(jobs.trains, [column.name for column in order.columns.ahead])
+    jobs, usable, maker = _cut(order, usable, step, shape)
     parts = [
         store.WindowRows(
             part=part,
             keys=[usable[number].key for number in rows.series.tolist()],
             origins=_origins(db, usable, rows, step, zone),
-            inputs=rows.inputs,
-            ahead=windows.scale_ahead(rows, ahead),
+            inputs=maker.make(usable, rows),
             targets=rows.targets,
         )
         for part, rows in ((windows.TRAINS, jobs.trains), (windows.CHOOSES, jobs.chooses))
     ]
-    store.write_windows(db, order.windows, parts)
-    _train(db, order)
-    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(db, order, jobs, shape, ahead)])
+    store.write_windows(db, order.windows, parts, numbered=step.is_number)
+    _train(db, order, list(parts[0].inputs))
+    net = WindowNet(db, order.training.name, usable, maker, shape)
+    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(net, order, jobs)])
     best = tested.best
     forecast = Forecast(
         source=order.source.quoted,
@@ -159,16 +160,28 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
         value=order.columns.value.name,
         series=[column.name for column in order.columns.keys],
         zone=zone,
-        step=step,
         shape=shape,
         answer=best.name,
         mst_key=best.mst_key,
         radii=tested.radii(best),
-        ahead=ahead,
+        inputs=maker,
     )
     store.write_document(db, order.document, forecast.as_document())
     _tell_best(db, tested)
     return _standings(tested)
+
+
+def _cut(
+    order: ForecastOrder, usable: Sequence[Series], step: TimeStep, shape: WindowShape
+) -> tuple[Jobs, list[Series], InputMaker]:
+    """Return the windows by their jobs, the series with their columns in order, and the way to inputs."""
+    numbers = [column.name for column in order.columns.ahead]
+    ahead, static = inputs.split_columns(usable, numbers)
+    arranged = inputs.arrange(usable, numbers, [*ahead, *static])
+    jobs = windows.share_out(arranged, shape)
+    words = [column.name for column in order.columns.words]
+    maker = inputs.choose_inputs(step, arranged, jobs.trains, ahead=ahead, static=static, words=words)
+    return jobs, arranged, maker
 
 
 def _order(db: Database, call: ForecastCall) -> ForecastOrder:
@@ -249,12 +262,14 @@ def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeS
     for number in np.unique(rows.series).tolist():
         own = rows.series == number
         times[own] = step.after(usable[number].stamps, rows.origins[own] - 1)
+    if step.is_number:
+        return [str(round(time)) for time in times.tolist()]
     distinct, places = np.unique(times, return_inverse=True)
     shown = store.show_stamps(db, distinct.tolist(), by_wall=step.by_wall, zone=zone)
     return [shown[place] for place in places.tolist()]
 
 
-def _train(db: Database, order: ForecastOrder) -> None:
+def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
     """Pack the windows, make nets, and search within the budget."""
     task = order.training
     options: dict[str, Any] = {
@@ -265,8 +280,8 @@ def _train(db: Database, order: ForecastOrder) -> None:
     if "segments" in task.given:
         options["segments"] = task.given["segments"]
     packed_table = task.table("_packed")
-    inputs = f"x, {store.AHEAD}" if order.columns.ahead else "x"
-    preprocess.pack_training(db, task.source, packed_table, task.target, inputs, options=json.dumps(options))
+    listed = ", ".join(columns)
+    preprocess.pack_training(db, task.source, packed_table, task.target, listed, options=json.dumps(options))
     table = names.resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
     search = train.prepare_search(db, task, summary, task.named_nets or NETS, here=True, loss=LOSS)
@@ -282,21 +297,14 @@ def _baselines(jobs: Jobs, shape: WindowShape) -> list[Contender]:
     return found
 
 
-def _nets(
-    db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape, ahead: Sequence[ColumnScale]
-) -> list[Contender]:
+def _nets(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
     """Return what each config that has a model answers."""
     task, found = order.training, list[Contender]()
-    info = names.resolve_table(db, task.table("_info"), "model info table")
-    arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
-    for row in results.ranked(db, info.quoted, arch.quoted):
+    info = names.resolve_table(net.db, task.table("_info"), "model info table")
+    arch = names.resolve_table(net.db, task.table("_nets"), "model architecture table")
+    for row in results.ranked(net.db, info.quoted, arch.quoted):
         key = row["mst_key"]
-        chooses, reports = (
-            forecasts.answer_windows(
-                db, rows, shape, name=task.name, answer=row["net"], mst_key=key, ahead=ahead
-            )
-            for rows in (jobs.chooses, jobs.reports)
-        )
+        chooses, reports = (net.answer(rows, row["net"], key) for rows in (jobs.chooses, jobs.reports))
         if np.isfinite(chooses).all() and np.isfinite(reports).all():
             found.append(Contender(row["net"], key, row["params"], chooses, reports))
     return found
