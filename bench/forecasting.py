@@ -59,7 +59,7 @@ class Collection:
 
 @dataclass(frozen=True)
 class Answers:
-    """What a contender forecasts: rows of unique_id, ds, value, lower and upper, and how long that took."""
+    """The forecasts of a contender: rows of unique_id, ds, value, lower and upper, and the seconds."""
 
     rows: pd.DataFrame
     seconds: float
@@ -98,7 +98,6 @@ def _monthly() -> pd.DataFrame:
     names = [
         "AirPassengers",
         "nottem",
-        "co2",
         "ldeaths",
         "mdeaths",
         "fdeaths",
@@ -107,7 +106,8 @@ def _monthly() -> pd.DataFrame:
     ]
     listed = {name: _read("datasets", name)["value"] for name in names}
     listed |= {
-        name: _read("fpp2", name)["value"] for name in ("a10", "h02", "elecequip", "auscafe", "usmelec")
+        name: _read("fpp2", name)["value"]
+        for name in ("a10", "h02", "elecequip", "auscafe", "usmelec", "debitcards")
     }
     return _series(listed, "1990-01-01", "MS")
 

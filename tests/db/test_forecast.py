@@ -157,9 +157,9 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
         " + CASE WHEN (d + 4) % 7 = 0 THEN 15 * (s % 2 * -2 + 1) ELSE 0 END AS sold"
         " FROM generate_series(1, 12) AS s, generate_series(0, 149) AS d"
     )
-    options = QUICK | {"window": 4, "season": 1, "nets": ["nhits"], "epochs": 27}
+    options = QUICK | {"window": 4, "season": 1, "nets": ["Dense(32, 'relu')"], "epochs": 9, "configs": 2}
     board = trial.sql(
-        "SELECT answer, mase FROM cerebro.train_forecast('regions', 'day', 'sold', ARRAY['item'], 1,"
+        "SELECT answer, mase FROM cerebro.train_forecast('regions', 'day', 'sold', ARRAY['item'], 7,"
         " 'regions_f', columns => ARRAY['region'], options => %s)",
         json.dumps(options),
     )
@@ -172,7 +172,7 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
         "DELETE FROM regions WHERE day > '2026-05-30'; INSERT INTO regions"
         " SELECT 13, 'north', day, sold FROM regions WHERE item = 2"
     )
-    found = dict(trial.sql("SELECT series->>'item', value FROM cerebro.forecast('regions_f')"))
+    found = dict(trial.sql("SELECT series->>'item', value FROM cerebro.forecast('regions_f', 1)"))
     assert found["2"] > 58 and found["13"] > 58 and found["3"] < 46
 
 

@@ -130,7 +130,7 @@ def find_touched(
 
 @dataclass(frozen=True)
 class KnownClasses:
-    """What a model answers for all nodes, and the truth in the nodes where it is known: (nodes, classes)."""
+    """The answers of a model for all nodes, and the truth where it is known: (nodes, classes)."""
 
     answers: np.ndarray
     is_known: np.ndarray

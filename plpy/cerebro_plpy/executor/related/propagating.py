@@ -119,7 +119,7 @@ def propagate(db: Database, call: PropagateCall) -> int:
     features, widths = read_numbers(db, asked.nodes, asked.id.name, asked.features)
     if len(features) != nodes:
         raise CerebroError(f"{asked.nodes.quoted} has changed while it was read", hint="Call again.")
-    edges = read_edges(db, asked.edges, size)
+    edges = read_edges(db, asked.edges, size, asked.id)
     tick = partial(interrupts.tick, db)
     write_made(db, asked, kinds, range(nodes), _hops(asked, edges, kinds, features, tick), widths)
     made = [name for name, _ in asked.name_made(kinds)]
@@ -201,7 +201,7 @@ def find_edges(
     """Return a table of edges with the columns of these names."""
     known = packed.columns_of(db, table)
     ends = [
-        sources.find_named(name, what, known, table.quoted).name
+        sources.find_named(name, what, known, table.quoted)
         for what, name in (("source", source), ("target", target))
     ]
     counted = None if weight is None else sources.find_named(weight, "weight", known, table.quoted)
@@ -216,7 +216,14 @@ def find_edges(
             hint="Cast it to text in a view.",
             sqlstate=DATATYPE_MISMATCH,
         )
-    return graphs.Edges(table, *ends, counted and counted.name, named and named.name)
+    return graphs.Edges(
+        table=table,
+        source=ends[0].name,
+        target=ends[1].name,
+        weight=counted and counted.name,
+        kind=named and named.name,
+        integers=all(column.element in sources.INTEGERS and not column.is_array for column in ends),
+    )
 
 
 def check_rows(db: Database, asked: Propagation) -> GraphSize:
@@ -252,9 +259,10 @@ def check_weights(db: Database, edges: graphs.Edges) -> int:
     return found["edges"]
 
 
-def read_edges(db: Database, edges: graphs.Edges, size: GraphSize) -> NumberedEdges:
-    """Return all edges between nodes, and tell how many others there are."""
-    found = NumberedEdges(**graphs.read_edges(db, edges, size.kinds))
+def read_edges(db: Database, edges: graphs.Edges, size: GraphSize, key: SourceColumn) -> NumberedEdges:
+    """Return all edges between nodes, and tell how many others there are; `key` tells nodes apart."""
+    integers = edges.integers and key.element in sources.INTEGERS
+    found = NumberedEdges(**graphs.read_edges(db, edges, size.kinds, integers=integers))
     left_out = size.edges - len(found)
     if left_out:
         db.notice(f"{left_out} of {size.edges} edges are left out: an end of theirs is no node")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
@@ -57,6 +57,8 @@ class ChangedGraph:
     # For each node: whether its features have changed, and whether it is new.
     features_changed: np.ndarray
     is_new: np.ndarray
+    # The numbers of nodes with other values in any column.
+    others: np.ndarray
 
 
 def refresh_propagation(db: Database, output_table: str | None) -> int:
@@ -72,9 +74,8 @@ def refresh_propagation(db: Database, output_table: str | None) -> int:
             sqlstate=WRONG_STATE,
         )
     graphs.number_nodes(db, asked.nodes, asked.id.name)
-    edges = propagating.read_edges(
-        db, asked.edges, propagating.GraphSize(size.nodes, size.edges, found.kinds)
-    )
+    size = replace(size, kinds=found.kinds)
+    edges = propagating.read_edges(db, asked.edges, size, asked.id)
     changes = _find_changes(db, found, edges, size.nodes)
     gone = graph_changes.delete_gone(db, found.output, asked.id.name)
     touched = _update(db, found, changes)
@@ -90,16 +91,16 @@ def refresh_propagation(db: Database, output_table: str | None) -> int:
 def _find_changes(db: Database, found: Refresh, edges: NumberedEdges, nodes: int) -> ChangedGraph:
     asked, kinds = found.asked, len(found.kinds)
     known, before = graph_changes.read_seen(db, found.seen, kinds)
-    is_new = known < 0
-    is_new[graph_changes.find_changed(db, asked.nodes, found.output, asked.id.name)] = True
+    features = [column.name for column in asked.features]
+    others = [name for name in found.own if name not in (asked.id.name, *features)]
+    rows = graph_changes.find_changed(
+        db, asked.nodes, found.output, asked.id.name, features=features, others=others
+    )
+    is_new, features_changed = known < 0, np.zeros(nodes, bool)
+    is_new[rows.missing] = features_changed[rows.features] = True
     labels = known.copy()
     labels[known < 0] = known.max(initial=0) + 1 + np.arange((known < 0).sum())
     digests = propagation.find_digests(labels, edges, kinds, asked.aggregate)
-    features = [column.name for column in asked.features]
-    features_changed = np.zeros(nodes, bool)
-    features_changed[graph_changes.find_changed(db, asked.nodes, found.output, asked.id.name, features)] = (
-        True
-    )
     return ChangedGraph(
         edges=edges,
         labels=labels,
@@ -107,6 +108,7 @@ def _find_changes(db: Database, found: Refresh, edges: NumberedEdges, nodes: int
         edges_changed=(digests != before) | is_new[:, None],
         features_changed=features_changed,
         is_new=is_new,
+        others=np.union1d(rows.features, rows.others),
     )
 
 
@@ -114,7 +116,6 @@ def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
     """Write what the hops make of the nodes that changes reach, and return how many these are."""
     asked, key = found.asked, found.asked.id.name
     nodes = len(changes.is_new)
-    others = graph_changes.find_changed(db, asked.nodes, found.output, key, found.own)
     matrices, touched = list[Any](), list[list[np.ndarray]]()
     for number in range(len(found.kinds)):
         edges = changes.edges.of_kind(number)
@@ -136,7 +137,7 @@ def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
         graph_changes.update_made(db, found.output, key, found.made)
         graph_changes.insert_made(db, asked.nodes, found.output, key, found.own, found.made)
     own = [name for name in found.own if name != key]
-    graph_changes.copy_columns(db, asked.nodes, found.output, key, own, others.tolist())
+    graph_changes.copy_columns(db, asked.nodes, found.output, key, own, changes.others.tolist())
     return len(rows)
 
 

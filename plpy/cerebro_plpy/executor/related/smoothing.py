@@ -17,7 +17,7 @@ from cerebro_plpy.relations import propagation
 from cerebro_plpy.store import interrupts, names
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
-from cerebro_plpy.store.packed.packed import Expression
+from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 from cerebro_plpy.store.related import graphs
 
 SmoothedNode = tuple[str | None, str | None, str | None, float]
@@ -45,7 +45,7 @@ class LabelledGraph:
     """Nodes with the columns of their ids and labels, and edges."""
 
     nodes: Table
-    id: str
+    id: SourceColumn
     labels: str
     edges: graphs.Edges
 
@@ -54,18 +54,22 @@ def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
     """Return each node with its label, if that is known, and the class that it has after all."""
     correct, again = (_share(what, getattr(call, what)) for what in ("correct", "smooth"))
     graph = _find_graph(db, call)
-    judge = find_judge(db, call.model, call.nodes, call.mst_key, [graph.id, graph.labels], needs_label=False)
+    judge = find_judge(
+        db, call.model, call.nodes, call.mst_key, [graph.id.name, graph.labels], needs_label=False
+    )
     values = judge.output.values
     if values is None:
         raise CerebroError(
             f"{call.model} predicts a number, and only classes are smoothed", sqlstate=DATATYPE_MISMATCH
         )
-    count = graphs.count_ids(db, graph.nodes, graph.id)
-    propagating.check_ids(graph.id, graph.nodes, count)
+    count = graphs.count_ids(db, graph.nodes, graph.id.name)
+    propagating.check_ids(graph.id.name, graph.nodes, count)
     total = propagating.check_weights(db, graph.edges)
-    graphs.number_nodes(db, graph.nodes, graph.id)
+    graphs.number_nodes(db, graph.nodes, graph.id.name)
     texts, given = _read_nodes(db, judge, graph, count["nodes"])
-    edges = propagating.read_edges(db, graph.edges, propagating.GraphSize(count["nodes"], total, [""]))
+    edges = propagating.read_edges(
+        db, graph.edges, propagating.GraphSize(count["nodes"], total, [""]), graph.id
+    )
     graphs.drop_temporary(db)
     matrix = propagation.build_matrix(count["nodes"], edges, propagation.SYMMETRIC)
     tick = partial(interrupts.tick, db)
@@ -102,7 +106,7 @@ def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
     table = names.resolve_table(db, call.edges, "table of edges")
     return LabelledGraph(
         nodes=nodes,
-        id=key.name,
+        id=key,
         labels=sources.find_named(call.labels, "labels", columns, nodes.quoted).name,
         edges=propagating.find_edges(db, table, wanted["source"], wanted["target"], weight, None),
     )
@@ -112,7 +116,7 @@ def _read_nodes(
     db: Database, judge: Judge, graph: LabelledGraph, nodes: int
 ) -> tuple[list[tuple[str | None, str | None]], propagation.KnownClasses]:
     """Return the id and the label of each node, and what the model answers, in the order of their numbers."""
-    ordered = graphs.with_numbers(graph.nodes, graph.id)
+    ordered = graphs.with_numbers(graph.nodes, graph.id.name)
     number = Expression(packed.TEXT, (graphs.NUMBER,))
     judge = replace(judge, table=ordered, label=None, texts=[number, *judge.texts])
     values = judge.output.values or []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -73,31 +74,56 @@ def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.nda
     return read_array(row["labels"], "<i8"), np.stack(columns, axis=1)
 
 
-def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> int:
-    """Remove what was written down of changed nodes and of those that are gone; return how many are gone."""
+def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> None:
+    """Remove what was written down of changed nodes and of those that are gone."""
     db.query(
         f"DELETE FROM {seen.quoted} AS w USING {NUMBERED} AS n, unnest($1) AS u (i)"
         " WHERE n.i = u.i AND w.id = n.id",
         ["bigint[]"],
         [list(changed)],
     )
-    return _delete_gone(db, seen, "id")
+    delete_gone(db, seen, "id")
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The numbers of nodes without a row in the result, with other features, and with other columns else."""
+
+    missing: np.ndarray
+    features: np.ndarray
+    others: np.ndarray
 
 
 def find_changed(
-    db: Database, nodes: Table, output: Table, id_column: str, columns: Sequence[str] = ()
-) -> np.ndarray:
-    """Return the numbers of the nodes that have no row in the result, or other values in these columns."""
-    own, other = (", ".join(f"{row}.{quote(name)}" for name in columns) for row in ("s", "o"))
+    db: Database,
+    nodes: Table,
+    output: Table,
+    id_column: str,
+    *,
+    features: Sequence[str],
+    others: Sequence[str],
+) -> ChangedRows:
+    """Compare the nodes with the rows of the result in these columns; what has no row is in all lists."""
     key = quote(id_column)
-    differ = f" OR ROW({own})::record OPERATOR(pg_catalog.*<>) ROW({other})::record" if columns else ""
-    (row,) = db.query_once(
-        "SELECT cerebro._array_bytes(array_agg(n.i ORDER BY n.i)) AS found"
-        f" FROM {nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{key}"
-        f" LEFT JOIN {output.quoted} AS o ON o.{key} = n.id"
-        f" WHERE o.{key} IS NULL{differ}"
+    wanted = {"missing": "", "features": _differ(features), "others": _differ(others)}
+    listed = ", ".join(
+        f"cerebro._array_bytes(array_agg(n.i) FILTER (WHERE o.{key} IS NULL{differ})) AS {name}"
+        for name, differ in wanted.items()
     )
-    return read_array(row["found"], "<i8") if row["found"] else np.empty(0, "<i8")
+    (row,) = db.query_once(
+        f"SELECT {listed} FROM {nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{key}"
+        f" LEFT JOIN {output.quoted} AS o ON o.{key} = n.id"
+    )
+    empty = np.empty(0, "<i8")
+    found = (np.sort(read_array(row[name], "<i8")) if row[name] else empty for name in wanted)
+    return ChangedRows(*found)
+
+
+def _differ(columns: Sequence[str]) -> str:
+    if not columns:
+        return ""
+    own, other = (", ".join(f"{row}.{quote(name)}" for name in columns) for row in ("s", "o"))
+    return f" OR ROW({own})::record OPERATOR(pg_catalog.*<>) ROW({other})::record"
 
 
 def lock_output(db: Database, output: Table) -> None:
@@ -105,12 +131,8 @@ def lock_output(db: Database, output: Table) -> None:
     db.query_once(f"LOCK TABLE {output.quoted} IN SHARE ROW EXCLUSIVE MODE")
 
 
-def delete_gone(db: Database, output: Table, id_column: str) -> int:
+def delete_gone(db: Database, table: Table, id_column: str) -> int:
     """Remove the rows whose nodes are gone, and return how many there were."""
-    return _delete_gone(db, output, id_column)
-
-
-def _delete_gone(db: Database, table: Table, id_column: str) -> int:
     rows = db.query_once(
         f"WITH gone AS (DELETE FROM {table.quoted} AS o WHERE NOT EXISTS"
         f" (SELECT FROM {NUMBERED} AS n WHERE n.id = o.{quote(id_column)}) RETURNING 1)"

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -16,8 +17,8 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 # Of this transaction's own; no row of it leaves.
 _NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
 NUMBERED, MADE = temporary(_NODES), temporary(_HOPS)
-# So many nodes' edges come in one row.
-_SHIFT = 14
+# Edges come in so many rows.
+_PARTS = 64
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,8 @@ class Edges:
     target: str
     weight: str | None
     kind: str | None
+    # Whether both ends are integers.
+    integers: bool
 
     @property
     def counted(self) -> str:
@@ -123,25 +126,64 @@ def find_kinds(db: Database, edges: Edges, most: int) -> list[str]:
     return [row["kind"] for row in rows]
 
 
-def read_edges(db: Database, edges: Edges, kinds: Sequence[str]) -> dict[str, np.ndarray]:
-    """Return sources, targets, weights and kinds of the edges whose ends are nodes, as numbers."""
-    read = {"source": "<i8", "target": "<i8", "weight": "<f8", "kind": "<i4"}
+def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bool) -> dict[str, np.ndarray]:
+    """Return sources, targets, weights and kinds of the edges whose ends are nodes, as numbers.
+
+    Where ids and ends are `integers`, the nodes' numbers are looked up here, which spares two joins.
+    """
+    read = {"source": "<i8", "target": "<i8"}
+    counted = kind = ""
+    if edges.weight is not None:
+        read["weight"], counted = "<f8", f", {edges.counted} AS weight"
+    if edges.kind is not None:
+        read["kind"], kind = "<i4", f", pg_catalog.array_position($1, {edges.named}) - 1 AS kind"
+    source, target = (f"s.{quote(name)}" for name in (edges.source, edges.target))
+    ends = f"{source}::bigint AS source, {target}::bigint AS target"
+    rows = f"{edges.table.rows} WHERE {source} IS NOT NULL AND {target} IS NOT NULL"
+    if not integers:
+        ends = "a.i AS source, b.i AS target"
+        joins = f"JOIN {NUMBERED} AS a ON a.id = {source} JOIN {NUMBERED} AS b ON b.id = {target}"
+        rows = f"{edges.table.rows} {joins}"
     arrays = ", ".join(f"cerebro._array_bytes(array_agg(e.{name})) AS {name}" for name in read)
-    parts = db.scan(
-        f"SELECT {arrays} FROM (SELECT a.i AS source, b.i AS target, {edges.counted} AS weight,"
-        f" pg_catalog.array_position($1, {edges.named}) - 1 AS kind FROM {edges.table.rows}"
-        f" JOIN {NUMBERED} AS a ON a.id = s.{quote(edges.source)}"
-        f" JOIN {NUMBERED} AS b ON b.id = s.{quote(edges.target)}) AS e"
-        f" GROUP BY e.target >> {_SHIFT} ORDER BY e.target >> {_SHIFT}",
-        ["text[]"],
-        [list(kinds)],
-        batch=16,
-    )
-    rows = [row for some in parts for row in some]
-    return {
-        name: np.concatenate([np.empty(0, kind), *(read_array(row[name], kind) for row in rows)])
-        for name, kind in read.items()
+    with _without_sort(db):
+        parts = db.scan(
+            f"SELECT {arrays} FROM (SELECT {ends}{counted}{kind} FROM {rows}) AS e"
+            f" WHERE $1::text[] IS NOT NULL GROUP BY e.target & {_PARTS - 1}",
+            ["text[]"],
+            [list(kinds)],
+            batch=16,
+        )
+        rows_read = [row for some in parts for row in some]
+    found = {
+        name: np.concatenate([np.empty(0, form), *(read_array(row[name], form) for row in rows_read)])
+        for name, form in read.items()
     }
+    found.setdefault("weight", np.ones(len(found["source"])))
+    found.setdefault("kind", np.zeros(len(found["source"]), np.int32))
+    return _look_up(db, found) if integers else found
+
+
+@contextmanager
+def _without_sort(db: Database) -> Iterator[None]:
+    """Have rows grouped by a table of hashes, since there are few groups, and the server expects many."""
+    before = db.query("SELECT pg_catalog.current_setting('enable_sort') AS found")[0]["found"]
+    set_sort = "SELECT pg_catalog.set_config('enable_sort', $1, true)"
+    db.query(set_sort, ["text"], ["off"])
+    yield
+    db.query(set_sort, ["text"], [before])
+
+
+def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return edges by the numbers of their nodes; those whose ends are none are left out."""
+    (row,) = db.query_once(
+        f"SELECT cerebro._array_bytes(array_agg(n.id::bigint ORDER BY n.i)) AS ids FROM {NUMBERED} AS n"
+    )
+    ids = read_array(row["ids"], "<i8")
+    places = {
+        name: np.minimum(np.searchsorted(ids, found[name]), len(ids) - 1) for name in ("source", "target")
+    }
+    kept = np.logical_and(*(ids[place] == found[name] for name, place in places.items()))
+    return {name: values[kept] for name, values in {**found, **places}.items()}
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
@@ -177,3 +219,4 @@ def create_output(
         f" JOIN {NUMBERED} AS n ON n.id = s.{quote(id_column)} JOIN {MADE} AS made ON made.i = n.i"
         f"{distributed(db, f'BY ({quote(id_column)})')}"
     )
+    db.query_once(f"ANALYZE {target.quoted}")
