@@ -323,7 +323,7 @@ def test_a_net_answers_only_if_it_is_better_by_more_than_chance() -> None:
 def forecast() -> Forecast:
     return Forecast(
         source="public.sales", time="day", value="sold", series=["shop"], zone="UTC",
-        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None,
+        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None, beside=None,
         radii=np.full((len(backtest.LEVELS), 2), 0.5),
         inputs=InputMaker(
             DAILY, [ColumnScale("promo", 0, 1)], [StaticColumn("region", ("a",), 0, 1)], ["weekday"]
@@ -346,6 +346,7 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ("radii", [[-1, 2]] * len(backtest.LEVELS)), ("step", {"unit": "days", "every": 0}), ("step", 7),
         ("ahead", None), ("ahead", [{"column": "promo", "center": 0, "scale": 0}]),
         ("static", [{"column": "region", "center": 0, "scale": 1}]), ("calendar", ["moon"]),
+        ("beside", "oracle"), ("beside", "theta"),
         ("static", [{"column": "region", "center": 0, "scale": 1, "words": [1]}]), ("static", ["region"]),
         ("step", {"unit": "days", "every": 1.5}), ("step", {"unit": "centuries", "every": 1}),
     ],

@@ -39,6 +39,8 @@ class Forecast:
     # What answers: the config with this key, or else the baseline of this name.
     answer: str
     mst_key: int | None
+    # A baseline whose answers the net's are averaged with.
+    beside: str | None
     # For each of LEVELS and each step of the horizon, in scales of the windows; NaN where nobody knows.
     radii: np.ndarray
     # How windows become inputs of the net.
@@ -62,6 +64,7 @@ class Forecast:
             "season": self.shape.season,
             "answer": self.answer,
             "mst_key": self.mst_key,
+            "beside": self.beside,
             "ahead": [asdict(one) for one in self.inputs.ahead],
             "static": [asdict(one) for one in self.inputs.static],
             "calendar": list(self.inputs.calendar),
@@ -89,6 +92,9 @@ def read_forecast(text: str | None, what: str) -> Forecast:
     key = given.get("mst_key")
     if type(key) is not int and not (key is None and given["answer"] in BASELINES):
         raise _damaged(what, "mst_key")
+    beside = given.get("beside")
+    if beside is not None and (beside not in BASELINES or key is None):
+        raise _damaged(what, "beside")
     return Forecast(
         source=given["source"],
         time=given["time"],
@@ -98,6 +104,7 @@ def read_forecast(text: str | None, what: str) -> Forecast:
         shape=shape,
         answer=given["answer"],
         mst_key=key,
+        beside=beside,
         radii=_radii(what, given.get("radii"), shape.horizon),
         inputs=_inputs(what, given),
     )

@@ -16,7 +16,7 @@ from cerebro_plpy.executor.calls import train
 from cerebro_plpy.executor.calls.train import TrainOrder
 from cerebro_plpy.executor.starting import begin
 from cerebro_plpy.forecasting import backtest, inputs, windows
-from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
+from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE, THETA
 from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
@@ -83,6 +83,13 @@ class Contender:
     parameters: str | None
     chooses: np.ndarray
     reports: np.ndarray
+    # The baseline that the net's answers are averaged with.
+    beside: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, or what tells apart nets that have the same."""
+        return self.name if self.mst_key is None else f"{self.mst_key} {self.beside or ''}"
 
 
 @dataclass(frozen=True)
@@ -100,9 +107,9 @@ class Backtest:
         for one in self.answers:
             chooses = backtest.find_errors(jobs.chooses, one.chooses, jobs.scales)
             reports = backtest.find_errors(jobs.reports, one.reports, jobs.scales)
-            (baselines if one.mst_key is None else nets)[_label(one)] = chooses, reports
+            (baselines if one.mst_key is None else nets)[one.label] = chooses, reports
         chosen = backtest.choose_answer(nets, baselines, jobs.reports.series)
-        return next(one for one in self.answers if _label(one) == chosen)
+        return next(one for one in self.answers if one.label == chosen)
 
     def score(self, one: Contender) -> backtest.BacktestScore:
         """Return how good answers are for the windows that report."""
@@ -152,7 +159,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     store.write_windows(db, order.windows, parts, numbered=step.is_number)
     _train(db, order, list(parts[0].inputs))
     net = WindowNet(db, order.training.name, usable, maker, shape)
-    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(net, order, jobs)])
+    tested = Backtest(jobs, _find_answers(net, order, jobs))
     best = tested.best
     forecast = Forecast(
         source=order.source.quoted,
@@ -163,6 +170,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
         shape=shape,
         answer=best.name,
         mst_key=best.mst_key,
+        beside=best.beside,
         radii=tested.radii(best),
         inputs=maker,
     )
@@ -289,29 +297,29 @@ def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
     begin.begin(db, replace(search, description=about))
 
 
-def _baselines(jobs: Jobs, shape: WindowShape) -> list[Contender]:
-    found = []
-    for name, answer in BASELINES.items():
-        both = (answer(rows, shape.horizon, shape.season) for rows in (jobs.chooses, jobs.reports))
-        found.append(Contender(name, None, None, *both))
-    return found
+def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
+    """Return the answers of the baselines, of each config that has a model, and the means of both.
 
-
-def _nets(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
-    """Return what each config that has a model answers."""
-    task, found = order.training, list[Contender]()
-    info = names.resolve_table(net.db, task.table("_info"), "model info table")
-    arch = names.resolve_table(net.db, task.table("_nets"), "model architecture table")
-    for row in results.ranked(net.db, info.quoted, arch.quoted):
+    Nets and the theta method err in other ways, so their mean is often better than either.
+    """
+    db, task = net.db, order.training
+    found = [
+        Contender(
+            name, None, None, *(net.answer_plainly(rows, name) for rows in (jobs.chooses, jobs.reports))
+        )
+        for name in BASELINES
+    ]
+    theta = next(one for one in found if one.name == THETA)
+    info = names.resolve_table(db, task.table("_info"), "model info table")
+    arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
+    for row in results.ranked(db, info.quoted, arch.quoted):
         key = row["mst_key"]
-        chooses, reports = (net.answer(rows, row["net"], key) for rows in (jobs.chooses, jobs.reports))
+        chooses, reports = (net.answer(rows, key) for rows in (jobs.chooses, jobs.reports))
         if np.isfinite(chooses).all() and np.isfinite(reports).all():
             found.append(Contender(row["net"], key, row["params"], chooses, reports))
+            both = (chooses + theta.chooses) / 2, (reports + theta.reports) / 2
+            found.append(Contender(f"{row['net']}, {THETA}", key, row["params"], *both, THETA))
     return found
-
-
-def _label(one: Contender) -> str:
-    return one.name if one.mst_key is None else str(one.mst_key)
 
 
 def _known(value: float) -> float | None:

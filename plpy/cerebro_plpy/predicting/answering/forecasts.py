@@ -62,10 +62,12 @@ class WindowNet:
     shape: WindowShape
     is_registered: bool = False
 
-    def answer(self, rows: Windowed, answer: str, mst_key: int | None) -> np.ndarray:
-        """Return what a config, or without one a baseline, answers for these windows."""
-        if mst_key is None:
-            return BASELINES[answer](rows, self.shape.horizon, self.shape.season)
+    def answer_plainly(self, rows: Windowed, baseline: str) -> np.ndarray:
+        """Return what a baseline answers for these windows."""
+        return BASELINES[baseline](rows, self.shape.horizon, self.shape.season)
+
+    def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
+        """Return what a config answers for these windows."""
         found = trained.find_model(self.db, self.name, None if self.is_registered else mst_key)
         model = trained_models.trained(self.db, found)
         given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
@@ -188,7 +190,7 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
     if long:
         rows = cut(long, [[len(one.values)] for one in long], shape)
         net = WindowNet(db, held.name, long, found.inputs, shape, held.is_registered)
-        answers = net.answer(rows, found.answer, found.mst_key)
+        answers = _answer_best(net, rows, found)
         flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
         answers = np.where(flat, rows.centers, answers)
         reach = np.where(flat, 0.0, rows.scales) * found.radii[level]
@@ -196,6 +198,14 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
             values = answers[place]
             bands[one.key] = Band(values, values - reach[place], values + reach[place], one.status)
     return bands
+
+
+def _answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
+    """Return the answers of the net or the baseline that is best, or the mean of both."""
+    if found.mst_key is None:
+        return net.answer_plainly(rows, found.answer)
+    answers = net.answer(rows, found.mst_key)
+    return answers if found.beside is None else (answers + net.answer_plainly(rows, found.beside)) / 2
 
 
 def _short_band(one: Series, found: Forecast) -> Band:
