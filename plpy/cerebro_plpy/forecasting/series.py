@@ -69,7 +69,8 @@ def lay_out(reading: Reading, step: TimeStep) -> Series:
     values = np.interp(np.arange(length), numbers, reading.values[known])
     flat = length > 1 and np.ptp(values) == 0
     status = CONSTANT if flat else FILLED if missing else OK
-    return Series(reading.key, stamps, values, status, _lay_ahead(reading, stamps, step), reading.words)
+    ahead = _lay_ahead(reading, stamps, step)
+    return Series(reading.key, stamps, values, status, ahead=ahead, words=reading.words)
 
 
 def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep) -> np.ndarray:

@@ -14,7 +14,7 @@ WAYS = (MEAN, SUM, SYMMETRIC)
 _BLOCK = 16
 # So often do nodes pass on what they know, and a correction grows to at most so many times what arrived.
 _ROUNDS, _MOST_TIMES = 50, 1000.0
-Tick = Callable[[], None]
+HopTick = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ def _invert(sums: np.ndarray) -> np.ndarray:
 
 
 def propagate(
-    matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, tick: Tick
+    matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, tick: HopTick
 ) -> Iterator[np.ndarray]:
     """Yield what each hop makes of the features; a share `teleport` of the features themselves stays in."""
     reached = features
@@ -70,7 +70,7 @@ def propagate(
 
 
 def make_hop(
-    matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, tick: Tick
+    matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, tick: HopTick
 ) -> np.ndarray:
     """Return what a hop makes of what the last one reached; `features` are those of the rows themselves."""
     made = np.empty((matrix.shape[0], reached.shape[1]), reached.dtype)
@@ -138,7 +138,7 @@ class KnownClasses:
 
 
 def correct_and_smooth(
-    matrix: sparse.csr_array, given: KnownClasses, correct: float, smooth: float, tick: Tick
+    matrix: sparse.csr_array, given: KnownClasses, correct: float, smooth: float, tick: HopTick
 ) -> np.ndarray:
     """Return the probabilities after Correct and Smooth (Huang and others, 2020).
 
@@ -158,7 +158,7 @@ def correct_and_smooth(
 
 
 def _spread(
-    matrix: sparse.csr_array, values: np.ndarray, share: float, least: float, tick: Tick
+    matrix: sparse.csr_array, values: np.ndarray, share: float, least: float, tick: HopTick
 ) -> np.ndarray:
     found = values
     for _ in range(_ROUNDS):

@@ -158,7 +158,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     ]
     store.write_windows(db, order.windows, parts, numbered=step.is_number)
     _train(db, order, list(parts[0].inputs))
-    net = WindowNet(db, order.training.name, usable, maker, shape)
+    net = WindowNet(db, order.training.name, usable, inputs=maker, shape=shape)
     tested = Backtest(jobs, _find_answers(net, order, jobs))
     best = tested.best
     forecast = Forecast(
@@ -316,7 +316,7 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
         key = row["mst_key"]
         chooses, reports = (net.answer(rows, key) for rows in (jobs.chooses, jobs.reports))
         if np.isfinite(chooses).all() and np.isfinite(reports).all():
-            found.append(Contender(row["net"], key, row["params"], chooses, reports))
+            found.append(Contender(row["net"], key, row["params"], chooses=chooses, reports=reports))
             both = (chooses + theta.chooses) / 2, (reports + theta.reports) / 2
             found.append(Contender(f"{row['net']}, {THETA}", key, row["params"], *both, THETA))
     return found

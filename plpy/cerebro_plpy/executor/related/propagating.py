@@ -121,7 +121,8 @@ def propagate(db: Database, call: PropagateCall) -> int:
         raise CerebroError(f"{asked.nodes.quoted} has changed while it was read", hint="Call again.")
     edges = read_edges(db, asked.edges, size, asked.id)
     tick = partial(interrupts.tick, db)
-    write_made(db, asked, kinds, range(nodes), _hops(asked, edges, kinds, features, tick), widths)
+    hops = _hops(asked, edges, kinds, features, tick=tick)
+    write_made(db, asked, kinds, nodes=range(nodes), hops=hops, widths=widths)
     made = [name for name, _ in asked.name_made(kinds)]
     graphs.create_output(db, asked.nodes, asked.id.name, target, made)
     graph_changes.write_summary(db, target, asked.as_document(kinds))
@@ -137,7 +138,8 @@ def _hops(
     edges: NumberedEdges,
     kinds: Sequence[str],
     features: np.ndarray,
-    tick: propagation.Tick,
+    *,
+    tick: propagation.HopTick,
 ) -> list[np.ndarray]:
     """Return what each hop makes of all nodes' features, kind by kind."""
     found = list[np.ndarray]()
@@ -175,7 +177,7 @@ def check(db: Database, call: PropagateCall) -> Propagation:
         nodes=nodes,
         id=key,
         columns=of_nodes,
-        edges=find_edges(db, edges, call.source, call.target, call.weight, call.kind),
+        edges=find_edges(db, edges, ends=(call.source, call.target), weight=call.weight, kind=call.kind),
         features=features,
         hops=call.hops,
         aggregate=call.aggregate,
@@ -196,13 +198,13 @@ def find_id(name: str | None, columns: Mapping[str, SourceColumn], nodes: Table)
 
 
 def find_edges(
-    db: Database, table: Table, source: str | None, target: str | None, weight: str | None, kind: str | None
+    db: Database, table: Table, *, ends: tuple[str | None, str | None], weight: str | None, kind: str | None
 ) -> graphs.Edges:
     """Return a table of edges with the columns of these names."""
     known = packed.columns_of(db, table)
-    ends = [
+    source, target = [
         sources.find_named(name, what, known, table.quoted)
-        for what, name in (("source", source), ("target", target))
+        for what, name in zip(("source", "target"), ends, strict=True)
     ]
     counted = None if weight is None else sources.find_named(weight, "weight", known, table.quoted)
     if counted is not None and (counted.is_array or counted.element not in sources.NUMBERS):
@@ -218,11 +220,13 @@ def find_edges(
         )
     return graphs.Edges(
         table=table,
-        source=ends[0].name,
-        target=ends[1].name,
+        source=source.name,
+        target=target.name,
         weight=counted and counted.name,
         kind=named and named.name,
-        integers=all(column.element in sources.INTEGERS and not column.is_array for column in ends),
+        integers=all(
+            column.element in sources.INTEGERS and not column.is_array for column in (source, target)
+        ),
     )
 
 
@@ -336,6 +340,7 @@ def write_made(
     db: Database,
     asked: Propagation,
     kinds: Sequence[str],
+    *,
     nodes: Sequence[int],
     hops: Sequence[np.ndarray],
     widths: Sequence[int],

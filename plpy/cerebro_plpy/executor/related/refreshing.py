@@ -133,11 +133,12 @@ def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
     wanted = np.logical_or.reduce([one for hops in touched for one in hops])
     rows = np.flatnonzero(wanted)
     if len(rows):
-        _make_anew(db, found, changes, matrices, touched, rows)
+        _make_anew(db, found, changes, matrices=matrices, touched=touched, rows=rows)
         graph_changes.update_made(db, found.output, key, found.made)
-        graph_changes.insert_made(db, asked.nodes, found.output, key, found.own, found.made)
+        graph_changes.insert_made(db, asked.nodes, found.output, key, columns=found.own, made=found.made)
     own = [name for name in found.own if name != key]
-    graph_changes.copy_columns(db, asked.nodes, found.output, key, own, changes.others.tolist())
+    others = changes.others.tolist()
+    graph_changes.copy_columns(db, asked.nodes, found.output, key, columns=own, changed=others)
     return len(rows)
 
 
@@ -145,6 +146,7 @@ def _make_anew(
     db: Database,
     found: Refresh,
     changes: ChangedGraph,
+    *,
     matrices: Sequence[Any],
     touched: Sequence[Sequence[np.ndarray]],
     rows: np.ndarray,
@@ -170,7 +172,7 @@ def _make_anew(
             now[again] = propagation.make_hop(own[again], reached, features[again], asked.teleport, tick)
             hops.append(now[place])
             reached = now
-    propagating.write_made(db, asked, found.kinds, rows.tolist(), hops, widths)
+    propagating.write_made(db, asked, found.kinds, nodes=rows.tolist(), hops=hops, widths=widths)
 
 
 def _read_made(

@@ -104,11 +104,12 @@ def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
     columns = packed.columns_of(db, nodes)
     key = propagating.find_id(wanted["id"], columns, nodes)
     table = names.resolve_table(db, call.edges, "table of edges")
+    ends = wanted["source"], wanted["target"]
     return LabelledGraph(
         nodes=nodes,
         id=key,
         labels=sources.find_named(call.labels, "labels", columns, nodes.quoted).name,
-        edges=propagating.find_edges(db, table, wanted["source"], wanted["target"], weight, None),
+        edges=propagating.find_edges(db, table, ends=ends, weight=weight, kind=None),
     )
 
 

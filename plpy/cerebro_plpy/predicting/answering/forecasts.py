@@ -189,7 +189,9 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
     bands = {one.key: _short_band(one, found) for one in series if len(one.values) < shape.window}
     if long:
         rows = cut(long, [[len(one.values)] for one in long], shape)
-        net = WindowNet(db, held.name, long, found.inputs, shape, held.is_registered)
+        net = WindowNet(
+            db, held.name, long, inputs=found.inputs, shape=shape, is_registered=held.is_registered
+        )
         answers = _answer_best(net, rows, found)
         flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
         answers = np.where(flat, rows.centers, answers)

@@ -142,7 +142,13 @@ def delete_gone(db: Database, table: Table, id_column: str) -> int:
 
 
 def copy_columns(
-    db: Database, nodes: Table, output: Table, id_column: str, columns: Sequence[str], changed: Sequence[int]
+    db: Database,
+    nodes: Table,
+    output: Table,
+    id_column: str,
+    *,
+    columns: Sequence[str],
+    changed: Sequence[int],
 ) -> None:
     """Bring the nodes' own columns of the result up to date, in the rows of these nodes."""
     if not columns or not changed:
@@ -168,7 +174,7 @@ def update_made(db: Database, output: Table, id_column: str, made: Sequence[str]
 
 
 def insert_made(
-    db: Database, nodes: Table, output: Table, id_column: str, columns: Sequence[str], made: Sequence[str]
+    db: Database, nodes: Table, output: Table, id_column: str, *, columns: Sequence[str], made: Sequence[str]
 ) -> None:
     """Add rows for the nodes that the result does not have."""
     key = quote(id_column)

@@ -64,7 +64,9 @@ def number_nodes(db: Database, nodes: Table, id_column: str) -> None:
 
 
 # The column of numbers beside those of the nodes.
-NUMBER = SourceColumn("__number__", "int8", False, "bigint", "bigint", True)
+NUMBER = SourceColumn(
+    name="__number__", element="int8", is_array=False, base_type="bigint", shown_type="bigint", sortable=True
+)
 
 
 def with_numbers(nodes: Table, id_column: str) -> Table:

@@ -90,7 +90,7 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
             order = np.lexsort((values, walls, ats))
             others = np.array(ahead).reshape(len(ahead), len(ats))[:, order]
             said = [(row[f"min{place}"], row[f"max{place}"]) for place in range(len(columns.words))]
-            yield SeriesRows(key, ats[order], walls[order], values[order], others, said)
+            yield SeriesRows(key, ats[order], walls[order], values[order], ahead=others, words=said)
 
 
 def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: str) -> list[str]:
