@@ -174,6 +174,9 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
     )
     found = dict(trial.sql("SELECT series->>'item', value FROM cerebro.forecast('regions_f', 1)"))
     assert found["2"] > 58 and found["13"] > 58 and found["3"] < 46
+    # One whose word has changed since has an answer, too.
+    trial.sql("UPDATE regions SET region = 'west' WHERE item = 3 AND day > '2026-05-01'")
+    assert len(trial.sql("SELECT FROM cerebro.forecast('regions_f', 1) WHERE value IS NOT NULL")) == 13
 
 
 def test_time_may_be_a_whole_number(trial: Trial) -> None:
@@ -196,6 +199,9 @@ def test_time_may_be_a_whole_number(trial: Trial) -> None:
         abs(found[1][2] - trial.value("SELECT load FROM cycles WHERE machine = 'm1' AND cycle = 900")) < 1e-9
     )
     assert trial.value("SELECT pg_typeof(min(origin))::text FROM cycles_f_windows") == "bigint"
+    trial.sql("CREATE TABLE late AS SELECT cycle + (1::bigint << 60) AS cycle, load FROM cycles")
+    with pytest.raises(psycopg2.Error, match="has times beyond 9007199254740992"):
+        trial.sql("SELECT * FROM cerebro.train_forecast('late', 'cycle', 'load')")
 
 
 def test_a_call_that_is_cancelled_leaves_nothing(trial: Trial, board: dict[str, Any]) -> None:

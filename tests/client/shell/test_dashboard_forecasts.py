@@ -25,13 +25,13 @@ QUICK = {"configs": 2, "epochs": 9, "nets": ["nlinear"], "backend": "jax", "seed
 
 @pytest.fixture(scope="module")
 def page(database: str) -> Iterator[Page]:
-    """Sales with a week's rhythm, a series that has no forecast, and one of hostile names."""
+    """Sales with a rhythm of two weeks, a series that has no forecast, and one of hostile names."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
         trial.sql(
             "CREATE TABLE sales AS SELECT '<b>shop</b> ' || s AS shop, '2025-01-01'::date + d AS day,"
-            " 20 * s + (ARRAY[0, 1, 3, 2, 4, 9, 7])[(d + s) % 7 + 1] * (1 + s / 4.0)"
+            " 20 * s + (ARRAY[0, 1, 3, 2, 4, 9, 7, 1, 2, 4, 3, 9, 2, 1])[(d + s) % 14 + 1] * (1 + s / 4.0)"
             " + (hashint4extended(d, s) & 1023) / 500.0 AS sold"
             " FROM generate_series(1, 4) AS s, generate_series(0, 139) AS d"
         )

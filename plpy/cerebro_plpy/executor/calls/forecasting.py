@@ -134,7 +134,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     """Train nets on windows of the series, compare them with baselines, and return the standings."""
     order = _order(db, call)
     zone = session.time_zone(db)
-    read = readings.read_series(db, order.source, order.columns, zone)
+    read = readings.read_series(db, order.source, order.columns, zone, trains=True)
     step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
     if step is None:
         raise CerebroError(

@@ -85,7 +85,9 @@ def forecast(
     if name is None or not name.strip():
         raise CerebroError("name is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     number = _level(level)
-    if history is None or not 0 <= history <= MOST_HISTORY:
+    if history is None:
+        raise CerebroError("history is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if not 0 <= history <= MOST_HISTORY:
         raise CerebroError(f"history is {history}, it must be from 0 to {MOST_HISTORY}")
     held = _find(db, name)
     found = held.forecast
