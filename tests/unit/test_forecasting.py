@@ -227,7 +227,13 @@ def test_the_calendar_goes_by_the_clock_on_the_wall() -> None:
 def test_time_may_be_a_whole_number() -> None:
     stamps = Stamps(np.array([10.0, 12, 14, 18]), np.array([10.0, 12, 14, 18]))
     step = find_step([stamps], numbers=True)
-    assert step == TimeStep("numbers", 2) and step.season == 1 and str(step) == "2 units" and not step.by_wall
+    assert (
+        step is not None
+        and step == TimeStep("numbers", 2)
+        and step.season == 1
+        and str(step) == "2 units"
+        and not step.by_wall
+    )
     found = step.numbers(stamps)
     assert found is not None and found.tolist() == [0, 1, 2, 4]
     assert step.after(stamps, [5]).tolist() == [20]
@@ -236,6 +242,8 @@ def test_time_may_be_a_whole_number() -> None:
 def test_baselines_by_hand() -> None:
     rows = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], WindowShape(4, 5, 3))
     assert baselines.answer_seasonal(rows, 5, 3).tolist() == [[3, 4, 6, 3, 4]]
+    long = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], WindowShape(7, 4, 3))
+    assert baselines.answer_seasonal_mean(long, 4, 3).tolist() == [[2, 3, 5.5, 2]]
     assert baselines.answer_naive(rows, 5, 3).tolist() == [[6, 6, 6, 6, 6]]
     # Six steps led from 0 to 6.
     assert baselines.answer_drift(rows, 5, 3).tolist() == [[7, 8, 9, 10, 11]]
@@ -298,6 +306,12 @@ def test_intervals_hold_as_many_new_values_as_they_say() -> None:
             reach = radii[backtest.LEVELS.index(level)]
             assert backtest.find_coverage(new, reach) == pytest.approx(level, abs=0.05)
             assert np.all(np.diff(reach) > 0)
+    # Windows that overlap count for fewer, so intervals are wider.
+    errors = random.normal(size=(300, 1))
+    few, all_apart = (backtest.find_radii(errors, apart)[40, 0] for apart in (10, 300))
+    assert few > all_apart and np.mean(np.abs(errors) <= few) == pytest.approx(0.99, abs=0.01)
+    rows = windows.cut([series(*range(9)), series(*range(9))], [[3, 4, 5, 6], [3]], WindowShape(3, 2, 1))
+    assert backtest.count_apart(rows) == 3
     # Of nine errors, the rank that counts the tenth value is the ninth.
     only = backtest.find_radii(np.arange(1.0, 10)[:, None])
     assert only[backtest.LEVELS.index(0.9)].tolist() == [pytest.approx(9)]

@@ -21,7 +21,7 @@ def answer_theta(rows: Windowed, horizon: int, season: int) -> np.ndarray:
     known, length = rows.known, rows.known.shape[1]
     if season == 1 or length < 2 * season:
         return _go_on(known, horizon)
-    multiplies = (known > 0).all(axis=1, keepdims=True)
+    multiplies = np.asarray((known > 0).all(axis=1, keepdims=True))
     shapes = np.where(_has_season(known, season)[:, None], _find_shape(known, season, multiplies), multiplies)
     own, coming = (shapes[:, place % season] for place in (np.arange(length), length + np.arange(horizon)))
     found = _go_on(np.where(multiplies, known / np.where(multiplies, own, 1), known - own), horizon)

@@ -73,7 +73,7 @@ def make_hop(
     matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, tick: HopTick
 ) -> np.ndarray:
     """Return what a hop makes of what the last one reached; `features` are those of the rows themselves."""
-    made = np.empty((matrix.shape[0], reached.shape[1]), reached.dtype)
+    made = np.empty((len(features), reached.shape[1]), reached.dtype)
     for start in range(0, reached.shape[1], _BLOCK):
         tick()
         block = slice(start, start + _BLOCK)

@@ -117,7 +117,8 @@ class Backtest:
 
     def coverage(self, one: Contender) -> float:
         """Return how many values that report lie in the intervals that the windows that choose give."""
-        radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses))
+        apart = backtest.count_apart(self.jobs.chooses)
+        radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses), apart)
         errors = backtest.scaled_errors(self.jobs.reports, one.reports)
         return backtest.find_coverage(errors, radii[backtest.LEVELS.index(LEVEL)])
 
@@ -125,8 +126,9 @@ class Backtest:
         """Return the reach of intervals, by all windows that trained nothing."""
         jobs = self.jobs
         chooses = backtest.scaled_errors(jobs.chooses, one.chooses)
+        errors = np.concatenate([chooses, backtest.scaled_errors(jobs.reports, one.reports)])
         return backtest.find_radii(
-            np.concatenate([chooses, backtest.scaled_errors(jobs.reports, one.reports)])
+            errors, backtest.count_apart(jobs.chooses) + backtest.count_apart(jobs.reports)
         )
 
 
@@ -303,12 +305,10 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
     Nets and the theta method err in other ways, so their mean is often better than either.
     """
     db, task = net.db, order.training
-    found = [
-        Contender(
-            name, None, None, *(net.answer_plainly(rows, name) for rows in (jobs.chooses, jobs.reports))
-        )
-        for name in BASELINES
-    ]
+    found = list[Contender]()
+    for name in BASELINES:
+        chooses, reports = (net.answer_plainly(rows, name) for rows in (jobs.chooses, jobs.reports))
+        found.append(Contender(name, None, None, chooses=chooses, reports=reports))
     theta = next(one for one in found if one.name == THETA)
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
@@ -317,8 +317,15 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
         chooses, reports = (net.answer(rows, key) for rows in (jobs.chooses, jobs.reports))
         if np.isfinite(chooses).all() and np.isfinite(reports).all():
             found.append(Contender(row["net"], key, row["params"], chooses=chooses, reports=reports))
-            both = (chooses + theta.chooses) / 2, (reports + theta.reports) / 2
-            found.append(Contender(f"{row['net']}, {THETA}", key, row["params"], *both, THETA))
+            together = Contender(
+                f"{row['net']}, {THETA}",
+                key,
+                row["params"],
+                chooses=(chooses + theta.chooses) / 2,
+                reports=(reports + theta.reports) / 2,
+                beside=THETA,
+            )
+            found.append(together)
     return found
 
 
