@@ -97,3 +97,14 @@ def test_what_is_wrong_is_refused(
 ) -> None:
     with pytest.raises(psycopg2.Error, match=message):
         trial.sql(f"SELECT * FROM cerebro.smooth('own_model', NULL, {arguments})")
+
+
+def test_nodes_are_not_numbered_in_a_transaction_that_only_reads(
+    accuracies: dict[str, float], trial: Trial
+) -> None:
+    trial.sql("BEGIN READ ONLY")
+    with pytest.raises(
+        psycopg2.errors.ReadOnlySqlTransaction, match="the table of the nodes' numbers cannot"
+    ):
+        trial.sql("SELECT * FROM cerebro.smooth('own_model', NULL, 'papers_h', 'cites', 'subject')")
+    trial.sql("ROLLBACK")

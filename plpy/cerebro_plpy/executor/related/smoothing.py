@@ -53,6 +53,7 @@ class LabelledGraph:
 def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
     """Return each node with its label, if that is known, and the class that it has after all."""
     correct, again = (_share(what, getattr(call, what)) for what in ("correct", "smooth"))
+    names.check_writable(db, "the table of the nodes' numbers")
     graph = _find_graph(db, call)
     judge = find_judge(
         db, call.model, call.nodes, call.mst_key, [graph.id.name, graph.labels], needs_label=False
