@@ -135,7 +135,8 @@ def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
     if len(rows):
         _make_anew(db, found, changes, matrices=matrices, touched=touched, rows=rows)
         graph_changes.update_made(db, found.output, key, found.made)
-        graph_changes.insert_made(db, asked.nodes, found.output, key, columns=found.own, made=found.made)
+        if changes.is_new.any():
+            graph_changes.insert_made(db, asked.nodes, found.output, key, columns=found.own, made=found.made)
     own = [name for name in found.own if name != key]
     others = changes.others.tolist()
     graph_changes.copy_columns(db, asked.nodes, found.output, key, columns=own, changed=others)
