@@ -25,6 +25,7 @@ import columns
 import compare
 import details
 import folds
+import forecasting
 import fused
 import groups
 import growth
@@ -54,6 +55,7 @@ PARTS = (
     "accuracy",
     "real",
     "million",
+    "forecasts",
     "prediction",
     "streaming",
     "folds",
@@ -135,6 +137,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: real.real(min(3, count), tell)
+        parts["forecasts"] = lambda: forecasting.forecasting("1 minute", tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)

@@ -8,7 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, overload
 
-from cerebro_db import frames, link, markup, packed_files, pretrained, rows, statements
+from cerebro_db import frames, link, markup, packed_files, pretrained, related, rows, statements
 from cerebro_db.architectures import Architectures
 from cerebro_db.errors import CerebroError
 from cerebro_db.functions import Functions
@@ -237,6 +237,78 @@ class Database:
             if not options.get("single"):
                 join_best(run, options.get("metric"))
         return run
+
+    def relate(
+        self,
+        query: str,
+        into: str,
+        *,
+        entity: str,
+        cutoff: str,
+        times: Mapping[str, str | None] | None = None,
+        **options: Any,
+    ) -> str:
+        """Make the table `into` of a query's rows with features of related tables, before each row's cut-off.
+
+        Options are `depth`, `windows`, `aggregates`, `foreign_keys`, `omit` and `max_features`.
+        """
+        return related.relate(self, query, into, entity=entity, cutoff=cutoff, times=times, options=options)
+
+    def predict_related(self, model: str, query: str) -> pandas.DataFrame:
+        """Predict the rows of a query with a model of related tables, whose features are made anew."""
+        return frames.frame(related.predict_related(self, model, query))
+
+    def propagate(
+        self,
+        nodes: str,
+        edges: str,
+        into: str,
+        *,
+        id: str,
+        source: str,
+        target: str,
+        features: Sequence[str],
+        **options: Any,
+    ) -> int:
+        """Make the table `into` of nodes with what the nodes around have; return how many there are.
+
+        Options are `hops`, `aggregate`, `weight`, `teleport` and `kind`.
+        """
+        ends = {"id": id, "source": source, "target": target}
+        return related.propagate(self, nodes, edges, into, ends=ends, features=features, options=options)
+
+    def refresh_propagation(self, table: str) -> int:
+        """Bring a table of `propagate` up to date, and return how many nodes were computed anew."""
+        return related.refresh_propagation(self, table)
+
+    def train_forecast(
+        self,
+        source: str,
+        time: str,
+        value: str,
+        *,
+        series: Sequence[str] | None = None,
+        horizon: int = 1,
+        name: str | None = None,
+        budget: str | float = "1 minute",
+        columns: Sequence[str] | None = None,
+        **options: Any,
+    ) -> pandas.DataFrame:
+        """Train nets that forecast a number over time; return them beside baselines, what answers first.
+
+        Options are `window`, `season`, `nets`, `configs`, `epochs`, `backend`, `seed` and `segments`.
+        """
+        found = related.train_forecast(
+            self, source, time, value, series=series, horizon=horizon, name=name, budget=budget,
+            columns=columns, options=options,
+        )  # fmt: skip
+        return frames.frame(found, related.STANDINGS)
+
+    def forecast(
+        self, name: str, horizon: int | None = None, level: float = 0.9, history: int = 0
+    ) -> pandas.DataFrame:
+        """Forecast all series from their newest rows, after so many values that are known."""
+        return frames.frame(related.forecast(self, name, horizon, level, history), related.FORECAST)
 
     def packed(self, table: str) -> Packed:
         """Return a table that was packed before."""

@@ -20,7 +20,7 @@ from starlette.responses import FileResponse, JSONResponse, Response
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 
-from cerebro_db.dashboard import groups, models, predicting, views
+from cerebro_db.dashboard import forecasts, groups, models, predicting, views
 from cerebro_db.dashboard.actions import Desk, UnknownAction
 from cerebro_db.dashboard.guard import MOST_BYTES, Guard, read_body
 from cerebro_db.errors import CerebroError, from_server
@@ -161,7 +161,7 @@ def _model_routes(acting: Engine) -> list[Route]:
 
 
 def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
-    """Return the routes that show registered models."""
+    """Return the routes that show registered models and forecasts."""
 
     async def model(request: Request) -> Response:
         name: str = request.path_params["name"]
@@ -181,7 +181,14 @@ def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
             return _problem(400, "the database can hold no such text")
         return await _answer(lambda: models.explain(acting, model, table, column, row))
 
+    async def forecast(request: Request) -> Response:
+        name, series = _texts(request, "name", "series")
+        if "\0" in name + series:
+            return _problem(400, "the database can hold no such text")
+        return await _answer(lambda: forecasts.forecast(acting, name, series or None))
+
     return [
+        Route("/api/forecast", forecast),
         Route("/api/models/{name}", model),
         Route("/api/importance", importance),
         Route("/api/explanation", explanation),

@@ -44,6 +44,21 @@ SELECT m.name, m.versions, m.default_version,
     ORDER BY h.check_id DESC LIMIT 1) AS verdict
 FROM cerebro.models AS m ORDER BY m.name LIMIT {MOST_MODELS}
 """
+# Tables beside models that describe a forecast, and registered models that are one.
+FORECASTS = f"""
+SELECT quote_ident(n.nspname) || '.' || quote_ident(left(c.relname, -9)) AS name
+FROM pg_class AS c JOIN pg_namespace AS n ON n.oid = c.relnamespace
+WHERE c.relkind = 'r' AND right(c.relname, 9) = '_forecast' AND length(c.relname) > 9
+    AND left(n.nspname, 3) <> 'pg_'
+    AND EXISTS (SELECT FROM pg_attribute AS a WHERE a.attrelid = c.oid AND a.attname = 'document'
+        AND a.atttypid = 'jsonb'::regtype)
+    AND has_table_privilege(c.oid, 'SELECT')
+UNION ALL
+SELECT v.name || '@' || v.version FROM cerebro.model_versions AS v
+JOIN cerebro.models AS m ON m.name = v.name AND m.default_version = v.version
+WHERE jsonb_exists(v.lineage, 'forecast')
+ORDER BY 1 LIMIT {MOST_MODELS}
+"""
 RUNS = f"SELECT {_RUN_COLUMNS} FROM cerebro.runs ORDER BY run_id DESC LIMIT {MOST_RUNS}"
 RUN = f"""
 SELECT {_RUN_COLUMNS}, extract(epoch FROM clock_timestamp())::float8 AS now
@@ -161,6 +176,7 @@ def overview(engine: Engine) -> Row:
             "who": {**rows(connection, WHO)[0], "draws": draws},
             "runs": rows(connection, RUNS),
             "models": rows(connection, MODELS),
+            "forecasts": [row["name"] for row in rows(connection, FORECASTS)],
         }
 
 

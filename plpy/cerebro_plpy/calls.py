@@ -38,6 +38,8 @@ CALLS: Mapping[str, CallTarget] = {
     "propagate": CallTarget(
         "executor.related.propagating.propagate", "executor.related.propagating.PropagateCall"
     ),
+    "refresh_propagation": CallTarget("executor.related.refreshing.refresh_propagation"),
+    "smooth": CallTarget("executor.related.smoothing.smooth", "executor.related.smoothing.SmoothCall"),
     "relate": CallTarget("executor.related.relating.relate", "executor.related.relating.RelateCall"),
     # Nets, configs and functions.
     "load_keras_model": CallTarget("executor.starting.tables.load_model"),

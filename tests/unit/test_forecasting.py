@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.forecasting import backtest, baselines, windows
+from cerebro_plpy.forecasting import backtest, baselines, inputs, windows
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
+from cerebro_plpy.forecasting.inputs import ColumnScale, InputMaker, StaticColumn
 from cerebro_plpy.forecasting.series import Reading, Series, lay_out
 from cerebro_plpy.forecasting.steps import Stamps, TimeStep, find_step
 from cerebro_plpy.forecasting.windows import WindowShape
@@ -176,17 +177,113 @@ def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
     planned = lay_out(Reading("{}", days(0, 1, 2), np.array([1, 2, np.nan]), np.array([[5.0, 6, 7]])), DAILY)
     far = windows.cut([planned], [[2]], WindowShape(2, 3, 1)).ahead[0, :, 0]
     assert np.array_equal(far, [7, np.nan, np.nan], equal_nan=True)
-    (scale,) = windows.find_scales(rows, ["promo"])
+    (scale,) = inputs.choose_inputs(DAILY, [found], rows, ahead=["promo"], static=[], words=[]).ahead
     assert (scale.center, scale.scale) == (1, 1)
-    assert windows.scale_ahead(rows, [windows.ColumnScale("promo", 0.5, 0.25)]).tolist() == [[2, 2], [2, 0]]
+    made = InputMaker(DAILY, [ColumnScale("promo", 0.5, 0.25)]).make([found], rows)
+    assert made["ahead"].tolist() == [[2, 2], [2, 0]]
+
+
+def test_what_never_changes_is_said_once_for_a_series() -> None:
+    stamps, values = days(*range(6)), np.arange(6.0)
+    rows = [([[1.0, 0, 1, 0, 1, 0], [3.0] * 6], "north"), ([[0.0, 1, 0, 1, 0, 1], [np.nan] * 6], None)]
+    laid = [
+        lay_out(Reading(str(number), stamps, values, np.array(columns), (word,)), DAILY)
+        for number, (columns, word) in enumerate(rows)
+    ]
+    ahead, static = inputs.split_columns(laid, ["promo", "size"])
+    assert (ahead, static) == (["promo"], ["size"])
+    arranged = inputs.arrange(laid, ["promo", "size"], ["size", "promo"])
+    assert arranged[0].ahead[:, 0].tolist() == [3, 1]
+    cut = windows.cut(laid, [[4], [4]], WindowShape(3, 2, 1))
+    maker = inputs.choose_inputs(DAILY, laid, cut, ahead=ahead, static=static, words=["region"])
+    assert maker.static == [StaticColumn("size", (), 3, 1), StaticColumn("region", ("north",), 0, 1)]
+    assert (maker.numbers, maker.words, maker.calendar) == (["promo", "size"], ["region"], ["weekday"])
+    made = maker.make(laid, cut)
+    assert made["static"].tolist() == [[0, 1], [0, 0]]
+    # Day 4 of 1970 was a Monday.
+    assert made["calendar"].tolist() == [[1, 0, 0, 0, 0, 0, 0]] * 2
+    # Nobody needs to know ahead what never changes.
+    assert [maker.knows(laid[0], steps) for steps in (0, 1)] == [True, False]
+
+
+def test_the_calendar_has_what_tells_steps_apart() -> None:
+    def chosen(step: TimeStep, last: float) -> list[str]:
+        stamps = Stamps(np.array([0, last]) * DAY, np.array([0, last]) * DAY)
+        return inputs.choose_calendar(step, [Series("{}", stamps, np.zeros(2), "ok")])
+
+    assert chosen(DAILY, 100) == ["weekday"] and chosen(DAILY, 800) == ["weekday", "year"]
+    assert chosen(TimeStep("days", 7), 800) == ["year"] and chosen(TimeStep("months", 1), 300) == []
+    assert chosen(TimeStep("seconds", 3600), 5) == ["hour", "weekday"]
+    assert chosen(TimeStep("weekdays", 1), 30) == ["weekday"] and chosen(TimeStep("numbers", 1), 900) == []
+
+
+def test_the_calendar_goes_by_the_clock_on_the_wall() -> None:
+    # From one o'clock the clock jumps to three, so that four follows.
+    hours = local(*(datetime(2026, 3, 29, hour) for hour in (0, 1, 3)))
+    walls = TimeStep("seconds", 3600).walls_after(hours, np.array([1, 2, 3]))
+    assert shown(walls) == ["2026-03-29T01:00:00", "2026-03-29T03:00:00", "2026-03-29T04:00:00"]
+
+
+def test_time_may_be_a_whole_number() -> None:
+    stamps = Stamps(np.array([10.0, 12, 14, 18]), np.array([10.0, 12, 14, 18]))
+    step = find_step([stamps], numbers=True)
+    assert (
+        step is not None
+        and step == TimeStep("numbers", 2)
+        and step.season == 1
+        and str(step) == "2 units"
+        and not step.by_wall
+    )
+    found = step.numbers(stamps)
+    assert found is not None and found.tolist() == [0, 1, 2, 4]
+    assert step.after(stamps, [5]).tolist() == [20]
 
 
 def test_baselines_by_hand() -> None:
     rows = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], WindowShape(4, 5, 3))
     assert baselines.answer_seasonal(rows, 5, 3).tolist() == [[3, 4, 6, 3, 4]]
+    long = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], WindowShape(7, 4, 3))
+    assert baselines.answer_seasonal_mean(long, 4, 3).tolist() == [[2, 3, 5.5, 2]]
     assert baselines.answer_naive(rows, 5, 3).tolist() == [[6, 6, 6, 6, 6]]
     # Six steps led from 0 to 6.
     assert baselines.answer_drift(rows, 5, 3).tolist() == [[7, 8, 9, 10, 11]]
+
+
+@pytest.mark.parametrize("season", [1, 4, 5])
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_theta_is_the_mean_of_two_lines(season: int, multiplies: bool) -> None:
+    """Beside the same by hand: the trend, and the line that bends twice as much, smoothed."""
+    rng, length = np.random.default_rng(7), 4 * season + 13
+    times = np.arange(length)
+    shape = np.resize([1.4, 0.7, 1.1, 0.8, 1.0], season) if season > 1 else np.ones(1)
+    shape = shape / shape.mean()
+    plain = 40 + 0.8 * times + rng.normal(size=length)
+    values = plain * shape[times % season] if multiplies else plain + 20 * (shape[times % season] - 1) - 100
+    rows = windows.cut([series(*values)], [[length]], WindowShape(length, 6, season))
+    (found,) = baselines.BASELINES["theta"](rows, 6, season)
+    coming = length + np.arange(6)
+    if season == 1:
+        slope, start = np.polyfit(times, values, 1)
+        straight = start + slope * times
+        bent = 2 * values - straight
+
+        def smoothed(weight: float, line: np.ndarray) -> tuple[float, float]:
+            level, missed = line[0], 0.0
+            for value in line[1:]:
+                missed += (value - level) ** 2
+                level += weight * (value - level)
+            return level, missed
+
+        best = min(np.linspace(0.05, 0.95, 19), key=lambda weight: smoothed(weight, values)[1])
+        wanted = (start + slope * coming + smoothed(best, bent)[0]) / 2
+        # The two forms differ by where smoothing begins, which is long ago.
+        assert found == pytest.approx(wanted, abs=0.1)
+    else:
+        ahead = 40 + 0.8 * coming
+        wanted = (
+            ahead * shape[coming % season] if multiplies else ahead + 20 * (shape[coming % season] - 1) - 100
+        )
+        assert np.abs(found - wanted).max() < 5 and np.corrcoef(found, wanted)[0, 1] > 0.97
 
 
 def test_mase_is_in_units_of_the_seasonal_naive_error() -> None:
@@ -209,6 +306,12 @@ def test_intervals_hold_as_many_new_values_as_they_say() -> None:
             reach = radii[backtest.LEVELS.index(level)]
             assert backtest.find_coverage(new, reach) == pytest.approx(level, abs=0.05)
             assert np.all(np.diff(reach) > 0)
+    # Windows that overlap count for fewer, so intervals are wider.
+    errors = random.normal(size=(300, 1))
+    few, all_apart = (backtest.find_radii(errors, apart)[40, 0] for apart in (10, 300))
+    assert few > all_apart and np.mean(np.abs(errors) <= few) == pytest.approx(0.99, abs=0.01)
+    rows = windows.cut([series(*range(9)), series(*range(9))], [[3, 4, 5, 6], [3]], WindowShape(3, 2, 1))
+    assert backtest.count_apart(rows) == 3
     # Of nine errors, the rank that counts the tenth value is the ninth.
     only = backtest.find_radii(np.arange(1.0, 10)[:, None])
     assert only[backtest.LEVELS.index(0.9)].tolist() == [pytest.approx(9)]
@@ -233,9 +336,12 @@ def test_a_net_answers_only_if_it_is_better_by_more_than_chance() -> None:
 
 def forecast() -> Forecast:
     return Forecast(
-        source="public.sales", time="day", value="sold", series=["shop"], zone="UTC", step=DAILY,
-        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None,
+        source="public.sales", time="day", value="sold", series=["shop"], zone="UTC",
+        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None, beside=None,
         radii=np.full((len(backtest.LEVELS), 2), 0.5),
+        inputs=InputMaker(
+            DAILY, [ColumnScale("promo", 0, 1)], [StaticColumn("region", ("a",), 0, 1)], ["weekday"]
+        ),
     )  # fmt: skip
 
 
@@ -253,6 +359,9 @@ def test_a_document_is_read_as_it_was_written() -> None:
         ("horizon", 10**9), ("answer", "oracle"), ("mst_key", "1"), ("radii", [[1, 2]]),
         ("radii", [[-1, 2]] * len(backtest.LEVELS)), ("step", {"unit": "days", "every": 0}), ("step", 7),
         ("ahead", None), ("ahead", [{"column": "promo", "center": 0, "scale": 0}]),
+        ("static", [{"column": "region", "center": 0, "scale": 1}]), ("calendar", ["moon"]),
+        ("beside", "oracle"), ("beside", "theta"),
+        ("static", [{"column": "region", "center": 0, "scale": 1, "words": [1]}]), ("static", ["region"]),
         ("step", {"unit": "days", "every": 1.5}), ("step", {"unit": "centuries", "every": 1}),
     ],
 )  # fmt: skip

@@ -4,16 +4,33 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from scipy import sparse
 
-from cerebro_plpy.relations.propagation import MEAN, SUM, SYMMETRIC, WAYS, build_matrix, propagate
+from cerebro_plpy.relations.propagation import (
+    MEAN,
+    SUM,
+    SYMMETRIC,
+    WAYS,
+    KnownClasses,
+    NumberedEdges,
+    build_matrix,
+    correct_and_smooth,
+    find_digests,
+    find_touched,
+    propagate,
+)
 
 NODES, EDGES, WIDTH = 60, 300, 19
+
+
+def edges_of(source: np.ndarray, target: np.ndarray, weight: np.ndarray) -> NumberedEdges:
+    return NumberedEdges(source, target, weight, np.zeros(len(source), np.int32))
 
 
 def hops(
     source: np.ndarray, target: np.ndarray, weight: np.ndarray, x: np.ndarray, how: str, teleport: float = 0.0
 ) -> list[np.ndarray]:
-    matrix = build_matrix(len(x), source, target, weight, how)
+    matrix = build_matrix(len(x), edges_of(source, target, weight), how)
     return list(propagate(matrix, x, 2, teleport, lambda: None))
 
 
@@ -70,3 +87,77 @@ def test_the_nodes_around_tell_what_the_node_does_not() -> None:
     weight = np.ones(kept.sum())
     _, reached = hops(a[kept], b[kept], weight, x, SYMMETRIC)
     assert right(reached) > right(x) + 0.2
+
+
+@pytest.mark.parametrize("teleport", [0.0, 0.25])
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("seed", range(4))
+def test_exactly_the_nodes_that_changes_reach_become_others(seed: int, how: str, teleport: float) -> None:
+    """Some edges come, some go, some weigh more, and a node has other features."""
+    rng = np.random.default_rng(seed)
+    source, target = rng.integers(0, NODES, 60), rng.integers(0, NODES, 60)
+    weight, x = rng.uniform(0.1, 3, 60), rng.normal(size=(NODES, 2)).astype(np.float32)
+    keep = np.arange(60) != 7
+    later = edges_of(
+        np.append(source[keep], 5),
+        np.append(target[keep], 9),
+        np.append(weight[keep] + (keep.cumsum()[keep] == 3), 2),
+    )
+    other = x.copy()
+    other[11] += 1
+    labels = rng.permutation(NODES)
+    digests = [find_digests(labels, one, 1, how)[:, 0] for one in (edges_of(source, target, weight), later)]
+    before = hops(source, target, weight, x, how, teleport)
+    after = hops(later.source, later.target, later.weight, other, how, teleport)
+    touched = find_touched(
+        build_matrix(NODES, later, how),
+        digests[0] != digests[1],
+        (x != other).any(axis=1),
+        hops=2,
+        both_ends=how == SYMMETRIC,
+        keeps=teleport > 0,
+    )
+    for first, second, reached in zip(before, after, touched, strict=True):
+        others = (first != second).any(axis=1)
+        assert not (others & ~reached).any() and 0 < reached.sum() < NODES * 0.7
+        # A mean of one value is that, whatever the weight; and nodes that no edge reaches have sums of 0.
+        assert how == MEAN or (how == SUM and not teleport) or (others == reached).all()
+
+
+def test_edges_have_the_same_digest_whatever_their_order_and_the_numbers_of_nodes() -> None:
+    rng = np.random.default_rng(2)
+    edges, labels = edges_of(rng.integers(0, 9, 50), rng.integers(0, 9, 50), rng.random(50)), np.arange(9)
+    found = find_digests(labels, edges, 1, SYMMETRIC)
+    order, moved = rng.permutation(50), rng.permutation(9)
+    other = edges_of(moved[edges.source][order], moved[edges.target][order], edges.weight[order])
+    again = find_digests(np.argsort(moved), other, 1, SYMMETRIC)
+    assert np.array_equal(found, again[moved])
+    assert len(np.unique(found)) == 9
+
+
+def test_correct_and_smooth_is_that_of_the_paper() -> None:
+    """Beside the same in plain scipy, with the scale that each node's correction has of its own."""
+    rng = np.random.default_rng(6)
+    a, b = rng.integers(0, NODES, EDGES), rng.integers(0, NODES, EDGES)
+    answers = rng.dirichlet(np.ones(3), NODES)
+    known = rng.random(NODES) < 0.4
+    truth = np.where(known[:, None], np.eye(3)[rng.integers(0, 3, NODES)], 0)
+    matrix = build_matrix(NODES, edges_of(a, b, np.ones(EDGES)), SYMMETRIC)
+    found = correct_and_smooth(matrix, KnownClasses(answers, known, truth), 0.7, 0.9, lambda: None)
+
+    counted = sparse.coo_array((np.ones(EDGES), (b, a)), shape=(NODES, NODES)).tocsr()
+    plain = counted.maximum(counted.T) + sparse.eye_array(NODES)
+    roots = sparse.diags_array(1 / np.sqrt(plain.sum(axis=1)))
+    steps = roots @ plain @ roots
+    errors = np.where(known[:, None], truth - answers, 0)
+    spread = errors
+    for _ in range(50):
+        spread = np.clip(0.7 * (steps @ spread) + 0.3 * errors, -1, 1)
+    usual = np.abs(errors[known]).sum() / known.sum()
+    scale = usual / np.abs(spread).sum(axis=1, keepdims=True)
+    scale[~np.isfinite(scale) | (scale > 1000)] = 1
+    begins = np.where(known[:, None], truth, answers + scale * spread)
+    wanted = begins
+    for _ in range(50):
+        wanted = np.clip(0.9 * (steps @ wanted) + 0.1 * begins, 0, 1)
+    np.testing.assert_allclose(found, wanted / wanted.sum(axis=1, keepdims=True), rtol=1e-9, atol=1e-12)

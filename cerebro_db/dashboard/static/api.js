@@ -39,6 +39,8 @@ export const readModel = (name) => call(`/api/models/${encodeURIComponent(name)}
 export const readImportance = (asked) => call(`/api/importance?${new URLSearchParams(asked)}`);
 export const readExplanation = (asked) => call(`/api/explanation?${new URLSearchParams(asked)}`);
 
+export const readForecast = (asked) => call(`/api/forecast?${new URLSearchParams(asked)}`);
+
 export const readPlan = (id) => call(`/api/runs/${id}/plan`);
 
 const send = (id, action, body) =>

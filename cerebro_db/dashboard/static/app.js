@@ -6,6 +6,7 @@ import { Model } from "./model.js";
 import { Asking, configActions, runActions } from "./actions.js";
 import { Board } from "./board.js";
 import { Curves, Timeline } from "./charts.js";
+import { Forecasts } from "./forecasts.js";
 import { Groups, keyText } from "./groups.js";
 import { Registered } from "./registered.js";
 import { Relations } from "./relations.js";
@@ -44,6 +45,7 @@ const asking = new Asking(tell, asked);
 const model = new Model();
 const compared = new Compared();
 const registered = new Registered();
+const forecasts = new Forecasts();
 // What is chosen stands in the address, so that it can be sent to somebody.
 const groups = new Groups((key) => (location.hash = key === hash().get("group") ? `run=${state.run.id}` : String(new URLSearchParams({ run: state.run.id, group: key }))), hurt);
 const board = new Board(choose, (action, config) => asking.open(action, state.run, config), (what, config) => model.open(what, state.run, config));
@@ -56,7 +58,7 @@ async function look() {
     const found = await overview();
     if (turn !== state.turn) return;
     showRuns(found);
-    await (compared.ids.length ? compared.look() : registered.name !== null ? registered.look() : lookAtRun(turn));
+    await (compared.ids.length ? compared.look() : registered.name !== null ? registered.look() : forecasts.name !== null ? forecasts.look() : lookAtRun(turn));
     if (turn !== state.turn) return;
     heal();
   } catch (error) {
@@ -102,7 +104,7 @@ function hurt(error) {
   if (!(error instanceof Trouble)) console.error(error);
 }
 
-function showRuns({ who, runs: all, models }) {
+function showRuns({ who, runs: all, models, forecasts: names }) {
   const others = all.filter((run) => !/^"?estimators_/.test(run.model_table ?? ""));
   at("estimators-label").hidden = others.length === all.length;
   const runs = at("estimators").checked ? all : others;
@@ -122,7 +124,11 @@ function showRuns({ who, runs: all, models }) {
   if (name !== registered.name) registered.leave();
   registered.name = name;
   registered.list(models);
-  if (compared.ids.length || name !== null) {
+  const wish = hash().get("forecast");
+  if (wish !== forecasts.name) forecasts.leave();
+  forecasts.name = wish;
+  forecasts.list(names);
+  if (compared.ids.length || name !== null || wish !== null) {
     at("run").hidden = at("nothing").hidden = true;
     state.run = null;
     for (const link of list.querySelectorAll("a")) link.removeAttribute("aria-current");
@@ -436,6 +442,7 @@ function setTheme(theme) {
   timeline.draw();
   relations.draw();
   compared.curves.draw();
+  forecasts.chart.draw();
 }
 
 function neighbour(by) {

@@ -56,24 +56,33 @@ def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> boo
     return bool(parts.mean() > STANDARD_ERRORS * parts.std(ddof=1) / math.sqrt(len(parts)))
 
 
-def find_radii(errors: np.ndarray) -> np.ndarray:
+def find_radii(errors: np.ndarray, apart: int | None = None) -> np.ndarray:
     """Return how far from the answers an interval reaches, in scales: a row for each of LEVELS, by steps.
 
-    Conformal: the n + 1 of the rank count the value that is still to come.
+    Conformal: the n + 1 of the rank count the value that is still to come. Windows of a series overlap, so n
+    is the number of those that lie `apart`.
     """
     sizes = np.abs(errors[np.isfinite(errors).all(axis=1)])
     if not len(sizes):
         return np.full((len(LEVELS), errors.shape[1]), np.nan)
     if len(sizes) >= ENOUGH:
         ordered = np.sort(sizes, axis=0)
-        return np.stack([ordered[_rank(len(ordered), level)] for level in LEVELS])
+        return np.stack([ordered[_rank(len(ordered), level, apart)] for level in LEVELS])
     steps = np.maximum(sizes.mean(axis=0), np.finfo(float).tiny)
     ordered = np.sort((sizes / steps).ravel())
-    return np.stack([ordered[_rank(len(ordered), level)] * steps for level in LEVELS])
+    return np.stack([ordered[_rank(len(ordered), level, apart)] * steps for level in LEVELS])
 
 
-def _rank(count: int, level: float) -> int:
-    return min(math.ceil((count + 1) * level), count) - 1
+def _rank(count: int, level: float, apart: int | None) -> int:
+    known = apart or count
+    return min(math.ceil((known + 1) / known * level * count - 1e-9), count) - 1
+
+
+def count_apart(rows: Windowed) -> int:
+    """Return how many windows there are of which no two forecast the same values."""
+    horizon = rows.followed.shape[1]
+    spans = [np.ptp(rows.origins[rows.series == one]) for one in np.unique(rows.series)]
+    return sum(int(span) // horizon + 1 for span in spans)
 
 
 def scaled_errors(rows: Windowed, answers: np.ndarray) -> np.ndarray:

@@ -6,15 +6,26 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from cerebro_plpy.forecasting.theta import answer_theta
 from cerebro_plpy.forecasting.windows import Windowed
 
-SEASONAL_NAIVE, NAIVE, DRIFT = "seasonal naive", "naive", "drift"
+SEASONAL_NAIVE, SEASONAL_MEAN = "seasonal naive", "seasonal mean"
+NAIVE, DRIFT, THETA = "naive", "drift", "theta"
+# The mean is that of so many seasons.
+_SEASONS = 4
 
 
 def answer_seasonal(rows: Windowed, horizon: int, season: int) -> np.ndarray:
     """Return the values of the last season, over and over."""
     last = rows.known[:, -season:]
     return np.take(last, np.arange(horizon) % season, axis=1)
+
+
+def answer_seasonal_mean(rows: Windowed, horizon: int, season: int) -> np.ndarray:
+    """Return the mean of the last seasons, as many as the window has."""
+    count = max(1, min(_SEASONS, rows.known.shape[1] // season))
+    seasons = rows.known[:, -count * season :].reshape(len(rows), count, season)
+    return np.take(seasons.mean(axis=1), np.arange(horizon) % season, axis=1)
 
 
 def answer_naive(rows: Windowed, horizon: int, season: int) -> np.ndarray:
@@ -29,6 +40,8 @@ def answer_drift(rows: Windowed, horizon: int, season: int) -> np.ndarray:
 
 BASELINES: Mapping[str, Callable[[Windowed, int, int], np.ndarray]] = {
     SEASONAL_NAIVE: answer_seasonal,
+    SEASONAL_MEAN: answer_seasonal_mean,
     NAIVE: answer_naive,
     DRIFT: answer_drift,
+    THETA: answer_theta,
 }

@@ -15,8 +15,9 @@ import numpy as np
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES
+from cerebro_plpy.forecasting.inputs import MOST_WORDS, PARTS, ColumnScale, InputMaker, StaticColumn
 from cerebro_plpy.forecasting.steps import TimeStep, read_step
-from cerebro_plpy.forecasting.windows import ColumnScale, WindowShape
+from cerebro_plpy.forecasting.windows import WindowShape
 from cerebro_plpy.logical.options import is_number
 
 VERSION = 1
@@ -32,17 +33,22 @@ class Forecast:
     time: str
     value: str
     series: Sequence[str]
-    # The time zone in which the calendar counts, and the step.
+    # The time zone in which the calendar counts.
     zone: str
-    step: TimeStep
     shape: WindowShape
     # What answers: the config with this key, or else the baseline of this name.
     answer: str
     mst_key: int | None
+    # A baseline whose answers the net's are averaged with.
+    beside: str | None
     # For each of LEVELS and each step of the horizon, in scales of the windows; NaN where nobody knows.
     radii: np.ndarray
-    # The columns that are known ahead.
-    ahead: Sequence[ColumnScale] = ()
+    # How windows become inputs of the net.
+    inputs: InputMaker
+
+    @property
+    def step(self) -> TimeStep:
+        return self.inputs.step
 
     def as_document(self) -> Mapping[str, Any]:
         return {
@@ -58,7 +64,10 @@ class Forecast:
             "season": self.shape.season,
             "answer": self.answer,
             "mst_key": self.mst_key,
-            "ahead": [asdict(one) for one in self.ahead],
+            "beside": self.beside,
+            "ahead": [asdict(one) for one in self.inputs.ahead],
+            "static": [asdict(one) for one in self.inputs.static],
+            "calendar": list(self.inputs.calendar),
             "radii": [[None if x != x else x for x in row] for row in np.round(self.radii, 6).tolist()],
         }
 
@@ -83,32 +92,55 @@ def read_forecast(text: str | None, what: str) -> Forecast:
     key = given.get("mst_key")
     if type(key) is not int and not (key is None and given["answer"] in BASELINES):
         raise _damaged(what, "mst_key")
+    beside = given.get("beside")
+    if beside is not None and (beside not in BASELINES or key is None):
+        raise _damaged(what, "beside")
     return Forecast(
         source=given["source"],
         time=given["time"],
         value=given["value"],
         series=series,
         zone=given["zone"],
-        step=read_step(given.get("step")),
         shape=shape,
         answer=given["answer"],
         mst_key=key,
+        beside=beside,
         radii=_radii(what, given.get("radii"), shape.horizon),
-        ahead=_ahead(what, given.get("ahead")),
+        inputs=_inputs(what, given),
     )
 
 
-def _ahead(what: str, given: Any) -> list[ColumnScale]:
-    if not isinstance(given, list):
-        raise _damaged(what, "ahead")
-    found = []
-    for row in given:
-        known = row if isinstance(row, dict) else {}
-        column, center, scale = (known.get(name) for name in ("column", "center", "scale"))
-        if not isinstance(column, str) or not is_number(center) or not is_number(scale) or scale <= 0:
-            raise _damaged(what, "ahead")
-        found.append(ColumnScale(column, center, scale))
+def _inputs(what: str, given: Mapping[str, Any]) -> InputMaker:
+    calendar = given.get("calendar")
+    if not isinstance(calendar, list) or any(part not in PARTS for part in calendar):
+        raise _damaged(what, "calendar")
+    ahead = [ColumnScale(*_scale(what, "ahead", one)) for one in _listed(what, given, "ahead")]
+    static = []
+    for one in _listed(what, given, "static"):
+        column, center, scale = _scale(what, "static", one)
+        words = one.get("words")
+        if (
+            not isinstance(words, list)
+            or len(words) > MOST_WORDS
+            or not all(isinstance(word, str) for word in words)
+        ):
+            raise _damaged(what, "static")
+        static.append(StaticColumn(column, tuple(words), center, scale))
+    return InputMaker(read_step(given.get("step")), ahead, static, calendar)
+
+
+def _listed(what: str, given: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    found = given.get(name)
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise _damaged(what, name)
     return found
+
+
+def _scale(what: str, name: str, known: Mapping[str, Any]) -> tuple[str, float, float]:
+    column, center, scale = (known.get(key) for key in ("column", "center", "scale"))
+    if not isinstance(column, str) or not is_number(center) or not is_number(scale) or scale <= 0:
+        raise _damaged(what, name)
+    return column, center, scale
 
 
 def _size(what: str, given: Mapping[str, Any], name: str) -> int:

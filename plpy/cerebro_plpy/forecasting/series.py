@@ -28,8 +28,10 @@ class Reading:
     key: str
     stamps: Stamps
     values: np.ndarray
-    # A row for each column that is known ahead; it goes on after the last value.
+    # A row for each further column of numbers; it goes on after the last value.
     ahead: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
+    # The words that the series has, one for each column of words.
+    words: tuple[str | None, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -40,8 +42,9 @@ class Series:
     stamps: Stamps
     values: np.ndarray
     status: str
-    # A row for each column that is known ahead, by the same steps and those that follow; NaN where unknown.
+    # A row for each further column of numbers, by the same steps and those that follow; NaN where unknown.
     ahead: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
+    words: tuple[str | None, ...] = ()
 
     @property
     def is_answered(self) -> bool:
@@ -66,7 +69,8 @@ def lay_out(reading: Reading, step: TimeStep) -> Series:
     values = np.interp(np.arange(length), numbers, reading.values[known])
     flat = length > 1 and np.ptp(values) == 0
     status = CONSTANT if flat else FILLED if missing else OK
-    return Series(reading.key, stamps, values, status, _lay_ahead(reading, stamps, step))
+    ahead = _lay_ahead(reading, stamps, step)
+    return Series(reading.key, stamps, values, status, ahead=ahead, words=reading.words)
 
 
 def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep) -> np.ndarray:

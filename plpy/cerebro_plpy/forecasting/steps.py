@@ -11,8 +11,8 @@ import numpy as np
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.logical.options import is_number
 
-SECONDS, DAYS, WEEKDAYS, MONTHS = "seconds", "days", "weekdays", "months"
-UNITS = (SECONDS, DAYS, WEEKDAYS, MONTHS)
+SECONDS, DAYS, WEEKDAYS, MONTHS, NUMBERS = "seconds", "days", "weekdays", "months", "numbers"
+UNITS = (SECONDS, DAYS, WEEKDAYS, MONTHS, NUMBERS)
 DAY = 86400
 LONGEST = 1e12
 # Stamps may be off by this share of a step.
@@ -29,7 +29,10 @@ _OF_MONTHS = {1: 12, 2: 6, 3: 4, 6: 2}
 
 @dataclass(frozen=True)
 class Stamps:
-    """The stamps of a series in order: seconds since 1970 as moments, and by the clock on the wall."""
+    """The stamps of a series in order: seconds since 1970 as moments, and by the clock on the wall.
+
+    Where time is a whole number, both are that.
+    """
 
     moments: np.ndarray
     walls: np.ndarray
@@ -48,7 +51,12 @@ class TimeStep:
     @property
     def by_wall(self) -> bool:
         """Whether the calendar counts the steps, rather than a clock that never jumps."""
-        return self.unit != SECONDS
+        return self.unit not in (SECONDS, NUMBERS)
+
+    @property
+    def is_number(self) -> bool:
+        """Whether time is a whole number, of no known unit."""
+        return self.unit == NUMBERS
 
     @property
     def season(self) -> int:
@@ -60,6 +68,8 @@ class TimeStep:
             return 5
         if self.unit == MONTHS:
             return _OF_MONTHS.get(every, 1)
+        if self.unit == NUMBERS:
+            return 1
         a_day = DAY / self.every
         if a_day >= 2 and abs(a_day - round(a_day)) < NEAR:
             return round(a_day) if a_day <= 288 else round(3600 / self.every)
@@ -73,7 +83,8 @@ class TimeStep:
             return _counted(self.every, "second")
         if self.unit == DAYS and self.every % 7 == 0:
             return _counted(self.every / 7, "week")
-        return _counted(self.every, {DAYS: "day", WEEKDAYS: "weekday", MONTHS: "month"}[self.unit])
+        name = {DAYS: "day", WEEKDAYS: "weekday", MONTHS: "month", NUMBERS: "unit"}[self.unit]
+        return _counted(self.every, name)
 
     def numbers(self, stamps: Stamps) -> np.ndarray | None:
         """Return the number of each stamp, from 0 for the first; None if some are between two steps."""
@@ -98,6 +109,14 @@ class TimeStep:
         first = stamps.walls[0] if self.by_wall else stamps.moments[0]
         return first + steps * self._seconds
 
+    def walls_after(self, stamps: Stamps, numbers: np.ndarray) -> np.ndarray:
+        """Return what the clock on the wall shows so many steps after the first stamp."""
+        times = self.after(stamps, numbers)
+        if self.by_wall:
+            return times
+        near = np.minimum(np.searchsorted(stamps.moments, times), len(stamps) - 1)
+        return times + (stamps.walls - stamps.moments)[near]
+
     @property
     def _seconds(self) -> float:
         return self.every * DAY if self.unit == DAYS else self.every
@@ -121,12 +140,17 @@ def _counted(number: float, name: str) -> str:
     return name if number == 1 else f"{number:g} {name}s"
 
 
-def find_step(series: Sequence[Stamps]) -> TimeStep | None:
-    """Return the commonest step of these series; None if there are no two stamps."""
+def find_step(series: Sequence[Stamps], *, numbers: bool = False) -> TimeStep | None:
+    """Return the commonest step of these series; None if there are no two stamps.
+
+    With `numbers`, times are whole numbers.
+    """
     moments = _gaps([one.moments for one in series])
     if not len(moments):
         return None
     seconds = _commonest(moments)
+    if numbers:
+        return TimeStep(NUMBERS, seconds)
     if seconds < LEAST_DAY:
         return TimeStep(SECONDS, seconds)
     walls = _commonest(_gaps([one.walls for one in series]))

@@ -46,7 +46,7 @@ class Windowed:
     known: np.ndarray
     slopes: np.ndarray
     followed: np.ndarray
-    # What was known ahead of the steps that followed: (windows, steps, columns), NaN where unknown.
+    # Further columns at the steps that followed: (windows, steps, columns), NaN where unknown.
     ahead: np.ndarray
 
     def __len__(self) -> int:
@@ -174,31 +174,3 @@ def _known_ahead(series: Series, places: np.ndarray) -> np.ndarray:
     length = series.ahead.shape[1]
     found = series.ahead[:, np.minimum(places, length - 1)].transpose(1, 2, 0)
     return np.where((places < length)[:, :, None], found, np.nan)
-
-
-@dataclass(frozen=True)
-class ColumnScale:
-    """The mean and the deviation of a column that is known ahead."""
-
-    column: str
-    center: float
-    scale: float
-
-
-def find_scales(rows: Windowed, columns: Sequence[str]) -> list[ColumnScale]:
-    """Return the scales of columns, by the windows that train."""
-    found = []
-    for number, column in enumerate(columns):
-        values = rows.ahead[:, :, number]
-        known = values[np.isfinite(values)]
-        center = float(known.mean()) if len(known) else 0.0
-        scale = float(known.std()) if len(known) else 0.0
-        found.append(ColumnScale(column, center, scale if scale > FLAT * abs(center) else 1.0))
-    return found
-
-
-def scale_ahead(rows: Windowed, scales: Sequence[ColumnScale]) -> np.ndarray:
-    """Return what is known ahead as an input, flat; what is unknown is as the mean."""
-    centers = np.array([one.center for one in scales])
-    found = (rows.ahead - centers) / np.array([one.scale for one in scales])
-    return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0).reshape(len(rows), -1)

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, number, one_of, read_object
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.nets import forecasts, line, members
+from cerebro_plpy.nets import forecasts, hops, line, members
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
@@ -74,6 +74,10 @@ def _tabular(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     return _blocks(graph, joined(graph, flat), given)
 
 
+def _graph(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
+    return _blocks(graph, hops.weigh_blocks(graph, wanted, given), given)
+
+
 def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
     """Return filters over words, with their greatest response, and dense layers behind."""
     found = []
@@ -131,6 +135,7 @@ POINTS: Mapping[str, StartingPoint] = {
     "linear": StartingPoint({}, _linear),
     "tabular": StartingPoint(_DENSE, _tabular),
     "tabm": StartingPoint(_MEMBERS, members.make, members.heads),
+    "graph": StartingPoint({**_DENSE, "depth": 1, "dropout": 0.3}, _graph),
     "text": StartingPoint({**_DENSE, "depth": 1}, _text),
     "image": StartingPoint({"width": 16, "depth": 3, "dropout": 0.2, "activation": "relu"}, _image),
     "series": StartingPoint({"width": 32, "depth": 4, "dropout": 0.1, "activation": "relu"}, _series),

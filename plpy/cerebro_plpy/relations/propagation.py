@@ -1,8 +1,9 @@
-"""Multiplies a graph's matrix with the nodes' features, hop by hop."""
+"""Multiplies a graph's matrix with the nodes' features, hop by hop, and finds what changes reach."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import numpy as np
 from scipy import sparse
@@ -11,11 +12,29 @@ MEAN, SUM, SYMMETRIC = "mean", "sum", "symmetric"
 WAYS = (MEAN, SUM, SYMMETRIC)
 # Sums are in double precision, so many columns at a time.
 _BLOCK = 16
+# So often do nodes pass on what they know, and a correction grows to at most so many times what arrived.
+_ROUNDS, _MOST_TIMES = 50, 1000.0
+HopTick = Callable[[], None]
 
 
-def build_matrix(
-    nodes: int, source: np.ndarray, target: np.ndarray, weight: np.ndarray, aggregate: str
-) -> sparse.csr_array:
+@dataclass(frozen=True)
+class NumberedEdges:
+    """Edges by the numbers of their nodes: both ends, how much each counts, and the number of its kind."""
+
+    source: np.ndarray
+    target: np.ndarray
+    weight: np.ndarray
+    kind: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.source)
+
+    def of_kind(self, number: int) -> NumberedEdges:
+        own = self.kind == number
+        return NumberedEdges(self.source[own], self.target[own], self.weight[own], self.kind[own])
+
+
+def build_matrix(nodes: int, edges: NumberedEdges, aggregate: str) -> sparse.csr_array:
     """Return the matrix by which a hop multiplies the features: a row for each node that receives.
 
     Edges that stand several times count as one with the sum of their weights. `mean` divides by the sum of a
@@ -23,9 +42,9 @@ def build_matrix(
     the square roots of the sums at both ends.
     """
     # Sums of weights do not depend on the order in which the server gave the edges.
-    order = np.lexsort((weight, source, target))
-    places = (target[order], source[order])
-    matrix = sparse.coo_array((weight[order], places), shape=(nodes, nodes)).tocsr()
+    order = np.lexsort((edges.weight, edges.source, edges.target))
+    places = (edges.target[order], edges.source[order])
+    matrix = sparse.coo_array((edges.weight[order], places), shape=(nodes, nodes)).tocsr()
     if aggregate == SUM:
         return matrix
     if aggregate == MEAN:
@@ -41,16 +60,107 @@ def _invert(sums: np.ndarray) -> np.ndarray:
 
 
 def propagate(
-    matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, tick: Callable[[], None]
+    matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, tick: HopTick
 ) -> Iterator[np.ndarray]:
     """Yield what each hop makes of the features; a share `teleport` of the features themselves stays in."""
     reached = features
     for _ in range(hops):
-        made = np.empty_like(features)
-        for start in range(0, features.shape[1], _BLOCK):
-            tick()
-            block = slice(start, start + _BLOCK)
-            summed = matrix @ reached[:, block].astype(np.float64)
-            made[:, block] = (1 - teleport) * summed + teleport * features[:, block]
-        reached = made
+        reached = make_hop(matrix, reached, features, teleport, tick)
         yield reached
+
+
+def make_hop(
+    matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, tick: HopTick
+) -> np.ndarray:
+    """Return what a hop makes of what the last one reached; `features` are those of the rows themselves."""
+    made = np.empty((len(features), reached.shape[1]), reached.dtype)
+    for start in range(0, reached.shape[1], _BLOCK):
+        tick()
+        block = slice(start, start + _BLOCK)
+        summed = matrix @ reached[:, block].astype(np.float64)
+        made[:, block] = (1 - teleport) * summed + teleport * features[:, block]
+    return made
+
+
+def find_digests(labels: np.ndarray, edges: NumberedEdges, kinds: int, aggregate: str) -> np.ndarray:
+    """Return a number for each node and kind that changes with the edges that the node's row is made of.
+
+    A node has the same label for as long as it is there, whatever its number.
+    """
+    found = np.zeros((len(labels), kinds), np.uint64)
+    weights = _mix(np.ascontiguousarray(edges.weight, np.float64).view(np.uint64))
+    known = _mix(labels.astype(np.uint64))
+    np.add.at(found, (edges.target, edges.kind), _mix(known[edges.source] ^ weights))
+    if aggregate == SYMMETRIC:
+        np.add.at(found, (edges.source, edges.kind), _mix(~known[edges.target] ^ weights))
+    return found.view(np.int64)
+
+
+def _mix(values: np.ndarray) -> np.ndarray:
+    """Spread each bit over all others."""
+    mixed = values + np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
+
+
+def find_touched(
+    matrix: sparse.csr_array,
+    edges: np.ndarray,
+    features: np.ndarray,
+    *,
+    hops: int,
+    both_ends: bool,
+    keeps: bool,
+) -> list[np.ndarray]:
+    """Return for each hop which nodes it makes something else of.
+
+    `edges` marks the nodes whose edges changed, `features` those that have other features. With `both_ends`,
+    other edges of a node change what it gives to all around it. With `keeps`, features of its own stay in.
+    """
+    pattern = sparse.csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
+    stays = edges | features if keeps else edges
+    touched, found = features, list[np.ndarray]()
+    for _ in range(hops):
+        given = touched | edges if both_ends else touched
+        touched = stays | (pattern @ given.astype(np.float64) > 0)
+        found.append(touched)
+    return found
+
+
+@dataclass(frozen=True)
+class KnownClasses:
+    """The answers of a model for all nodes, and the truth where it is known: (nodes, classes)."""
+
+    answers: np.ndarray
+    is_known: np.ndarray
+    truth: np.ndarray
+
+
+def correct_and_smooth(
+    matrix: sparse.csr_array, given: KnownClasses, correct: float, smooth: float, tick: HopTick
+) -> np.ndarray:
+    """Return the probabilities after Correct and Smooth (Huang and others, 2020).
+
+    Errors of the known nodes spread along the edges and correct the answers of the others; then the truth and
+    the corrected answers spread. `correct` and `smooth` are the shares that come from the nodes around.
+    """
+    known = given.is_known[:, None]
+    errors = np.where(known, given.truth - given.answers, 0.0)
+    spread = _spread(matrix, errors, correct, -1.0, tick)
+    usual = np.abs(errors[given.is_known]).sum(axis=1).mean()
+    sizes = np.abs(spread).sum(axis=1, keepdims=True)
+    times = np.divide(usual, sizes, out=np.ones_like(sizes), where=sizes > 0)
+    corrected = given.answers + np.where(times > _MOST_TIMES, 1.0, times) * spread
+    found = _spread(matrix, np.where(known, given.truth, corrected), smooth, 0.0, tick)
+    totals = found.sum(axis=1, keepdims=True)
+    return np.divide(found, totals, out=given.answers.copy(), where=totals > 0)
+
+
+def _spread(
+    matrix: sparse.csr_array, values: np.ndarray, share: float, least: float, tick: HopTick
+) -> np.ndarray:
+    found = values
+    for _ in range(_ROUNDS):
+        found = np.clip(make_hop(matrix, found, values, 1 - share, tick), least, 1.0)
+    return found

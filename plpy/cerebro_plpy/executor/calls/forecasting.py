@@ -15,15 +15,17 @@ from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import train
 from cerebro_plpy.executor.calls.train import TrainOrder
 from cerebro_plpy.executor.starting import begin
-from cerebro_plpy.forecasting import backtest, windows
-from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE
+from cerebro_plpy.forecasting import backtest, inputs, windows
+from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE, THETA
 from cerebro_plpy.forecasting.document import Forecast
+from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
-from cerebro_plpy.forecasting.windows import ColumnScale, Jobs, Windowed, WindowShape
+from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.packing import preprocess
-from cerebro_plpy.predicting.answering import forecasts, readings
+from cerebro_plpy.predicting.answering import readings
+from cerebro_plpy.predicting.answering.forecasts import WindowNet
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.names import Table, TargetTable
 from cerebro_plpy.store.packed import packed
@@ -81,6 +83,13 @@ class Contender:
     parameters: str | None
     chooses: np.ndarray
     reports: np.ndarray
+    # The baseline that the net's answers are averaged with.
+    beside: str | None = None
+
+    @property
+    def label(self) -> str:
+        """The name, or what tells apart nets that have the same."""
+        return self.name if self.mst_key is None else f"{self.mst_key} {self.beside or ''}"
 
 
 @dataclass(frozen=True)
@@ -98,9 +107,9 @@ class Backtest:
         for one in self.answers:
             chooses = backtest.find_errors(jobs.chooses, one.chooses, jobs.scales)
             reports = backtest.find_errors(jobs.reports, one.reports, jobs.scales)
-            (baselines if one.mst_key is None else nets)[_label(one)] = chooses, reports
+            (baselines if one.mst_key is None else nets)[one.label] = chooses, reports
         chosen = backtest.choose_answer(nets, baselines, jobs.reports.series)
-        return next(one for one in self.answers if _label(one) == chosen)
+        return next(one for one in self.answers if one.label == chosen)
 
     def score(self, one: Contender) -> backtest.BacktestScore:
         """Return how good answers are for the windows that report."""
@@ -108,7 +117,8 @@ class Backtest:
 
     def coverage(self, one: Contender) -> float:
         """Return how many values that report lie in the intervals that the windows that choose give."""
-        radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses))
+        apart = backtest.count_apart(self.jobs.chooses)
+        radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses), apart)
         errors = backtest.scaled_errors(self.jobs.reports, one.reports)
         return backtest.find_coverage(errors, radii[backtest.LEVELS.index(LEVEL)])
 
@@ -116,8 +126,9 @@ class Backtest:
         """Return the reach of intervals, by all windows that trained nothing."""
         jobs = self.jobs
         chooses = backtest.scaled_errors(jobs.chooses, one.chooses)
+        errors = np.concatenate([chooses, backtest.scaled_errors(jobs.reports, one.reports)])
         return backtest.find_radii(
-            np.concatenate([chooses, backtest.scaled_errors(jobs.reports, one.reports)])
+            errors, backtest.count_apart(jobs.chooses) + backtest.count_apart(jobs.reports)
         )
 
 
@@ -125,8 +136,8 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     """Train nets on windows of the series, compare them with baselines, and return the standings."""
     order = _order(db, call)
     zone = session.time_zone(db)
-    read = readings.read_series(db, order.source, order.columns, zone)
-    step = find_step([one.stamps for one in read])
+    read = readings.read_series(db, order.source, order.columns, zone, trains=True)
+    step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
     if step is None:
         raise CerebroError(
             f"no series of {order.source.quoted} has two rows with different times", sqlstate=WRONG_STATE
@@ -136,22 +147,21 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     shape = _shape(order, laid, step, season)
     usable = [one for one in laid if one.status in (OK, FILLED) and len(one.values) >= shape.least]
     _tell_series(db, order, laid, step, shape)
-    jobs = windows.share_out(usable, shape)
-    ahead = windows.find_scales(jobs.trains, [column.name for column in order.columns.ahead])
+    jobs, usable, maker = _cut(order, usable, step, shape)
     parts = [
         store.WindowRows(
             part=part,
             keys=[usable[number].key for number in rows.series.tolist()],
             origins=_origins(db, usable, rows, step, zone),
-            inputs=rows.inputs,
-            ahead=windows.scale_ahead(rows, ahead),
+            inputs=maker.make(usable, rows),
             targets=rows.targets,
         )
         for part, rows in ((windows.TRAINS, jobs.trains), (windows.CHOOSES, jobs.chooses))
     ]
-    store.write_windows(db, order.windows, parts)
-    _train(db, order)
-    tested = Backtest(jobs, [*_baselines(jobs, shape), *_nets(db, order, jobs, shape, ahead)])
+    store.write_windows(db, order.windows, parts, numbered=step.is_number)
+    _train(db, order, list(parts[0].inputs))
+    net = WindowNet(db, order.training.name, usable, inputs=maker, shape=shape)
+    tested = Backtest(jobs, _find_answers(net, order, jobs))
     best = tested.best
     forecast = Forecast(
         source=order.source.quoted,
@@ -159,16 +169,29 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
         value=order.columns.value.name,
         series=[column.name for column in order.columns.keys],
         zone=zone,
-        step=step,
         shape=shape,
         answer=best.name,
         mst_key=best.mst_key,
+        beside=best.beside,
         radii=tested.radii(best),
-        ahead=ahead,
+        inputs=maker,
     )
     store.write_document(db, order.document, forecast.as_document())
     _tell_best(db, tested)
     return _standings(tested)
+
+
+def _cut(
+    order: ForecastOrder, usable: Sequence[Series], step: TimeStep, shape: WindowShape
+) -> tuple[Jobs, list[Series], InputMaker]:
+    """Return the windows by their jobs, the series with their columns in order, and the way to inputs."""
+    numbers = [column.name for column in order.columns.ahead]
+    ahead, static = inputs.split_columns(usable, numbers)
+    arranged = inputs.arrange(usable, numbers, [*ahead, *static])
+    jobs = windows.share_out(arranged, shape)
+    words = [column.name for column in order.columns.words]
+    maker = inputs.choose_inputs(step, arranged, jobs.trains, ahead=ahead, static=static, words=words)
+    return jobs, arranged, maker
 
 
 def _order(db: Database, call: ForecastCall) -> ForecastOrder:
@@ -249,12 +272,14 @@ def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeS
     for number in np.unique(rows.series).tolist():
         own = rows.series == number
         times[own] = step.after(usable[number].stamps, rows.origins[own] - 1)
+    if step.is_number:
+        return [str(round(time)) for time in times.tolist()]
     distinct, places = np.unique(times, return_inverse=True)
     shown = store.show_stamps(db, distinct.tolist(), by_wall=step.by_wall, zone=zone)
     return [shown[place] for place in places.tolist()]
 
 
-def _train(db: Database, order: ForecastOrder) -> None:
+def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
     """Pack the windows, make nets, and search within the budget."""
     task = order.training
     options: dict[str, Any] = {
@@ -265,8 +290,8 @@ def _train(db: Database, order: ForecastOrder) -> None:
     if "segments" in task.given:
         options["segments"] = task.given["segments"]
     packed_table = task.table("_packed")
-    inputs = f"x, {store.AHEAD}" if order.columns.ahead else "x"
-    preprocess.pack_training(db, task.source, packed_table, task.target, inputs, options=json.dumps(options))
+    listed = ", ".join(columns)
+    preprocess.pack_training(db, task.source, packed_table, task.target, listed, options=json.dumps(options))
     table = names.resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
     search = train.prepare_search(db, task, summary, task.named_nets or NETS, here=True, loss=LOSS)
@@ -274,36 +299,34 @@ def _train(db: Database, order: ForecastOrder) -> None:
     begin.begin(db, replace(search, description=about))
 
 
-def _baselines(jobs: Jobs, shape: WindowShape) -> list[Contender]:
-    found = []
-    for name, answer in BASELINES.items():
-        both = (answer(rows, shape.horizon, shape.season) for rows in (jobs.chooses, jobs.reports))
-        found.append(Contender(name, None, None, *both))
-    return found
+def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
+    """Return the answers of the baselines, of each config that has a model, and the means of both.
 
-
-def _nets(
-    db: Database, order: ForecastOrder, jobs: Jobs, shape: WindowShape, ahead: Sequence[ColumnScale]
-) -> list[Contender]:
-    """Return what each config that has a model answers."""
-    task, found = order.training, list[Contender]()
+    Nets and the theta method err in other ways, so their mean is often better than either.
+    """
+    db, task = net.db, order.training
+    found = list[Contender]()
+    for name in BASELINES:
+        chooses, reports = (net.answer_plainly(rows, name) for rows in (jobs.chooses, jobs.reports))
+        found.append(Contender(name, None, None, chooses=chooses, reports=reports))
+    theta = next(one for one in found if one.name == THETA)
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
     for row in results.ranked(db, info.quoted, arch.quoted):
         key = row["mst_key"]
-        chooses, reports = (
-            forecasts.answer_windows(
-                db, rows, shape, name=task.name, answer=row["net"], mst_key=key, ahead=ahead
-            )
-            for rows in (jobs.chooses, jobs.reports)
-        )
+        chooses, reports = (net.answer(rows, key) for rows in (jobs.chooses, jobs.reports))
         if np.isfinite(chooses).all() and np.isfinite(reports).all():
-            found.append(Contender(row["net"], key, row["params"], chooses, reports))
+            found.append(Contender(row["net"], key, row["params"], chooses=chooses, reports=reports))
+            together = Contender(
+                f"{row['net']}, {THETA}",
+                key,
+                row["params"],
+                chooses=(chooses + theta.chooses) / 2,
+                reports=(reports + theta.reports) / 2,
+                beside=THETA,
+            )
+            found.append(together)
     return found
-
-
-def _label(one: Contender) -> str:
-    return one.name if one.mst_key is None else str(one.mst_key)
 
 
 def _known(value: float) -> float | None:

@@ -8,12 +8,13 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.models import aliases
+from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting.examining import profiles
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
-from cerebro_plpy.predicting.trained import find_model, resolve
+from cerebro_plpy.predicting.trained import check_readable, find_model, resolve
 from cerebro_plpy.registry import history, references
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import model_versions, retraining
@@ -21,6 +22,7 @@ from cerebro_plpy.store.models.model_versions import MANAGE, PREDICT
 from cerebro_plpy.store.names import check_writable, quote
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import FEATURES
+from cerebro_plpy.store.related import series
 from cerebro_plpy.store.runs import results, runs
 
 # What of a summary predicting reads, besides the class values.
@@ -58,11 +60,16 @@ def add_version(
     tags: Mapping[str, Any] | None = None,
 ) -> int:
     """Keep a trained model as the next version of a registered model."""
+    forecast = _find_forecast(db, model_table)
+    if forecast is not None and mst_key is None:
+        mst_key = _key_of(str(model_table), forecast)
     found = find_model(db, model_table, mst_key)
     if isinstance(found.holder, RegisteredVersion) and found.holder.found.privilege == PREDICT:
         raise model_versions.may_only_predict(found.holder.name)
     role = session.current_user(db)
     row, data = _version_row(db, found), found.holder.weights(db, found)
+    if forecast is not None and forecast.mst_key == found.mst_key:
+        row["lineage"] = {**row["lineage"], series.LINEAGE: forecast.as_document()}
     digest = hashlib.sha256(data).hexdigest()
     version = _next_version(db, name, role)
     given = {
@@ -78,6 +85,32 @@ def add_version(
     if version == 1:
         aliases.point(db, name, references.DEFAULT, version)
     return version
+
+
+def _find_forecast(db: Database, model_table: str | None) -> Forecast | None:
+    """Return the forecast whose models a table has, if there is one."""
+    if model_table is None or references.is_marked(model_table):
+        return None
+    beside = names.find_table(db, names.with_suffix(model_table, series.SUFFIX), "forecast")
+    if beside is None or series.DOCUMENT not in packed.columns_of(db, beside):
+        return None
+    check_readable(
+        db, [beside], instead="Name the model table itself.", why="A version has the forecast that it says."
+    )
+    return read_forecast(series.read_document(db, beside), beside.quoted)
+
+
+def _key_of(model_table: str, forecast: Forecast) -> int:
+    """Return the config that forecasts; refuse a forecast that needs no model."""
+    if forecast.mst_key is None:
+        raise CerebroError(
+            f"{model_table} forecasts with {forecast.answer}, which is no model to be registered",
+            detail="No net was better by more than chance.",
+            hint=f"cerebro.forecast('{model_table}') answers without one. To register a net, give its"
+            " mst_key.",
+            sqlstate=WRONG_STATE,
+        )
+    return forecast.mst_key
 
 
 def _read_tags(text: str | None) -> Mapping[str, Any]:

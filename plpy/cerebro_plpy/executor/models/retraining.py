@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import ensemble, train
 from cerebro_plpy.executor.models import aliases, registering
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
@@ -23,6 +23,7 @@ from cerebro_plpy.store import names
 from cerebro_plpy.store.models import model_versions, retraining
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
+from cerebro_plpy.store.related import series
 
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
 # The rows that judge: a tenth, so many at most, and too few say nothing.
@@ -126,7 +127,15 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
 
 def _recipe(db: Database, name: str, version: int) -> Mapping[str, Any]:
     """Return the call of cerebro.train that a version comes from."""
-    recipe = model_versions.lineage(db, name, version).get(registering.RECIPE)
+    lineage = model_versions.lineage(db, name, version)
+    recipe = lineage.get(registering.RECIPE)
+    if series.LINEAGE in lineage:
+        raise CerebroError(
+            f"{name}@{version} is a forecast, and those are not retrained by cerebro.retrain",
+            hint="Call cerebro.train_forecast under another name, compare the errors that it returns, and"
+            f" register that: SELECT cerebro.register('another name', '{name}').",
+            sqlstate=NOT_SUPPORTED,
+        )
     if recipe is None:
         raise CerebroError(
             f"how {name}@{version} was trained is not known: it does not come from cerebro.train",

@@ -2,27 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
-from cerebro_plpy.database import Database
-from cerebro_plpy.errors import DATATYPE_MISMATCH, DUPLICATE_COLUMN, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.errors import (
+    DATATYPE_MISMATCH,
+    DUPLICATE_COLUMN,
+    NULL_NOT_ALLOWED,
+    PROGRAM_LIMIT_EXCEEDED,
+    CerebroError,
+)
 from cerebro_plpy.packing.columns import sources
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.relations import propagation
+from cerebro_plpy.relations.propagation import NumberedEdges
 from cerebro_plpy.store import interrupts, names
 from cerebro_plpy.store.arrays import write_arrays, write_numbers
-from cerebro_plpy.store.names import Table, TargetTable
+from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import SourceColumn
-from cerebro_plpy.store.related import graphs
+from cerebro_plpy.store.related import graph_changes, graphs
 
-MOST_HOPS = 16
+MOST_HOPS, MOST_KINDS = 16, 32
 _READ, _WRITTEN = 2_000, 1_000
+# Kinds of edges become parts of names.
+_NAMES = ("text", "varchar", "bpchar", "name", *sources.INTEGERS)
 
 
 @dataclass(frozen=True)
@@ -40,6 +50,7 @@ class PropagateCall:
     aggregate: str | None
     weight: str | None
     teleport: float | None
+    kind: str | None
 
 
 @dataclass(frozen=True)
@@ -48,59 +59,102 @@ class Propagation:
 
     nodes: Table
     id: SourceColumn
+    columns: Mapping[str, SourceColumn]
     edges: graphs.Edges
     features: Sequence[SourceColumn]
-    target: TargetTable
     hops: int
     aggregate: str
     teleport: float
 
-    @property
-    def made(self) -> list[tuple[str, str]]:
-        """Name and type of each column that the result has beside those of the nodes, hop by hop."""
+    def name_made(self, kinds: Sequence[str]) -> list[tuple[str, SourceColumn]]:
+        """Return the columns of the result beside those of the nodes, kind by kind and hop by hop.
+
+        Each comes with the feature that it is made of.
+        """
         return [
-            (f"{column.name}_{hop}", "real[]" if column.is_array else "real")
+            ("_".join([column.name, *([kind] if self.edges.kind else []), str(hop)]), column)
+            for kind in kinds
             for hop in range(1, self.hops + 1)
             for column in self.features
         ]
 
+    def as_document(self, kinds: Sequence[str]) -> str:
+        """Return the call, from which the result can be brought up to date."""
+        edges = self.edges
+        columns = {"source": edges.source, "target": edges.target, "weight": edges.weight, "kind": edges.kind}
+        return json.dumps(
+            {
+                "nodes": self.nodes.quoted,
+                "edges": edges.table.quoted,
+                "id": quote(self.id.name),
+                "features": [quote(column.name) for column in self.features],
+                "hops": self.hops,
+                "aggregate": self.aggregate,
+                "teleport": self.teleport,
+                "kinds": list(kinds),
+                **{what: name and quote(name) for what, name in columns.items()},
+            }
+        )
+
+
+@dataclass(frozen=True)
+class GraphSize:
+    """The numbers of nodes and edges, and the kinds of edges."""
+
+    nodes: int
+    edges: int
+    kinds: Sequence[str]
+
 
 def propagate(db: Database, call: PropagateCall) -> int:
     """Make the table, and return how many nodes it has."""
-    asked = _check(db, call)
-    counted = graphs.count_ids(db, asked.nodes, asked.id.name)
-    _check_ids(asked, counted["nodes"], counted["present"], counted["ids"])
-    found = graphs.count_edges(db, asked.edges)
-    if found["wrong"]:
-        raise CerebroError(
-            f'weight "{asked.edges.weight}" is NULL, negative or not finite in {found["wrong"]} of'
-            f" {found['edges']} edges",
-            hint="Leave such edges out with a view.",
-        )
+    asked = check(db, call)
+    target = names.target_table(db, call.output_table, suffixes=(packed.SUMMARY, graph_changes.SEEN))
+    size = check_rows(db, asked)
+    nodes, kinds = size.nodes, size.kinds
+    if not kinds:
+        raise CerebroError(f"{asked.edges.table.quoted} has no rows, so edges have no kind")
+    check_names(asked, kinds)
     graphs.number_nodes(db, asked.nodes, asked.id.name)
-    features, widths = _read_features(db, asked, counted["nodes"])
-    source, target, weight = graphs.read_edges(db, asked.edges)
-    left_out = found["edges"] - len(source)
-    if left_out:
-        db.notice(f"{left_out} of {found['edges']} edges are left out: an end of theirs is no node")
-    matrix = propagation.build_matrix(len(features), source, target, weight, asked.aggregate)
+    features, widths = read_numbers(db, asked.nodes, asked.id.name, asked.features)
+    if len(features) != nodes:
+        raise CerebroError(f"{asked.nodes.quoted} has changed while it was read", hint="Call again.")
+    edges = read_edges(db, asked.edges, size, asked.id)
     tick = partial(interrupts.tick, db)
-    hops = list(propagation.propagate(matrix, features, asked.hops, asked.teleport, tick))
-    _write(db, asked, hops, widths)
-    return len(features)
+    hops = _hops(asked, edges, kinds, features, tick=tick)
+    write_made(db, asked, kinds, nodes=range(nodes), hops=hops, widths=widths)
+    made = [name for name, _ in asked.name_made(kinds)]
+    graphs.create_output(db, asked.nodes, asked.id.name, target, made)
+    graph_changes.write_summary(db, target, asked.as_document(kinds))
+    labels = np.arange(nodes)
+    digests = propagation.find_digests(labels, edges, len(kinds), asked.aggregate)
+    graph_changes.add_seen(db, graph_changes.create_seen(db, target), labels, labels, digests)
+    graphs.drop_temporary(db)
+    return nodes
 
 
-def _check(db: Database, call: PropagateCall) -> Propagation:
+def _hops(
+    asked: Propagation,
+    edges: NumberedEdges,
+    kinds: Sequence[str],
+    features: np.ndarray,
+    *,
+    tick: propagation.HopTick,
+) -> list[np.ndarray]:
+    """Return what each hop makes of all nodes' features, kind by kind."""
+    found = list[np.ndarray]()
+    for number in range(len(kinds)):
+        matrix = propagation.build_matrix(len(features), edges.of_kind(number), asked.aggregate)
+        found += propagation.propagate(matrix, features, asked.hops, asked.teleport, tick)
+    return found
+
+
+def check(db: Database, call: PropagateCall) -> Propagation:
+    """Check all arguments but the result, before anything is read."""
     nodes = names.resolve_table(db, call.nodes, "table of nodes")
     edges = names.resolve_table(db, call.edges, "table of edges")
-    of_nodes, of_edges = packed.columns_of(db, nodes), packed.columns_of(db, edges)
-    key = sources.find_named(call.id, "id", of_nodes, nodes.quoted)
-    if not key.sortable:
-        raise CerebroError(
-            f'id "{key.name}" of type {key.shown_type} has no order',
-            hint="Cast it to text in a view.",
-            sqlstate=DATATYPE_MISMATCH,
-        )
+    of_nodes = packed.columns_of(db, nodes)
+    key = find_id(call.id, of_nodes, nodes)
     if not call.features:
         raise CerebroError("features is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     features = [sources.find_named(name, "features", of_nodes, nodes.quoted) for name in call.features]
@@ -119,85 +173,183 @@ def _check(db: Database, call: PropagateCall) -> Propagation:
         )
     if call.teleport is None or not 0 <= call.teleport < 1:
         raise CerebroError(f"teleport is {call.teleport}, it must be from 0 to below 1")
-    source = sources.find_named(call.source, "source", of_edges, edges.quoted)
-    target = sources.find_named(call.target, "target", of_edges, edges.quoted)
-    weight = None
-    if call.weight is not None:
-        weight = sources.find_named(call.weight, "weight", of_edges, edges.quoted)
-    if weight is not None and (weight.is_array or weight.element not in sources.NUMBERS):
-        raise CerebroError(
-            f'weight "{weight.name}" of type {weight.shown_type} is no number', sqlstate=DATATYPE_MISMATCH
-        )
-    found = Propagation(
+    return Propagation(
         nodes=nodes,
         id=key,
-        edges=graphs.Edges(edges, source.name, target.name, weight and weight.name),
+        columns=of_nodes,
+        edges=find_edges(db, edges, ends=(call.source, call.target), weight=call.weight, kind=call.kind),
         features=features,
-        target=names.target_table(db, call.output_table),
         hops=call.hops,
         aggregate=call.aggregate,
         teleport=call.teleport,
     )
-    _check_names(found, of_nodes)
+
+
+def find_id(name: str | None, columns: Mapping[str, SourceColumn], nodes: Table) -> SourceColumn:
+    """Return the column that tells nodes apart."""
+    key = sources.find_named(name, "id", columns, nodes.quoted)
+    if not key.sortable:
+        raise CerebroError(
+            f'id "{key.name}" of type {key.shown_type} has no order',
+            hint="Cast it to text in a view.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    return key
+
+
+def find_edges(
+    db: Database, table: Table, *, ends: tuple[str | None, str | None], weight: str | None, kind: str | None
+) -> graphs.Edges:
+    """Return a table of edges with the columns of these names."""
+    known = packed.columns_of(db, table)
+    source, target = [
+        sources.find_named(name, what, known, table.quoted)
+        for what, name in zip(("source", "target"), ends, strict=True)
+    ]
+    counted = None if weight is None else sources.find_named(weight, "weight", known, table.quoted)
+    if counted is not None and (counted.is_array or counted.element not in sources.NUMBERS):
+        raise CerebroError(
+            f'weight "{counted.name}" of type {counted.shown_type} is no number', sqlstate=DATATYPE_MISMATCH
+        )
+    named = None if kind is None else sources.find_named(kind, "kind", known, table.quoted)
+    if named is not None and (named.is_array or named.element not in _NAMES):
+        raise CerebroError(
+            f'kind "{named.name}" of type {named.shown_type} is neither a text nor an integer',
+            hint="Cast it to text in a view.",
+            sqlstate=DATATYPE_MISMATCH,
+        )
+    return graphs.Edges(
+        table=table,
+        source=source.name,
+        target=target.name,
+        weight=counted and counted.name,
+        kind=named and named.name,
+        integers=all(
+            column.element in sources.INTEGERS and not column.is_array for column in (source, target)
+        ),
+    )
+
+
+def check_rows(db: Database, asked: Propagation) -> GraphSize:
+    """Return how large the graph is; refuse rows that are none."""
+    counted = graphs.count_ids(db, asked.nodes, asked.id.name)
+    check_ids(asked.id.name, asked.nodes, counted)
+    edges = check_weights(db, asked.edges)
+    kinds = graphs.find_kinds(db, asked.edges, MOST_KINDS)
+    if len(kinds) > MOST_KINDS:
+        raise CerebroError(
+            f'kind "{asked.edges.kind}" has more than {MOST_KINDS} values',
+            hint="Leave rare kinds out with a view, or give several the same name.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
+    return GraphSize(counted["nodes"], edges, kinds)
+
+
+def check_weights(db: Database, edges: graphs.Edges) -> int:
+    """Return how many edges there are; refuse those whose weight or kind nobody knows."""
+    found = graphs.count_edges(db, edges)
+    if found["wrong"]:
+        raise CerebroError(
+            f'weight "{edges.weight}" is NULL, negative or not finite in {found["wrong"]} of'
+            f" {found['edges']} edges",
+            hint="Leave such edges out with a view.",
+        )
+    if found["unnamed"]:
+        raise CerebroError(
+            f'kind "{edges.kind}" is NULL in {found["unnamed"]} of {found["edges"]} edges',
+            hint="Leave such edges out with a view.",
+            sqlstate=NULL_NOT_ALLOWED,
+        )
+    return found["edges"]
+
+
+def read_edges(db: Database, edges: graphs.Edges, size: GraphSize, key: SourceColumn) -> NumberedEdges:
+    """Return all edges between nodes, and tell how many others there are; `key` tells nodes apart."""
+    integers = edges.integers and key.element in sources.INTEGERS
+    found = NumberedEdges(**graphs.read_edges(db, edges, size.kinds, integers=integers))
+    left_out = size.edges - len(found)
+    if left_out:
+        db.notice(f"{left_out} of {size.edges} edges are left out: an end of theirs is no node")
     return found
 
 
-def _check_names(asked: Propagation, known: dict[str, SourceColumn]) -> None:
-    made = [name for name, _ in asked.made]
-    twice = next((name for name in made if name in known or made.count(name) > 1), None)
+def check_names(asked: Propagation, kinds: Sequence[str]) -> None:
+    """Refuse names that two columns of the result would have, or that are too long."""
+    made = [name for name, _ in asked.name_made(kinds)]
+    twice = next((name for name in made if name in asked.columns or made.count(name) > 1), None)
     if twice is not None:
         raise CerebroError(
             f'the result would have two columns "{twice}"',
             hint="Rename the column of the nodes with a view.",
             sqlstate=DUPLICATE_COLUMN,
         )
-
-
-def _check_ids(asked: Propagation, nodes: int, present: int, ids: int) -> None:
-    name = asked.id.name
-    if nodes == 0:
-        raise CerebroError(f"{asked.nodes.quoted} has no rows")
-    if present < nodes:
+    long = next((name for name in made if len(name.encode()) > names.LONGEST), None)
+    if long is not None:
         raise CerebroError(
-            f'id "{name}" is NULL in {nodes - present} of {nodes} nodes', sqlstate=NULL_NOT_ALLOWED
+            f'the result would have a column "{long}", whose name is longer than {names.LONGEST} bytes',
+            hint="Rename the feature, or the kind of edges, with a view.",
         )
-    if ids < nodes:
+
+
+def check_ids(name: str, nodes: Table, counted: Row) -> None:
+    """Refuse nodes whose ids do not tell them apart."""
+    total, present, ids = counted["nodes"], counted["present"], counted["ids"]
+    if total == 0:
+        raise CerebroError(f"{nodes.quoted} has no rows")
+    if present < total:
         raise CerebroError(
-            f'id "{name}" has {ids} different values in {nodes} nodes',
+            f'id "{name}" is NULL in {total - present} of {total} nodes', sqlstate=NULL_NOT_ALLOWED
+        )
+    if ids < total:
+        raise CerebroError(
+            f'id "{name}" has {ids} different values in {total} nodes',
             hint="Each node needs an id of its own.",
         )
 
 
-def _read_features(db: Database, asked: Propagation, nodes: int) -> tuple[np.ndarray, list[int]]:
-    """Return the features of all nodes side by side, and how wide each one is."""
-    parts = [sources.SourcePart(column.name, (column,), sources.VALUES) for column in asked.features]
-    batches = graphs.read_features(db, asked.nodes, asked.id.name, reading.fields(parts), _READ)
+def read_numbers(
+    db: Database,
+    table: Table,
+    id_column: str,
+    columns: Sequence[SourceColumn],
+    numbers: Sequence[int] | None = None,
+) -> tuple[np.ndarray, list[int]]:
+    """Return columns of all nodes, or of those with these numbers, side by side, and how wide each one is."""
+    parts = [sources.SourcePart(column.name, (column,), sources.VALUES) for column in columns]
+    fields = reading.fields(parts)
     seen, read = Faults(), 0
-    columns: list[reading.Column] = []
+    opened: list[reading.Column] = []
     blocks: list[np.ndarray] = []
-    for rows in batches:
+    for rows in graphs.read_features(db, table, id_column, fields, batch=_READ, numbers=numbers):
         values = [[row[f"c{place}"] for row in rows] for place in range(len(parts))]
-        if not columns:
-            columns = [
+        if not opened:
+            opened = [
                 reading.open_column(part, own[0], None, 1.0, 0, seen)
                 for part, own in zip(parts, values, strict=True)
             ]
-        beside = zip(columns, values, strict=True)
+        beside = zip(opened, values, strict=True)
         blocks.append(np.concatenate([reading.read_column(one, [own], read) for one, own in beside], axis=1))
         read += len(rows)
     if seen:
         raise seen.error(read)
-    if read != nodes:
-        raise CerebroError(f"{asked.nodes.quoted} has changed while it was read", hint="Call again.")
-    widths = [column.stored[1] for column in columns]
-    return np.concatenate(blocks), widths
+    widths = [column.stored[1] for column in opened]
+    return np.concatenate(blocks) if blocks else np.empty((0, 0), np.float32), widths
 
 
-def _write(db: Database, asked: Propagation, hops: Sequence[np.ndarray], widths: Sequence[int]) -> None:
-    types = [kind for _, kind in asked.made]
+def write_made(
+    db: Database,
+    asked: Propagation,
+    kinds: Sequence[str],
+    *,
+    nodes: Sequence[int],
+    hops: Sequence[np.ndarray],
+    widths: Sequence[int],
+) -> None:
+    """Put what the hops made of nodes, given by their numbers, into a table of this transaction."""
+    types = ["real[]" if column.is_array else "real" for _, column in asked.name_made(kinds)]
     graphs.create_made(db, types)
     ends = np.cumsum([0, *widths])
-    for start in range(0, len(hops[0]), _WRITTEN):
+    for start in range(0, len(nodes), _WRITTEN):
         rows = slice(start, start + _WRITTEN)
         columns = [
             write_arrays(hop[rows, ends[place] : ends[place + 1]])
@@ -206,5 +358,4 @@ def _write(db: Database, asked: Propagation, hops: Sequence[np.ndarray], widths:
             for hop in hops
             for place, column in enumerate(asked.features)
         ]
-        graphs.add_made(db, types, range(start, start + len(columns[0])), columns)
-    graphs.create_output(db, asked.nodes, asked.id.name, asked.target, [name for name, _ in asked.made])
+        graphs.add_made(db, types, nodes[rows], columns)

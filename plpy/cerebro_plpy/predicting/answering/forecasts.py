@@ -2,27 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import json
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
+from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import SHORT, UNKNOWN, Series, lay_out
-from cerebro_plpy.forecasting.windows import ColumnScale, Windowed, WindowShape, cut, scale_ahead
+from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.answering import of_packed, readings
+from cerebro_plpy.registry import references
 from cerebro_plpy.store import interrupts, names
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.related import series as store
 
-ForecastRow = tuple[str, str | None, float | None, float | None, float | None, str]
+ForecastRow = tuple[str, str | None, float | None, float | None, float | None, str, int | None]
+# The status of values that the source has.
+KNOWN = "known"
+MOST_HISTORY = 100_000
 
 
 @dataclass(frozen=True)
@@ -35,36 +41,88 @@ class Band:
     status: str
 
 
-def forecast(db: Database, name: str | None, horizon: int | None, level: float | None) -> list[ForecastRow]:
-    """Return the forecasts of all series, a row for each step; of a series without one, its status."""
+@dataclass(frozen=True)
+class HeldForecast:
+    """A forecast, and the reference by which its models are found."""
+
+    forecast: Forecast
+    name: str
+    # A registered version has one model, without a key.
+    is_registered: bool
+
+
+@dataclass(frozen=True)
+class WindowNet:
+    """The models of a forecast, ready to answer windows of these series."""
+
+    db: Database
+    name: str
+    series: Sequence[Series]
+    inputs: InputMaker
+    shape: WindowShape
+    is_registered: bool = False
+
+    def answer_plainly(self, rows: Windowed, baseline: str) -> np.ndarray:
+        """Return what a baseline answers for these windows."""
+        return BASELINES[baseline](rows, self.shape.horizon, self.shape.season)
+
+    def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
+        """Return what a config answers for these windows."""
+        found = trained.find_model(self.db, self.name, None if self.is_registered else mst_key)
+        model = trained_models.trained(self.db, found)
+        given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
+        (result,) = of_packed.answers(self.db, model, given, partial(interrupts.tick, self.db))
+        return rows.in_unit(result.reshape(len(result), -1).astype(np.float64))
+
+
+def forecast(
+    db: Database, name: str | None, horizon: int | None, level: float | None, history: int | None
+) -> list[ForecastRow]:
+    """Return the forecasts of all series, a row for each step; of a series without one, its status.
+
+    Before them stand as many of the newest known values as `history` says.
+    """
     if name is None or not name.strip():
         raise CerebroError("name is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     number = _level(level)
-    found = _find(db, name)
+    if history is None:
+        raise CerebroError("history is NULL", sqlstate=NULL_NOT_ALLOWED)
+    if not 0 <= history <= MOST_HISTORY:
+        raise CerebroError(f"history is {history}, it must be from 0 to {MOST_HISTORY}")
+    held = _find(db, name)
+    found = held.forecast
     steps = found.shape.horizon if horizon is None else horizon
     if not 1 <= steps <= found.shape.horizon:
         raise CerebroError(
             f"horizon is {steps}, and {name} was trained for {found.shape.horizon}",
             hint=f"Give 1 to {found.shape.horizon}, or train another forecast.",
         )
+    laid = [_without_columns(one, found, steps) for one in _read(db, found)]
+    bands = _answer(db, held, [one for one in laid if one.is_answered], number)
+    return list(_rows(db, found, laid, bands, steps=steps, history=history))
+
+
+def _read(db: Database, found: Forecast) -> list[Series]:
+    """Return the series as the source has them now, with the columns that the net sees."""
     source = names.resolve_table(db, found.source, "source table")
-    ahead = [one.column for one in found.ahead]
-    columns = readings.find_columns(db, source, found.time, found.value, keys=found.series, ahead=ahead)
-    laid = [lay_out(one, found.step) for one in readings.read_series(db, source, columns, found.zone)]
-    laid = [_without_columns(one, found, steps) for one in laid]
-    bands = _answer(db, name, found, [one for one in laid if one.is_answered], number)
-    return list(_rows(db, found, laid, bands, steps))
+    further = [*found.inputs.numbers, *found.inputs.words]
+    columns = readings.find_columns(db, source, found.time, found.value, keys=found.series, ahead=further)
+    right = [column.name for column in columns.ahead] == found.inputs.numbers
+    if not right or columns.is_numbered != found.step.is_number:
+        raise CerebroError(
+            f"a column of {source.quoted} is of another type than when the forecast was trained",
+            hint="Train another forecast.",
+            sqlstate=WRONG_STATE,
+        )
+    return [lay_out(one, found.step) for one in readings.read_series(db, source, columns, found.zone)]
 
 
 def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
     """Return a series; without a forecast if a net needs columns that are not known for so many steps."""
     short = len(series.values) < found.shape.window
-    if found.mst_key is None or not found.ahead or not series.is_answered or short:
+    if found.mst_key is None or not series.is_answered or short or found.inputs.knows(series, steps):
         return series
-    until = len(series.values) + steps
-    coming = series.ahead[:, len(series.values) : until]
-    known = series.ahead.shape[1] >= until and bool(np.isfinite(coming).all())
-    return series if known else replace(series, status=UNKNOWN)
+    return replace(series, status=UNKNOWN)
 
 
 def _level(level: float | None) -> int:
@@ -80,20 +138,40 @@ def _level(level: float | None) -> int:
     return next(place for place, kept in enumerate(LEVELS) if kept >= level - 1e-9)
 
 
-def _find(db: Database, name: str) -> Forecast:
-    table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
+def _find(db: Database, name: str) -> HeldForecast:
+    """Return what a name means: with @ a registered model, else the forecast of a table, or such a model."""
+    table = None
+    if not references.is_marked(name):
+        table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
     if table is None:
-        raise CerebroError(
-            f"forecast {name} does not exist",
-            detail=f"There is no table {names.with_suffix(name, store.SUFFIX)}.",
-            hint="cerebro.train_forecast makes one.",
-            sqlstate=UNDEFINED_TABLE,
-        )
+        return _find_registered(db, name)
     _check_tables(db, [table])
     found = read_forecast(store.read_document(db, table), table.quoted)
     if not store.is_own(db, table):
         _check_tables(db, [names.resolve_table(db, found.source, "source table")])
-    return found
+    return HeldForecast(found, name, is_registered=False)
+
+
+def _find_registered(db: Database, name: str) -> HeldForecast:
+    try:
+        held = trained.find_registered(db, name)
+    except CerebroError as error:
+        if references.is_marked(name):
+            raise
+        raise CerebroError(
+            f"forecast {name} does not exist",
+            detail=f"There is no table {names.with_suffix(name, store.SUFFIX)}, and no registered model.",
+            hint="cerebro.train_forecast makes one.",
+            sqlstate=UNDEFINED_TABLE,
+        ) from error
+    document = json.loads(held.read(db).lineage).get(store.LINEAGE)
+    if document is None:
+        raise CerebroError(
+            f"{held.name} is no forecast", hint="Predict with cerebro.predict.", sqlstate=WRONG_STATE
+        )
+    found = read_forecast(json.dumps(document), held.name)
+    _check_tables(db, [names.resolve_table(db, found.source, "source table")])
+    return HeldForecast(found, held.name, is_registered=True)
 
 
 def _check_tables(db: Database, tables: Sequence[Table]) -> None:
@@ -105,18 +183,18 @@ def _check_tables(db: Database, tables: Sequence[Table]) -> None:
     )
 
 
-def _answer(
-    db: Database, name: str, found: Forecast, series: Sequence[Series], level: int
-) -> dict[str, Band]:
+def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: int) -> dict[str, Band]:
     """Return the forecast of each series; short ones get the last season or value, without bounds."""
+    found = held.forecast
     shape = found.shape
     long = [one for one in series if len(one.values) >= shape.window]
     bands = {one.key: _short_band(one, found) for one in series if len(one.values) < shape.window}
     if long:
         rows = cut(long, [[len(one.values)] for one in long], shape)
-        answers = answer_windows(
-            db, rows, shape, name=name, answer=found.answer, mst_key=found.mst_key, ahead=found.ahead
+        net = WindowNet(
+            db, held.name, long, inputs=found.inputs, shape=shape, is_registered=held.is_registered
         )
+        answers = _answer_best(net, rows, found)
         flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
         answers = np.where(flat, rows.centers, answers)
         reach = np.where(flat, 0.0, rows.scales) * found.radii[level]
@@ -126,25 +204,12 @@ def _answer(
     return bands
 
 
-def answer_windows(
-    db: Database,
-    rows: Windowed,
-    shape: WindowShape,
-    *,
-    name: str,
-    answer: str,
-    mst_key: int | None,
-    ahead: Sequence[ColumnScale],
-) -> np.ndarray:
-    """Return what a config, or without one a baseline, answers for these windows."""
-    if mst_key is None:
-        return BASELINES[answer](rows, shape.horizon, shape.season)
-    model = trained_models.trained(db, trained.find_model(db, name, mst_key))
-    inputs = [rows.inputs.astype(np.float32)]
-    if ahead:
-        inputs.append(scale_ahead(rows, ahead).astype(np.float32))
-    (found,) = of_packed.answers(db, model, inputs, partial(interrupts.tick, db))
-    return rows.in_unit(found.reshape(len(found), -1).astype(np.float64))
+def _answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
+    """Return the answers of the net or the baseline that is best, or the mean of both."""
+    if found.mst_key is None:
+        return net.answer_plainly(rows, found.answer)
+    answers = net.answer(rows, found.mst_key)
+    return answers if found.beside is None else (answers + net.answer_plainly(rows, found.beside)) / 2
 
 
 def _short_band(one: Series, found: Forecast) -> Band:
@@ -164,23 +229,42 @@ def _short_band(one: Series, found: Forecast) -> Band:
 
 
 def _rows(
-    db: Database, found: Forecast, laid: Sequence[Series], bands: dict[str, Band], steps: int
+    db: Database,
+    found: Forecast,
+    laid: Sequence[Series],
+    bands: dict[str, Band],
+    *,
+    steps: int,
+    history: int,
 ) -> Iterator[ForecastRow]:
     """Yield the rows: the stamps of all series go to the server at once."""
-    times = {
-        one.key: found.step.after(one.stamps, len(one.values) - 1 + np.arange(1, steps + 1))
-        for one in laid
-        if one.is_answered
-    }
-    distinct = np.unique(np.concatenate([np.empty(0), *times.values()])).tolist()
-    shown = store.show_stamps(db, distinct, by_wall=found.step.by_wall, zone=found.zone)
-    stamps = dict(zip(distinct, shown, strict=True))
+    times = {one.key: _times(found, one, steps, history) for one in laid if one.is_answered}
+    stamps = _show(db, found, times)
     for one in laid:
         if not one.is_answered:
-            yield one.key, None, None, None, None, one.status
+            yield one.key, None, None, None, None, one.status, None
             continue
-        band = bands[one.key]
+        band, before = bands[one.key], one.values[len(one.values) - min(history, len(one.values)) :]
         for place, time in enumerate(times[one.key].tolist()):
-            bounds = (band.values[place], band.lower[place], band.upper[place])
+            number = round(time) if found.step.is_number else None
+            if place < len(before):
+                yield one.key, stamps.get(time), float(before[place]), None, None, KNOWN, number
+                continue
+            step = place - len(before)
+            bounds = (band.values[step], band.lower[step], band.upper[step])
             value, lower, upper = (float(bound) if np.isfinite(bound) else None for bound in bounds)
-            yield one.key, stamps[time], value, lower, upper, band.status
+            yield one.key, stamps.get(time), value, lower, upper, band.status, number
+
+
+def _times(found: Forecast, series: Series, steps: int, history: int) -> np.ndarray:
+    length = len(series.values)
+    return found.step.after(series.stamps, np.arange(length - min(history, length), length + steps))
+
+
+def _show(db: Database, found: Forecast, times: Mapping[str, np.ndarray]) -> Mapping[float, str]:
+    """Return how the session writes all times; nothing if they are whole numbers."""
+    if found.step.is_number:
+        return {}
+    distinct = np.unique(np.concatenate([np.empty(0), *times.values()])).tolist()
+    shown = store.show_stamps(db, distinct, by_wall=found.step.by_wall, zone=found.zone)
+    return dict(zip(distinct, shown, strict=True))

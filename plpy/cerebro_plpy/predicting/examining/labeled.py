@@ -73,16 +73,18 @@ class Judge:
                 yield LabeledRows(arrays, self.truth(labels), labels, texts)
         self._finish(total, read)
 
-    def read_all(self) -> Iterator[tuple[list[np.ndarray], list[str | None]]]:
-        """Yield the inputs of all rows, with their labels; None where there is none."""
-        before = [] if self.label is None else [Expression(packed.TEXT, (self.label,))]
+    def read_all(self) -> Iterator[tuple[list[np.ndarray], list[str | None], list[tuple[str | None, ...]]]]:
+        """Yield the inputs of all rows, with their labels, None where there is none, and their texts."""
+        label = [] if self.label is None else [Expression(packed.TEXT, (self.label,))]
+        before = [*label, *self.texts]
         read = 0
         for batch in self._scan(self.table, before):
             arrays = self._inputs(batch, len(before), read)
             read += len(batch)
             self.tick()
             if not self.seen:
-                yield arrays, [row["c0"] if before else None for row in batch]
+                texts = [tuple(row[f"c{n}"] for n in range(len(label), len(before))) for row in batch]
+                yield arrays, [row["c0"] if label else None for row in batch], texts
         if self.seen:
             raise self.seen.error(read)
 

@@ -123,7 +123,7 @@ def check(
         db.notice(f"the training rows of {found.holder.name} are gone: distributions are not compared")
     metrics = scoring.of_rows(judge.is_classes)
     seen = SeenRows(judge, profile, metrics)
-    for inputs, labels in judge.read_all():
+    for inputs, labels, _ in judge.read_all():
         seen.add(inputs, labels)
     places = {name: place for place, name in enumerate(judge.find_places())}
     of_columns = sorted(_of_columns(seen, limits), key=lambda line: places[line.column or ""])

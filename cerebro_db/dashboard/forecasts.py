@@ -1,0 +1,39 @@
+"""Shows forecasts: which there are, and how a series went and goes on."""
+
+from __future__ import annotations
+
+from sqlalchemy import Engine
+
+from cerebro_db.dashboard import views
+from cerebro_db.dashboard.predicting import reading
+from cerebro_db.dashboard.views import Row
+
+MOST_SERIES, HISTORY = 500, 60
+# Times as the clock on the wall shows them.
+_FORECAST = f"""
+WITH f AS MATERIALIZED (
+    SELECT row_number() OVER () AS n, x.*
+    FROM cerebro.forecast(%(name)s, level => 0.9, history => {HISTORY}) AS x
+), s AS (
+    SELECT series, min(n) AS n, max(status) FILTER (WHERE status <> 'known') AS status
+    FROM f GROUP BY series ORDER BY 2 LIMIT {MOST_SERIES}
+), chosen AS (
+    SELECT coalesce(%(series)s::jsonb, (SELECT series FROM s ORDER BY n LIMIT 1)) AS series
+)
+SELECT
+    (SELECT json_agg(json_build_array(s.series::text, s.status) ORDER BY s.n) FROM s) AS series,
+    (SELECT count(DISTINCT f.series) FROM f) AS total,
+    (SELECT c.series::text FROM chosen AS c) AS chosen,
+    (SELECT json_agg(json_build_object(
+        'at', coalesce(f.forecast_number::float8,
+            extract(epoch FROM f.forecast_time AT TIME ZONE current_setting('TimeZone'))::float8),
+        'value', f.value, 'lower', f.lower, 'upper', f.upper, 'known', f.status = 'known') ORDER BY f.n)
+    FROM f JOIN chosen AS c USING (series) WHERE f.value IS NOT NULL) AS points,
+    (SELECT bool_or(f.forecast_number IS NOT NULL) FROM f) AS numbered
+"""
+
+
+def forecast(engine: Engine, name: str, series: str | None) -> Row:
+    """Return the series of a forecast, and the points of the one that is asked for, or of the first."""
+    with reading(engine) as connection:
+        return views.rows(connection, _FORECAST, name=name, series=series)[0]

@@ -1,0 +1,89 @@
+"""Asks the server for features from many tables, sums along edges, and forecasts of series."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cerebro_db.link import Row
+from cerebro_db.statements import call, call_rows, identifier
+
+if TYPE_CHECKING:
+    from cerebro_db.protocols import Server
+
+STANDINGS = ("answer", "mst_key", "parameters", "mase", "mae", "coverage", "best")
+FORECAST = ("series", "forecast_time", "value", "lower", "upper", "status", "forecast_number")
+
+
+def relate(
+    db: Server,
+    query: str,
+    into: str,
+    *,
+    entity: str,
+    cutoff: str,
+    times: Mapping[str, str | None] | None,
+    options: Mapping[str, Any],
+) -> str:
+    """Make the features of the rows of a query, and return what the server says of the table."""
+    given = {"output_table": into, "entity": entity, "cutoff": cutoff, "times": times}
+    return db.rows(call("relate", query, **given, **options) + " AS said")[0]["said"]
+
+
+def predict_related(db: Server, model: str, query: str) -> list[Row]:
+    """Return the predictions of the rows of a query, with features that are made anew."""
+    return db.rows(call_rows("predict_related", model, query))
+
+
+def propagate(
+    db: Server,
+    nodes: str,
+    edges: str,
+    into: str,
+    *,
+    ends: Mapping[str, str],
+    features: Sequence[str],
+    options: Mapping[str, Any],
+) -> int:
+    """Make the table of nodes with what the nodes around have, and return how many nodes there are."""
+    named = {name: identifier(column) for name, column in ends.items()}
+    listed = [identifier(column) for column in features]
+    for name in ("weight", "kind"):
+        if options.get(name) is not None:
+            named[name] = identifier(options[name])
+    given = {"output_table": into, **options, **named, "features": listed}
+    return db.rows(call("propagate", nodes, edges, **given) + " AS nodes")[0]["nodes"]
+
+
+def refresh_propagation(db: Server, table: str) -> int:
+    """Bring such a table up to date, and return how many nodes were computed anew."""
+    return db.rows(call("refresh_propagation", table) + " AS nodes")[0]["nodes"]
+
+
+def train_forecast(
+    db: Server,
+    source: str,
+    time: str,
+    value: str,
+    *,
+    series: Sequence[str] | None,
+    horizon: int,
+    name: str | None,
+    budget: str | float,
+    columns: Sequence[str] | None,
+    options: Mapping[str, Any],
+) -> list[Row]:
+    """Train a forecast, and return nets and baselines, the best first."""
+    length = budget if isinstance(budget, str) else f"{budget} seconds"
+    return db.rows(
+        call_rows(
+            "train_forecast", source, time, value,
+            series=None if series is None else list(series), horizon=horizon, name=name, budget=length,
+            columns=None if columns is None else list(columns), options=dict(options) or None,
+        )
+    )  # fmt: skip
+
+
+def forecast(db: Server, name: str, horizon: int | None, level: float, history: int) -> list[Row]:
+    """Return the forecasts of all series."""
+    return db.rows(call_rows("forecast", name, horizon=horizon, level=level, history=history))

@@ -1,0 +1,148 @@
+"""cerebro.smooth: the answers of a model for the nodes of a graph, mended by the labels that are known."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import partial
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
+from cerebro_plpy.executor.related import propagating, refreshing
+from cerebro_plpy.packing.columns import sources
+from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
+from cerebro_plpy.relations import propagation
+from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed.packed import Expression, SourceColumn
+from cerebro_plpy.store.related import graphs
+
+SmoothedNode = tuple[str | None, str | None, str | None, float]
+
+
+@dataclass(frozen=True)
+class SmoothCall:
+    """The arguments of cerebro.smooth, unchecked."""
+
+    model: str | None
+    mst_key: int | None
+    nodes: str | None
+    edges: str | None
+    labels: str | None
+    id: str | None
+    source: str | None
+    target: str | None
+    weight: str | None
+    correct: float | None
+    smooth: float | None
+
+
+@dataclass(frozen=True)
+class LabelledGraph:
+    """Nodes with the columns of their ids and labels, and edges."""
+
+    nodes: Table
+    id: SourceColumn
+    labels: str
+    edges: graphs.Edges
+
+
+def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
+    """Return each node with its label, if that is known, and the class that it has after all."""
+    correct, again = (_share(what, getattr(call, what)) for what in ("correct", "smooth"))
+    names.check_writable(db, "the table of the nodes' numbers")
+    graph = _find_graph(db, call)
+    judge = find_judge(
+        db, call.model, call.nodes, call.mst_key, [graph.id.name, graph.labels], needs_label=False
+    )
+    values = judge.output.values
+    if values is None:
+        raise CerebroError(
+            f"{call.model} predicts a number, and only classes are smoothed", sqlstate=DATATYPE_MISMATCH
+        )
+    count = graphs.count_ids(db, graph.nodes, graph.id.name)
+    propagating.check_ids(graph.id.name, graph.nodes, count)
+    total = propagating.check_weights(db, graph.edges)
+    graphs.number_nodes(db, graph.nodes, graph.id.name)
+    texts, given = _read_nodes(db, judge, graph, count["nodes"])
+    edges = propagating.read_edges(
+        db, graph.edges, propagating.GraphSize(count["nodes"], total, [""]), graph.id
+    )
+    graphs.drop_temporary(db)
+    matrix = propagation.build_matrix(count["nodes"], edges, propagation.SYMMETRIC)
+    tick = partial(interrupts.tick, db)
+    found = propagation.correct_and_smooth(matrix, given, correct, again, tick)
+    best = found.argmax(axis=1)
+    return (
+        (node, label, values[place], float(row[place]))
+        for (node, label), place, row in zip(texts, best.tolist(), found, strict=True)
+    )
+
+
+def _share(what: str, value: float | None) -> float:
+    if value is None or not 0 <= value < 1:
+        raise CerebroError(f"{what} is {value}, it must be from 0 to below 1")
+    return value
+
+
+def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
+    """Return nodes and edges; what the call does not name is as it was when the nodes were propagated."""
+    nodes = names.resolve_table(db, call.nodes, "table of nodes")
+    if call.labels is None:
+        raise CerebroError("labels is NULL", hint="Name the column of nodes.", sqlstate=NULL_NOT_ALLOWED)
+    wanted = {name: getattr(call, name) for name in ("id", "source", "target")}
+    missing = [name for name, given in wanted.items() if given is None]
+    weight = call.weight
+    if missing:
+        known, _ = refreshing.read_propagation(db, nodes)
+        before = {"id": known.id.name, "source": known.edges.source, "target": known.edges.target}
+        wanted |= {name: names.quote(before[name]) for name in missing}
+        if weight is None and known.edges.weight is not None:
+            weight = names.quote(known.edges.weight)
+    columns = packed.columns_of(db, nodes)
+    key = propagating.find_id(wanted["id"], columns, nodes)
+    table = names.resolve_table(db, call.edges, "table of edges")
+    ends = wanted["source"], wanted["target"]
+    return LabelledGraph(
+        nodes=nodes,
+        id=key,
+        labels=sources.find_named(call.labels, "labels", columns, nodes.quoted).name,
+        edges=propagating.find_edges(db, table, ends=ends, weight=weight, kind=None),
+    )
+
+
+def _read_nodes(
+    db: Database, judge: Judge, graph: LabelledGraph, nodes: int
+) -> tuple[list[tuple[str | None, str | None]], propagation.KnownClasses]:
+    """Return the id and the label of each node, and what the model answers, in the order of their numbers."""
+    ordered = graphs.with_numbers(graph.nodes, graph.id.name)
+    number = Expression(packed.TEXT, (graphs.NUMBER,))
+    judge = replace(judge, table=ordered, label=None, texts=[number, *judge.texts])
+    values = judge.output.values or []
+    answers = np.zeros((nodes, len(values)))
+    texts: list[tuple[str | None, str | None]] = [(None, None)] * nodes
+    read = 0
+    for inputs, _, rows in judge.read_all():
+        places = [int(str(row[0])) for row in rows]
+        answers[places] = judge.answer(inputs)
+        for place, (_, node, label) in zip(places, rows, strict=True):
+            texts[place] = node, label
+        read += len(rows)
+    if read != nodes:
+        raise CerebroError(f"{graph.nodes.quoted} has changed while it was read", hint="Call again.")
+    is_known = np.array([judge.knows(label) for _, label in texts])
+    if not is_known.any():
+        raise CerebroError(
+            f'the model knows the label "{graph.labels}" of none of {nodes} nodes',
+            hint="Labels are the classes that it was trained on, and NULL where nobody knows.",
+            sqlstate=WRONG_STATE,
+        )
+    strange = sum(label is not None for _, label in texts) - int(is_known.sum())
+    if strange:
+        db.notice(f"{strange} of {nodes} labels are taken for unknown: the model has no such class")
+    truth = np.zeros_like(answers)
+    truth[is_known] = judge.truth([str(label) for _, label in texts if judge.knows(label)])
+    return texts, propagation.KnownClasses(answers, is_known, truth)

@@ -1,0 +1,188 @@
+"""SQL of cerebro.refresh_propagation: what a table of cerebro.propagate was made from, and what changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.store.arrays import read_array
+from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.names import Table, TargetTable, literal, quote
+from cerebro_plpy.store.packed.packed import SUMMARY
+from cerebro_plpy.store.related.graphs import MADE, NUMBERED
+
+# The column of the summary that has the call, and the table of what each node's edges were.
+PROPAGATION, SEEN = "propagation", "_nodes"
+_WRITTEN = 20_000
+
+
+def write_summary(db: Database, target: TargetTable, document: str) -> None:
+    """Make the table that says how the result was made."""
+    table = quote(target.schema, target.name + SUMMARY)
+    db.query(f"CREATE TABLE {table} ({PROPAGATION} jsonb){HEAP}{distributed(db, 'REPLICATED')}")
+    db.query(f"INSERT INTO {table} SELECT $1::jsonb", ["text"], [document])
+    db.query(f"COMMENT ON TABLE {table} IS {literal(f'How {target.quoted} was made by cerebro.propagate.')}")
+
+
+def read_summary(db: Database, table: Table) -> str | None:
+    """Return what a summary says, as JSON; None if it has no row."""
+    rows = db.query(f"SELECT {PROPAGATION}::text AS found FROM {table.quoted} LIMIT 1")
+    return rows[0]["found"] if rows else None
+
+
+def create_seen(db: Database, target: TargetTable) -> str:
+    """Make the table of nodes as the result saw them, empty, and return its name."""
+    table = quote(target.schema, target.name + SEEN)
+    db.query_once(
+        f"CREATE TABLE {table}{HEAP} AS SELECT n.id, 0::bigint AS label, '{{}}'::bigint[] AS edges"
+        f" FROM {NUMBERED} AS n WHERE FALSE{distributed(db, 'BY (id)')}"
+    )
+    db.query(
+        f"COMMENT ON TABLE {table} IS"
+        f" {literal(f'What the edges of each node of {target.quoted} were, for refresh_propagation.')}"
+    )
+    return table
+
+
+def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, digests: np.ndarray) -> None:
+    """Write down what the edges of nodes are, given by their numbers."""
+    for start in range(0, len(nodes), _WRITTEN):
+        part = nodes[start : start + _WRITTEN]
+        texts = ["{" + ",".join(map(str, row)) + "}" for row in digests[part].tolist()]
+        db.query(
+            f"INSERT INTO {seen} SELECT n.id, u.label, u.edges::bigint[]"
+            f" FROM unnest($1, $2, $3) AS u (i, label, edges) JOIN {NUMBERED} AS n ON n.i = u.i",
+            ["bigint[]", "bigint[]", "text[]"],
+            [part.tolist(), labels[part].tolist(), texts],
+        )
+
+
+def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the label of each node, -1 for a new one, and what its edges were, in the order of numbers."""
+    digests = ", ".join(
+        f"cerebro._array_bytes(array_agg(coalesce(w.edges[{kind + 1}], 0) ORDER BY n.i)) AS d{kind}"
+        for kind in range(kinds)
+    )
+    (row,) = db.query_once(
+        f"SELECT cerebro._array_bytes(array_agg(coalesce(w.label, -1) ORDER BY n.i)) AS labels, {digests}"
+        f" FROM {NUMBERED} AS n LEFT JOIN {seen.quoted} AS w ON w.id = n.id"
+    )
+    columns = [read_array(row[f"d{kind}"], "<i8") for kind in range(kinds)]
+    return read_array(row["labels"], "<i8"), np.stack(columns, axis=1)
+
+
+def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> None:
+    """Remove what was written down of changed nodes and of those that are gone."""
+    db.query(
+        f"DELETE FROM {seen.quoted} AS w USING {NUMBERED} AS n, unnest($1) AS u (i)"
+        " WHERE n.i = u.i AND w.id = n.id",
+        ["bigint[]"],
+        [list(changed)],
+    )
+    delete_gone(db, seen, "id")
+
+
+@dataclass(frozen=True)
+class ChangedRows:
+    """The numbers of nodes without a row in the result, with other features, and with other columns else."""
+
+    missing: np.ndarray
+    features: np.ndarray
+    others: np.ndarray
+
+
+def find_changed(
+    db: Database,
+    nodes: Table,
+    output: Table,
+    id_column: str,
+    *,
+    features: Sequence[str],
+    others: Sequence[str],
+) -> ChangedRows:
+    """Compare the nodes with the rows of the result in these columns; what has no row is in all lists."""
+    key = quote(id_column)
+    wanted = {"missing": "", "features": _differ(features), "others": _differ(others)}
+    listed = ", ".join(
+        f"cerebro._array_bytes(array_agg(n.i) FILTER (WHERE o.{key} IS NULL{differ})) AS {name}"
+        for name, differ in wanted.items()
+    )
+    (row,) = db.query_once(
+        f"SELECT {listed} FROM {nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{key}"
+        f" LEFT JOIN {output.quoted} AS o ON o.{key} = n.id"
+    )
+    empty = np.empty(0, "<i8")
+    found = (np.sort(read_array(row[name], "<i8")) if row[name] else empty for name in wanted)
+    return ChangedRows(*found)
+
+
+def _differ(columns: Sequence[str]) -> str:
+    if not columns:
+        return ""
+    own, other = (", ".join(f"{row}.{quote(name)}" for name in columns) for row in ("s", "o"))
+    return f" OR ROW({own})::record OPERATOR(pg_catalog.*<>) ROW({other})::record"
+
+
+def lock_output(db: Database, output: Table) -> None:
+    """Keep others from changing the result until the end of the transaction."""
+    db.query_once(f"LOCK TABLE {output.quoted} IN SHARE ROW EXCLUSIVE MODE")
+
+
+def delete_gone(db: Database, table: Table, id_column: str) -> int:
+    """Remove the rows whose nodes are gone, and return how many there were."""
+    rows = db.query_once(
+        f"WITH gone AS (DELETE FROM {table.quoted} AS o WHERE NOT EXISTS"
+        f" (SELECT FROM {NUMBERED} AS n WHERE n.id = o.{quote(id_column)}) RETURNING 1)"
+        " SELECT count(*) AS gone FROM gone"
+    )
+    return int(rows[0]["gone"])
+
+
+def copy_columns(
+    db: Database,
+    nodes: Table,
+    output: Table,
+    id_column: str,
+    *,
+    columns: Sequence[str],
+    changed: Sequence[int],
+) -> None:
+    """Bring the nodes' own columns of the result up to date, in the rows of these nodes."""
+    if not columns or not changed:
+        return
+    key = quote(id_column)
+    listed = ", ".join(f"{quote(name)} = s.{quote(name)}" for name in columns)
+    db.query(
+        f"UPDATE {output.quoted} AS o SET {listed} FROM {nodes.rows}"
+        f" JOIN {NUMBERED} AS n ON n.id = s.{key} JOIN unnest($1) AS u (i) ON u.i = n.i"
+        f" WHERE o.{key} = s.{key}",
+        ["bigint[]"],
+        [list(changed)],
+    )
+
+
+def update_made(db: Database, output: Table, id_column: str, made: Sequence[str]) -> None:
+    """Put what the hops made into the rows that the result has."""
+    listed = ", ".join(f"{quote(name)} = m.h{place}" for place, name in enumerate(made))
+    db.query_once(
+        f"UPDATE {output.quoted} AS o SET {listed} FROM {MADE} AS m JOIN {NUMBERED} AS n ON n.i = m.i"
+        f" WHERE o.{quote(id_column)} = n.id"
+    )
+
+
+def insert_made(
+    db: Database, nodes: Table, output: Table, id_column: str, *, columns: Sequence[str], made: Sequence[str]
+) -> None:
+    """Add rows for the nodes that the result does not have."""
+    key = quote(id_column)
+    listed = ", ".join(quote(name) for name in (*columns, *made))
+    own = [f"s.{quote(name)}" for name in columns]
+    hops = [f"m.h{place}" for place in range(len(made))]
+    db.query_once(
+        f"INSERT INTO {output.quoted} ({listed}) SELECT {', '.join([*own, *hops])} FROM {nodes.rows}"
+        f" JOIN {NUMBERED} AS n ON n.id = s.{key} JOIN {MADE} AS m ON m.i = n.i"
+        f" WHERE NOT EXISTS (SELECT FROM {output.quoted} AS o WHERE o.{key} = s.{key})"
+    )

@@ -1,0 +1,96 @@
+"""Features of related tables, sums over graphs and forecasts by the client and by the command."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from cerebro_db import Database
+
+from shell import cerebro
+
+TABLES = """
+CREATE SCHEMA "re lated";
+CREATE TABLE buyers (id integer PRIMARY KEY, age integer);
+CREATE TABLE buys (buyer integer REFERENCES buyers, bought timestamp, price real);
+INSERT INTO buyers SELECT i, 20 + i % 30 FROM generate_series(1, 60) AS i;
+INSERT INTO buys SELECT 1 + i * 7 % 60, timestamp '2026-01-01' + i % 90 * interval '1 day', i % 13
+FROM generate_series(1, 600) AS i;
+CREATE TABLE "re lated"."No des" AS SELECT i AS "i d", i::real AS "X" FROM generate_series(1, 9) AS i;
+CREATE TABLE ways AS SELECT i AS a, i % 9 + 1 AS b, 'k' || i % 2 AS via FROM generate_series(1, 9) AS i;
+CREATE TABLE beats AS SELECT 's' || s AS name, '2026-01-01'::date + d AS day, sin(d * 0.9 + s) + s AS beat
+FROM generate_series(1, 4) AS s, generate_series(0, 79) AS d
+"""
+QUICK = {"nets": ["nlinear"], "configs": 1, "epochs": 3, "seed": 3}
+
+
+@pytest.fixture(scope="module")
+def tables(client: Database) -> Iterator[Database]:
+    client.rows(TABLES)
+    yield client
+    client.rows('DROP SCHEMA "re lated" CASCADE; DROP TABLE buyers, buys, ways, beats CASCADE')
+
+
+def test_features_of_related_tables_are_made(tables: Database) -> None:
+    query = "SELECT id, timestamp '2026-03-01' AS at FROM buyers"
+    said = tables.relate(
+        query,
+        "buyers_rel",
+        entity="buyers",
+        cutoff="at",
+        times={"buys": "bought"},
+        aggregates=["count", "mean"],
+    )
+    assert "public.buyers_rel has 60 rows with" in said
+    ((row),) = tables.rows("SELECT min(buys_count) AS least FROM buyers_rel")
+    assert row["least"] > 0
+
+
+def test_a_graph_is_propagated_and_brought_up_to_date(tables: Database) -> None:
+    made = tables.propagate(
+        '"re lated"."No des"',
+        "ways",
+        "near",
+        id="i d",
+        source="a",
+        target="b",
+        features=["X"],
+        hops=1,
+        kind="via",
+    )
+    assert made == 9
+    tables.rows("INSERT INTO ways VALUES (1, 5, 'k0')")
+    assert tables.refresh_propagation("near") == 1
+    assert set(tables.rows("SELECT * FROM near")[0]) == {"i d", "X", "X_k0_1", "X_k1_1"}
+
+
+def test_series_are_forecast(tables: Database, client_database: str) -> None:
+    board = tables.train_forecast("beats", "day", "beat", series=["name"], horizon=3, name="beats_f", **QUICK)
+    assert list(board.columns) == ["answer", "mst_key", "parameters", "mase", "mae", "coverage", "best"]
+    assert list(board["best"]).count(True) == 1
+    found = tables.forecast("beats_f", 2, level=0.8, history=4)
+    assert list(found["status"]).count("known") == 16 and len(found) == 24
+
+    def shown(*words: str) -> Any:
+        done = cerebro(*words, "--format", "json", database=client_database)
+        assert done.code == 0, done.err
+        return done.rows
+
+    rows = shown("forecast", "beats_f", "--horizon", "2", "--level", "0.8", "--history", "4")
+    assert [row["value"] for row in rows] == pytest.approx(list(found["value"]))
+    # One more training would show no more than that its name is taken.
+    words = (
+        "train-forecast",
+        "beats",
+        "day",
+        "beat",
+        "--series",
+        "name",
+        "--horizon",
+        "3",
+        "--name",
+        "beats_f",
+    )
+    done = cerebro(*words, "--configs", "1", database=client_database)
+    assert done.code == 1 and "beats_f already exists" in done.err.replace('"', "").replace("public.", "")

@@ -1,0 +1,110 @@
+"""cerebro.smooth, and nets over the blocks of cerebro.propagate: what the nodes around tell."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import psycopg2
+import pytest
+from scipy import sparse
+
+from trial import Trial
+
+NODES = 400
+TRAIN = "SELECT value FROM cerebro.train(%s, 'subject', %s, '30 s', %s) WHERE best"
+OPTIONS = {"nets": "graph", "configs": 2, "epochs": 9, "single": True, "backend": "jax"}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def communities(trial: Trial) -> None:
+    """Two communities: features are mostly noise, and most edges stay within."""
+    rng = np.random.default_rng(5)
+    x = (np.arange(NODES) % 2)[:, None] + rng.normal(scale=2.0, size=(NODES, 4))
+    papers = [(i, "ab"[i % 2], row.tolist()) for i, row in enumerate(x.round(3))]
+    trial.table("papers", "paper integer, subject text, x real[]", papers)
+    ends = rng.integers(0, NODES, (12_000, 2))
+    kept = ends[rng.random(12_000) < np.where(ends[:, 0] % 2 == ends[:, 1] % 2, 0.35, 0.07)]
+    trial.table("cites", "citing integer, cited integer", kept.tolist())
+    trial.sql(
+        "SELECT cerebro.propagate('papers', 'cites', 'papers_h', 'paper', 'citing', 'cited', '{x}', 2,"
+        " 'symmetric')"
+    )
+
+
+@pytest.fixture(scope="module")
+def accuracies(trial: Trial) -> dict[str, float]:
+    """Give those of nets over the features alone, and over what two hops make of them."""
+    trial.sql("CREATE TABLE own AS SELECT subject, x FROM papers")
+    trial.sql("CREATE TABLE hops AS SELECT subject, x, x_1, x_2 FROM papers_h")
+    return {name: trial.value(TRAIN, name, f"{name}_model", json.dumps(OPTIONS)) for name in ("own", "hops")}
+
+
+def test_a_net_over_the_hops_is_better_by_twenty_points(accuracies: dict[str, float], trial: Trial) -> None:
+    assert accuracies["hops"] > accuracies["own"] + 0.2
+    layers = [row[0] for row in trial.sql("SELECT layer FROM cerebro.show_net('hops_model_nets', 1)")]
+    assert "hops" in layers
+
+
+def test_known_labels_mend_what_a_model_answers(accuracies: dict[str, float], trial: Trial) -> None:
+    trial.sql("ALTER TABLE papers_h ADD known text")
+    trial.sql("UPDATE papers_h SET known = subject WHERE paper % 10 < 4")
+    smoothed = trial.sql(
+        "SELECT node::integer, label, class, probability"
+        " FROM cerebro.smooth('own_model', NULL, 'papers_h', 'cites', labels => 'known') ORDER BY 1"
+    )
+    assert [row[1] for row in smoothed[:6]] == ["a", "b", "a", "b", None, None]
+    unknown = [row for row in smoothed if row[1] is None]
+    right = np.mean([row[2] == "ab"[row[0] % 2] for row in unknown])
+    assert right > accuracies["own"] + 0.15
+    # By hand, from the answers of the model.
+    answers = np.zeros((NODES, 2))
+    for node, found, probability in trial.sql(
+        "SELECT h.paper, p.class, p.probability FROM papers_h AS h, cerebro.predict('own_model', h) AS p"
+    ):
+        answers[node, "ab".index(found)], answers[node, 1 - "ab".index(found)] = probability, 1 - probability
+    a, b = np.array(trial.sql("SELECT citing, cited FROM cites")).T
+    counted = sparse.coo_array((np.ones(len(a)), (b, a)), shape=(NODES, NODES)).tocsr()
+    both = counted.maximum(counted.T) + sparse.eye_array(NODES)
+    roots = sparse.diags_array(1 / np.sqrt(both.sum(axis=1)))
+    steps, known = roots @ both @ roots, (np.arange(NODES) % 10 < 4)[:, None]
+    truth = np.eye(2)[np.arange(NODES) % 2]
+    errors = spread = np.where(known, truth - answers, 0)
+    for _ in range(50):
+        spread = np.clip(0.8 * (steps @ spread) + 0.2 * errors, -1, 1)
+    usual = np.abs(errors).sum() / known.sum()
+    times = usual / np.abs(spread).sum(axis=1, keepdims=True)
+    wanted = begins = np.where(known, truth, answers + np.where(times > 1000, 1, times) * spread)
+    for _ in range(50):
+        wanted = np.clip(0.8 * (steps @ wanted) + 0.2 * begins, 0, 1)
+    wanted = wanted / wanted.sum(axis=1, keepdims=True)
+    assert [row[2] for row in smoothed] == ["ab"[place] for place in wanted.argmax(axis=1)]
+    np.testing.assert_allclose([row[3] for row in smoothed], wanted.max(axis=1), atol=1e-5)
+
+
+WRONG = {
+    "no labels": ("'papers_h', 'cites', NULL", "labels is NULL"),
+    "no column": ("'papers_h', 'cites', 'topic'", 'column "topic" does not exist'),
+    "labels of other things": ("'papers_h', 'cites', 'paper'", "knows the label .* of none of 400 nodes"),
+    "no graph": ("'papers', 'cites', 'subject'", "was not made by cerebro.propagate"),
+    "too much": ("'papers_h', 'cites', 'subject', smooth => 1", "smooth is 1.0, it must be from 0"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("arguments", "message"), WRONG.values(), ids=WRONG)
+def test_what_is_wrong_is_refused(
+    accuracies: dict[str, float], trial: Trial, arguments: str, message: str
+) -> None:
+    with pytest.raises(psycopg2.Error, match=message):
+        trial.sql(f"SELECT * FROM cerebro.smooth('own_model', NULL, {arguments})")
+
+
+def test_nodes_are_not_numbered_in_a_transaction_that_only_reads(
+    accuracies: dict[str, float], trial: Trial
+) -> None:
+    trial.sql("BEGIN READ ONLY")
+    with pytest.raises(
+        psycopg2.errors.ReadOnlySqlTransaction, match="the table of the nodes' numbers cannot"
+    ):
+        trial.sql("SELECT * FROM cerebro.smooth('own_model', NULL, 'papers_h', 'cites', 'subject')")
+    trial.sql("ROLLBACK")
