@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 import pytest
 from cerebro_db import CerebroError, Database, Run
+from cerebro_db.judged import IMPORTANCE
 
 from cars import GRID
 from shell import cerebro
@@ -52,7 +53,7 @@ def test_the_worst_rows_the_parts_and_the_worth_of_columns(client: Database, jud
     parts = client.models.evaluate_by("kinds", "cars", ["kind"])
     assert None in list(parts["part"]) and len(set(parts["metric"])) > 1
     worth = client.models.importance("kinds", "cars", repeats=2, metric="accuracy")
-    assert list(worth.columns) == ["column_name", "importance", "stddev"] and len(worth) > 1
+    assert list(worth.columns) == list(IMPORTANCE) and len(worth) > 1
     assert set(judged.advise().columns) == {"mst_key", "finding", "epoch", "advice"}
 
 

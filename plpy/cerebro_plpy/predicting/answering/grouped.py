@@ -13,31 +13,14 @@ from cerebro_plpy.engine.models.inference import Inference, inference
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from cerebro_plpy.logical.metrics import direction
-from cerebro_plpy.madlib.params import reparse_compile
-from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import Model
-from cerebro_plpy.store.models import group_models
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
-from cerebro_plpy.store.packed import groups, packed
+from cerebro_plpy.store.packed import packed
 
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
-
-
-def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | None:
-    """Return the models of groups that a table holds; None if it holds others."""
-    found = trained.group_tables(db, name)
-    if found is None:
-        return None
-    table, info, columns = found
-    higher = [
-        quoted
-        for text, quoted in group_models.compiled(db, info)
-        if direction(reparse_compile(text)) == "max"
-    ]
-    types = groups.types_of(db, table.quoted)
-    return GroupModels(table, info, {name: types[name] for name in columns}, mst_key, higher)
 
 
 def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], table: Table) -> None:
@@ -46,7 +29,7 @@ def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], 
         if name not in known:
             raise CerebroError(
                 f'{table.quoted} has no column "{name}", which says what group a row is of',
-                detail=f"The groups of {found.model.quoted} are those of {', '.join(found.types)}.",
+                detail=f"The groups of {found.name} are those of {', '.join(found.types)}.",
                 sqlstate=UNDEFINED_COLUMN,
             )
 
@@ -85,7 +68,7 @@ class Answers:
     """The nets of all groups, each made when it is first asked for."""
 
     def __init__(
-        self, db: Database, found: GroupModels, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
+        self, db: Database, found: GroupsHolder, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
     ) -> None:
         self._db = db
         self._weights = weights(db, found)
@@ -105,23 +88,22 @@ class Answers:
         return self._made[key]
 
 
-def models_of(db: Database, found: GroupModels, keys: Collection[int]) -> dict[int, Model]:
+def models_of(db: Database, found: GroupsHolder, keys: Collection[int]) -> dict[int, Model]:
     """Return the models of configs, with the weights of one of their groups."""
-    return {
-        key: models.trained(db, trained.any_group(db, found.model, found.info, key)) for key in sorted(keys)
-    }
+    return {key: models.trained(db, found.any_group(db, key)) for key in sorted(keys)}
 
 
-def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:
+def weights(db: Database, found: GroupsHolder) -> dict[str, tuple[int, bytes]]:
     """Return the config and weights of each group, by its key."""
     kept: dict[str, tuple[int, bytes]] = {}
     for key, mst_key, data in found.weights(db):
         if data is None:
-            raise CerebroError(f"{found.model.quoted} has no weights for group {key}", sqlstate=WRONG_STATE)
+            raise CerebroError(f"{found.models.name} has no weights for group {key}", sqlstate=WRONG_STATE)
         kept[key] = mst_key, data
     if not kept:
-        which = "no group" if found.mst_key is None else f"no group of config {found.mst_key}"
-        raise CerebroError(f"{found.model.quoted} has a model for {which}", sqlstate=WRONG_STATE)
+        key = found.models.mst_key
+        which = "no group" if key is None else f"no group of config {key}"
+        raise CerebroError(f"{found.models.name} has a model for {which}", sqlstate=WRONG_STATE)
     return kept
 
 

@@ -14,7 +14,8 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.answering import ready as readiness
 from cerebro_plpy.predicting.answering.ready import Kept
-from cerebro_plpy.store.models import group_models
+from cerebro_plpy.predicting.group_holders import GroupsHolder
+from cerebro_plpy.predicting.holders import ModelMark
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 
 # Of rows whose groups had to be looked up, so many are kept.
@@ -27,7 +28,7 @@ class KeptGroups:
 
     db: Database
     found: GroupModels
-    version: str
+    version: ModelMark
     # By the group's key: the config and the weights.
     weights: Mapping[str, tuple[int, bytes]]
     nets: Mapping[int, models.Model]
@@ -41,14 +42,14 @@ class KeptGroups:
     looked: tuple[int, int, int] | None = None
 
     @classmethod
-    def read(cls, db: Database, found: GroupModels, *, by_engine: bool) -> KeptGroups:
-        version = group_models.version(db, found)
+    def read(cls, db: Database, found: GroupsHolder, *, by_engine: bool) -> KeptGroups:
+        version = found.mark(db)
         weights = {
             key if key == ALL_ROWS else _normal(exact(key)): kept
             for key, kept in grouped.weights(db, found).items()
         }
         nets = grouped.models_of(db, found, {key for key, _ in weights.values()})
-        kept = cls(db, found, version, weights, nets, by_engine=by_engine)
+        kept = cls(db, found.models, version, weights, nets, by_engine=by_engine)
         # What is wrong with the nets is said for any row.
         first = {mst_key: key for key, (mst_key, _) in weights.items()}
         kept.functions = tuple(name for key in first.values() for name in kept._of(key).functions)
@@ -59,7 +60,7 @@ class KeptGroups:
         return sum(len(data) for _, data in self.weights.values())
 
     def is_unchanged(self, db: Database) -> bool:
-        return group_models.version(db, self.found) == self.version
+        return self.version.is_unchanged(db)
 
     def parse(self, row: str) -> Any:
         """Read a row that comes as JSON."""
@@ -74,7 +75,7 @@ class KeptGroups:
         except KeyError as missing:
             raise CerebroError(
                 f"the row has no column {json.dumps(missing.args[0])}, which says what group it is of",
-                detail=f"The groups of {self.found.model.quoted} are those of {', '.join(self.found.types)}.",
+                detail=f"The groups of {self.found.name} are those of {', '.join(self.found.types)}.",
                 sqlstate=UNDEFINED_COLUMN,
             ) from None
         if any(type(value) is float for value in values.values()):
@@ -102,13 +103,12 @@ class KeptGroups:
         if key not in self.made:
             mst_key, data = self.weights[key]
             model = replace(self.nets[mst_key], weights=lambda: data)
-            name = self.found.model.quoted
-            self.made[key] = readiness.make(self.db, name, model, None, by_engine=self.by_engine)
+            self.made[key] = readiness.make(self.db, self.found.name, model, None, by_engine=self.by_engine)
         return self.made[key]
 
     def needs_rows(self) -> CerebroError:
         return CerebroError(
-            f"{self.found.model.quoted} holds models of groups, and an array says no group",
+            f"{self.found.name} holds models of groups, and an array says no group",
             hint="Give it the row: FROM sales s, cerebro.predict('models', s).",
             sqlstate=NOT_SUPPORTED,
         )

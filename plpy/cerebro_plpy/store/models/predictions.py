@@ -265,10 +265,10 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
         )
     found = rows[0]
     table = Table(found["schema"], found["name"], found["oid"], quote(found["schema"], found["name"]))
-    return QueryRows(query, table, _types_in_full(db, table))
+    return QueryRows(query, table, types_in_full(db, table))
 
 
-def _types_in_full(db: Database, table: Table) -> dict[str, str]:
+def types_in_full(db: Database, table: Table) -> dict[str, str]:
     """Return the types of a table's columns as they are written in any search_path, lengths included."""
     rows = db.query(
         "SELECT a.attname::text AS name, CASE WHEN a.atttypmod < 0"
