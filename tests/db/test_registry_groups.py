@@ -163,6 +163,16 @@ def test_who_may_only_predict_predicts_and_reads_nothing(
     user = Trial(connect(user=name))
     if trial.topology == "local":
         assert user.sql(ONE, "shops@1") == trial.sql(ONE, "shops@1")
+        # No text of a statement names a group, where an error shows it.
+        user.sql("CREATE TABLE own AS SELECT heat, kind, 'mine' AS shop, day FROM sales LIMIT 1")
+        asked = "SELECT cerebro._predict_statement('shops', 'SELECT * FROM own', 'own'::regtype::oid, NULL)"
+        assert "n's" not in user.value(asked) and "few" not in user.value(asked)
+        with pytest.raises(psycopg2.errors.DivisionByZero) as caught:
+            user.sql(
+                "SELECT * FROM cerebro.predict_query("
+                "'shops', 'SELECT 1/0 AS heat, kind, shop, day FROM own', NULL::own)"
+            )
+        assert "n''s" not in str(caught.value) and "SQL statement" in str(caught.value)
     for asked in ("read_model('shops')", "register('shops', 'mine')", "show_net('shops@1')"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="you may only predict"):
             user.sql(f"SELECT cerebro.{asked}")

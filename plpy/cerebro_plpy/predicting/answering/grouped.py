@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -13,6 +15,7 @@ from cerebro_plpy.engine.models.inference import Inference, inference
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
+from cerebro_plpy.features.rows import exact
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import Model
@@ -20,6 +23,8 @@ from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 
+# Of rows whose groups had to be looked up, so many are kept.
+_KEPT_ROWS = 10_000
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 
 
@@ -32,6 +37,44 @@ def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], 
                 detail=f"The groups of {found.name} are those of {', '.join(found.types)}.",
                 sqlstate=UNDEFINED_COLUMN,
             )
+
+
+def normal_key(key: str) -> str:
+    """Return the key of a group in the form in which keys are compared."""
+    return key if key == ALL_ROWS else normal(exact(key))
+
+
+def normal(key: Mapping[str, Any]) -> str:
+    """Return a group's key as text, in which a number is the same group as in a column of text."""
+    return json.dumps(
+        {
+            name: value if value is None or isinstance(value, str) else json.dumps(value)
+            for name, value in key.items()
+        }
+    )
+
+
+class GroupKeys:
+    """The keys of groups, found by those of rows."""
+
+    def __init__(self, db: Database, found: GroupModels, keys: Container[str]) -> None:
+        self._db, self._found, self._keys = db, found, keys
+        # The groups of rows whose values are written otherwise than the group's, and of rows of none.
+        self._looked_up: dict[str, str | None] = {}
+
+    def find(self, given: str) -> str:
+        """Return the key of a row's group, or that of all rows if no group has a model.
+
+        Values that are written otherwise may be the same, as 1.0 and 1.00 are: the server knows.
+        """
+        if given in self._keys:
+            return given
+        if given not in self._looked_up:
+            if len(self._looked_up) >= _KEPT_ROWS:
+                self._looked_up.clear()
+            key = self._found.group_of(self._db, json.loads(given))
+            self._looked_up[given] = None if key is None else normal_key(key)
+        return self._looked_up[given] or ALL_ROWS
 
 
 @dataclass(frozen=True)
@@ -75,6 +118,11 @@ class Answers:
         self.models = models_of(db, found, {key for key, _ in self._weights.values()})
         self._nets = {key: NetOfConfig(model, shapes(model)) for key, model in self.models.items()}
         self._made: dict[str, NetOfGroup] = {}
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The keys of the groups that have a model."""
+        return self._weights.keys()
 
     def find_net(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
         """Return the net of a group, else that of all rows; None if there is neither."""

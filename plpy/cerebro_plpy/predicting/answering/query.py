@@ -29,6 +29,7 @@ from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import predictions
+from cerebro_plpy.store.models.group_models import ALL_ROWS
 from cerebro_plpy.store.models.predictions import QueryRows
 from cerebro_plpy.store.packed import packed
 
@@ -76,8 +77,13 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
         del readers[next(iter(readers))]
     readers[ticket] = reader
     known = packed.columns_of(db, rows.columns)
-    joined = None if groups is None else groups.models.joined(known)
-    return predictions.query_statement(rows, reading.fields(reader.parts), ticket, BATCH, joined)
+    fields = reading.fields(reader.parts)
+    if groups is None:
+        return predictions.query_statement(rows, fields, ticket, BATCH)
+    key, joined = groups.models.own_key, ""
+    if groups.models.held is None:
+        key, joined = groups.models.joined_key, groups.models.joined(known)
+    return predictions.query_statement(rows, fields, ticket, BATCH, key, joined=joined)
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
@@ -104,11 +110,13 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     model = next(iter(nets.models.values()))
     output = _output(found.models.name, model, _described(db, model))
 
+    find_key = _key_finder(db, found, nets)
+
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
         results = np.zeros((len(keys), output.width), np.float32)
         answered = np.zeros(len(keys), bool)
         # Rows of no group that is known have no key.
-        known = [key or "" for key in keys]
+        known = list(map(find_key, keys))
         order = np.argsort(np.array(known, object), kind="stable")
         for key, place in grouped.stretches([known[number] for number in order]):
             net = nets.find_net(key or "", BATCH, tick)
@@ -120,6 +128,15 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
         return results, answered.tolist()
 
     return Reader(_parts(db, model, rows), model.divisor, answer, output)
+
+
+def _key_finder(db: Database, found: GroupsHolder, nets: grouped.Answers) -> Callable[[str | None], str]:
+    """Return what finds a group's key by the key that a row comes with."""
+    if found.models.held is None:
+        return lambda key: key or ALL_ROWS
+    own = {grouped.normal_key(key): key for key in nets.keys}
+    keys = grouped.GroupKeys(db, found.models, own)
+    return lambda key: own.get(keys.find(grouped.normal_key(key or "{}")), ALL_ROWS)
 
 
 def _shapes(model: models.Model) -> Sequence[Sequence[int]]:

@@ -237,7 +237,8 @@ def _run_groups(
     expressions = asked.source.expressions
     names = [f"c{number}" for number in range(1, len(expressions))]
     total = without = 0
-    for batch in db.scan(found.statement(asked.source.table, known, expressions), batch=asked.batch_rows):
+    statement = found.statement(asked.source.table, known, expressions)
+    for batch in db.scan(statement, *found.parameters, batch=asked.batch_rows):
         values = [[row[name] for row in batch] for name in names]
         read = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
         inputs = [reading.read_column(column, own, total) for column, own in read]

@@ -37,6 +37,25 @@ class GroupModels:
     listed: str
     # The config whose models alone answer; None for the best of each group.
     mst_key: int | None = None
+    # The groups as JSON, for queries that read them from their first parameter: a text of a statement may be
+    # shown to a caller who should see no groups.
+    held: str | None = None
+
+    @property
+    def parameters(self) -> tuple[list[str], list[str]]:
+        """The types and values that the queries take."""
+        return ([], []) if self.held is None else (["text"], [self.held])
+
+    @property
+    def joined_key(self) -> str:
+        """The key of a row's group, as `joined` gives it."""
+        return f"g.{KEY_TEXT}"
+
+    @property
+    def own_key(self) -> str:
+        """The key of a row s by its own values, which may be written otherwise than those of its group."""
+        names = ", ".join(f"s.{quote(name)}" for name in self.types)
+        return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)"
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
         """Return the join that gives each row s its group's key, as g; NULL if the group has no model."""
@@ -56,18 +75,19 @@ class GroupModels:
         """Return the key of a row's group, or None; the row's values are given as texts of JSON."""
         given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
+        types, held = self.parameters
+        row = f"pg_catalog.json_to_record(${len(held) + 1}::pg_catalog.json) AS s ({given})"
         rows = db.query(
-            f"SELECT {as_json('k.*')} AS key FROM ({self.listed}) AS i,"
-            f" pg_catalog.json_to_record($1::pg_catalog.json) AS s ({given}), LATERAL (SELECT {names}) AS k"
+            f"SELECT {as_json('k.*')} AS key FROM ({self.listed}) AS i, {row}, LATERAL (SELECT {names}) AS k"
             f" WHERE {same_group(self.types, None, 'i')} LIMIT 1",
-            ["text"],
-            [json.dumps(values)],
+            [*types, "text"],
+            [*held, json.dumps(values)],
         )
         return rows[0]["key"] if rows else None
 
     def configs(self, db: Database) -> dict[str, int]:
         """Return the config whose model answers for each group, by the group's key."""
-        rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({self.chosen}) AS g")
+        rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({self.chosen}) AS g", *self.parameters)
         return {row["key"]: row["mst_key"] for row in rows}
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.models import model_versions
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
-from cerebro_plpy.store.names import Table, literal, quote
+from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed.groups import FALLBACK, KEY_TEXT
 from cerebro_plpy.store.runs.results import FIRST_OF_USERS
 
@@ -67,9 +67,8 @@ class RegisteredGroups:
         """Return the queries that say which config answers for each group, from what the version holds."""
         names = ", ".join(f"r.{quote(column)}" for column in self.columns)
         typed = ", ".join(f"{quote(column)} {one.in_full}" for column, one in self.columns.items())
-        rows = literal("[" + ", ".join(map(_row, self.models)) + "]")
         held = (
-            f"pg_catalog.json_to_recordset({rows}::pg_catalog.json) AS r ({typed},"
+            f"pg_catalog.json_to_recordset($1::pg_catalog.json) AS r ({typed},"
             f" {FALLBACK} pg_catalog.bool, mst_key pg_catalog.int4, {KEY_TEXT} pg_catalog.text)"
         )
         return GroupModels(
@@ -77,6 +76,7 @@ class RegisteredGroups:
             {column: one.shown for column, one in self.columns.items()},
             f"SELECT {names}, r.{FALLBACK}, r.mst_key, r.{KEY_TEXT} FROM {held}",
             f"SELECT {names} FROM {held} WHERE NOT r.{FALLBACK}",
+            held="[" + ", ".join(map(_row, self.models)) + "]",
         )
 
     def describe(self, one: ModelOfGroup) -> dict[str, Any]:
