@@ -264,11 +264,14 @@ $(DATA_built): build ;
 build/installcheck:
 	@mkdir -p $@
 
+# Compiled here, since the server's user may write nothing there and would compile all of it in each session.
 install-python:
 	@test -n '$(SITE_PACKAGES)' || { echo 'cerebro: no Python packages in $(VENV): run `make up` first, or say SITE_PACKAGES=folder' >&2; exit 1; }
 	@umask 022 && new='$(DESTDIR)$(PYTHON_DIR).new' && rm -rf "$$new" && mkdir -p "$$new" \
 		&& (cd plpy && find cerebro_plpy -name '*.py' -exec cp --parents -t "$$new" {} +) \
-		&& cp requirements.lock "$$new" && chmod -R u=rwX,go=rX "$$new" \
+		&& cp requirements.lock "$$new" \
+		&& $(or $(wildcard $(VENV)/bin/python),python3) -m compileall -qq --invalidation-mode checked-hash -s "$$new" -p '$(PYTHON_DIR)' "$$new" \
+		&& chmod -R u=rwX,go=rX "$$new" \
 		&& rm -rf '$(DESTDIR)$(PYTHON_DIR)' && mv "$$new" '$(DESTDIR)$(PYTHON_DIR)'
 
 uninstall-python:

@@ -195,12 +195,12 @@ GD["db"] = entry.SegmentSession()
 """
 _HOP_WRITE = """
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.store import state_rows
+from cerebro_plpy.store.runs import state_rows
 state_rows.write(GD["db"], -1, {key}, 1, states.to_parts(GD["bench"]))
 """
 _HOP_READ = """
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.store import state_rows
+from cerebro_plpy.store.runs import state_rows
 states.from_parts(state_rows.read(GD["db"], -1, {key}, 1))
 """
 _PLAIN_WRITE = """

@@ -26,7 +26,7 @@ TIMEOUT, PATIENCE = 15, 60
 CRASHES_AT_ITS_END = """
 DO LANGUAGE plpython3u $$
 import ctypes
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 runtime.start("jax", 1, False)
 libc = ctypes.CDLL(None)
 libc.on_exit(libc.abort, None)

@@ -63,7 +63,9 @@ def test_model_table(trial: Trial, base: int) -> None:
 
 
 def test_weights_that_are_too_many_for_the_memory_are_read_in_turns(trial: Trial, base: int) -> None:
-    set_bound = "DO $$ from cerebro_plpy.executor import output; output.AT_ONCE = %s $$ LANGUAGE plpython3u"
+    set_bound = (
+        "DO $$ from cerebro_plpy.executor.running import output; output.AT_ONCE = %s $$ LANGUAGE plpython3u"
+    )
     trial.sql("SELECT cerebro._boot()")
     try:
         trial.sql(set_bound, 1)

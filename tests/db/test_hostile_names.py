@@ -29,7 +29,7 @@ ROWS = 60
 
 def aliases(files: str = "*.py") -> list[str]:
     """All names that statements in these files give, and words that are not easily names."""
-    found = {name for file in STORE.glob(files) for name in ALIAS.findall(file.read_text())}
+    found = {name for file in STORE.rglob(files) for name in ALIAS.findall(file.read_text())}
     return sorted({*found, *WORDS} - {"id", "y"})
 
 
@@ -42,7 +42,7 @@ def source(trial: Trial) -> None:
     """One table has all the names, so that each meets all the others in each statement."""
     names = aliases()
     assert len(names) > 100 and {"__place__", "found", "key"} <= {*names, *groups.TAKEN}
-    columns = ", ".join(f"(i * {place + 3} % 7)::real AS {quoted(name)}" for place, name in enumerate(names))
+    columns = ", ".join(f"(i * {place + 3} % 13)::real AS {quoted(name)}" for place, name in enumerate(names))
     trial.sql(
         f"CREATE TABLE hostile AS SELECT i AS id, (i % 2)::text AS y, {columns}"
         f" FROM generate_series(1, {ROWS}) AS i"

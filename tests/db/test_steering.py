@@ -154,8 +154,9 @@ CREATE FUNCTION late(run_id bigint, target text) RETURNS integer[] LANGUAGE plpy
 import time
 import psycopg2
 from cerebro_plpy import entry
-from cerebro_plpy.executor import steer
-from cerebro_plpy.store import runs, session
+from cerebro_plpy.executor.running import steer
+from cerebro_plpy.store import session
+from cerebro_plpy.store.runs import runs
 def configs_then_wait(db, run_id):
     found = before(db, run_id)
     with psycopg2.connect(target) as other, other.cursor() as cursor:

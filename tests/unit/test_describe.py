@@ -20,7 +20,8 @@ BIG = 10**5
 DESCRIBE = """
 import json, resource, sys
 sys.path.insert(0, "plpy")
-from cerebro_plpy.engine import architecture, runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.errors import CerebroError
 runtime.start(sys.argv[1], 1, False)
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -63,8 +63,11 @@ def test_torch() -> None:
 START = """
 import sys
 sys.path.insert(0, "plpy")
-from cerebro_plpy.engine import runtime
-from cerebro_plpy.engine import architecture, backends, calls, check, data, forms, model, state
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine import state
+from cerebro_plpy.engine.checks import architecture, calls, check
+from cerebro_plpy.engine.backends import interfaces as backends
+from cerebro_plpy.engine.models import data, forms, model
 from cerebro_plpy.errors import CerebroError
 assert not {"keras", "tensorflow", "jax", "torch"} & set(sys.modules), "loaded before it was started"
 """

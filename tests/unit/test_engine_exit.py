@@ -11,7 +11,7 @@ import pytest
 PROCESSES = 30
 WORK = """
 import ctypes
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 runtime.start("jax", 1, False)
 import jax, jax.numpy as jnp
 x = jnp.ones((200, 200))

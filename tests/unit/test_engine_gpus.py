@@ -19,7 +19,7 @@ NAMES = (
 # No GPU is here: the engine says so, after it was told what to use.
 SCRIPT = """
 import json, os, sys
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.errors import CerebroError
 said = []
 try:

@@ -16,7 +16,8 @@ COMPARE = """
 import sys
 sys.path.insert(0, sys.argv[1])
 import numpy as np
-from cerebro_plpy.engine import own, runtime
+from cerebro_plpy.engine import own
+from cerebro_plpy.engine.backends import runtime
 backend, classes = sys.argv[2], sys.argv[3] == "classes"
 runtime.start(backend, 1, use_gpus=False)
 keras = runtime.keras()

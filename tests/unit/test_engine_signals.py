@@ -11,7 +11,7 @@ import pytest
 # A product of matrices by the kernel in question, interrupted thousands of times.
 MULTIPLY = """
 import time
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.segment import cancel
 runtime.start("tensorflow", 1, False)
 import tensorflow
@@ -27,7 +27,7 @@ assert len(looks) > 100, len(looks)
 # By the names that they give those that compute.
 THREADS = """
 import pathlib, re, signal, numpy
-from cerebro_plpy.engine import runtime
+from cerebro_plpy.engine.backends import runtime
 runtime.start("{backend}", 2, False)
 import keras
 keras.utils.set_random_seed(1)
