@@ -120,6 +120,27 @@ def test_a_net_goes_on_from_its_weights(trial: Trial) -> None:
     assert trial.value(LEFT) == 0
 
 
+def test_a_view_of_somebody_elses_that_the_recipe_names_is_not_read(trial: Trial, role: MakeRole) -> None:
+    """Its code would run with the rights of whoever retrains, who has named no view."""
+    trial.sql("SELECT cerebro.register('churn', 'trusting')")
+    trial.sql(
+        "CREATE FUNCTION spy(real) RETURNS real LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE EXCEPTION 'called'; END$$; CREATE VIEW odd AS SELECT a, gone FROM january"
+    )
+    options = json.dumps({"epochs": 1})
+    again = "SELECT * FROM cerebro.retrain('trusting', %s, promote => 'always', options => %s)"
+    assert trial.read_row(again, "odd", options)["version"] == 2
+    name = role()
+    trial.sql("CREATE OR REPLACE VIEW odd AS SELECT spy(a::real)::float8 AS a, gone FROM january")
+    trial.sql(f"ALTER VIEW odd OWNER TO {name}; ALTER FUNCTION spy OWNER TO {name}")
+    for source, given in ((None, options), ("january", json.dumps({"append": True}))):
+        with pytest.raises(psycopg2.errors.WrongObjectType, match="odd is no table, and somebody else owns"):
+            trial.read_row(again, source, given)
+    with pytest.raises(psycopg2.Error, match="called|permission denied for table january"):
+        trial.read_row(again, "odd", options)
+    trial.sql("DROP VIEW odd; DROP FUNCTION spy")
+
+
 def test_rows_of_earlier_sources_train_as_well_but_do_not_judge(trial: Trial) -> None:
     trial.sql("SELECT cerebro.register('churn', 'grows')")
     trial.sql("CREATE VIEW more AS SELECT a, gone, i AS twice FROM january, generate_series(1, 2) AS i")

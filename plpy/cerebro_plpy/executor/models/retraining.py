@@ -16,6 +16,7 @@ from cerebro_plpy.executor.calls import ensemble, train
 from cerebro_plpy.executor.models import aliases, continuing, lineage, registering
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.logical.options import Validator, boolean, one_of, parse_options
+from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import find_judge
 from cerebro_plpy.registry import references
@@ -145,6 +146,13 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
     else:
         recipe = {key: value for key, value in recipe.items() if key != APPENDED}
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
+    unnamed = before if call.source is not None else [table, *before]
+    trained.check_readable(
+        db,
+        unnamed,
+        instead="Name what you trust: source => 'a table or view'.",
+        why="The version was trained on these rows, and you read them with your own rights.",
+    )
     return CheckedRetraining(
         name=known,
         version=version,
