@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -58,28 +59,39 @@ def to_tensorboard(run: RunRows, folder: Path) -> Path:
     return folder
 
 
-def to_mlflow(run: RunRows, tracking_uri: str, experiment: str | None = None) -> list[str]:
-    """Write a run of MLflow's for each config: its parameters, and its metrics by epoch."""
+@contextmanager
+def tracking_store(tracking_uri: str) -> Iterator[Any]:
+    """Yield MLflow's client of a tracking store, and tell what it says without the address."""
     try:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise needs("mlflow", "mlflow, whose tracking store is written to,") from None
-    name, info = experiment or "cerebro", run.info()
     try:
-        client = MlflowClient(tracking_uri=tracking_uri)
-        found = client.get_experiment_by_name(name)
-        number = found.experiment_id if found is not None else client.create_experiment(name)
-        return [_to_mlflow(client, number, info, config, metrics) for config, metrics in _configs(run)]
+        yield MlflowClient(tracking_uri=tracking_uri, registry_uri=tracking_uri)
     except ModuleNotFoundError as error:
         raise needs("mlflow", f"{error.name}, which this kind of store needs,") from None
     except (MlflowException, OSError) as error:
         # The address may have a password in it.
         raise CerebroError(
-            "MLflow's tracking store cannot be written to",
+            "MLflow's tracking store cannot be used",
             detail=str(error).splitlines()[0].replace(tracking_uri, "its address") if str(error) else None,
             hint="A store is a server (http://…) or a database (sqlite:///mlflow.db).",
         ) from None
+
+
+def experiment_in(client: Any, name: str | None) -> str:
+    """Return the number of an experiment of MLflow's, which is made if there is none of that name."""
+    found = client.get_experiment_by_name(name or "cerebro")
+    return found.experiment_id if found is not None else client.create_experiment(name or "cerebro")
+
+
+def to_mlflow(run: RunRows, tracking_uri: str, experiment: str | None = None) -> list[str]:
+    """Write a run of MLflow's for each config: its parameters, and its metrics by epoch."""
+    info = run.info()
+    with tracking_store(tracking_uri) as client:
+        number = experiment_in(client, experiment)
+        return [_to_mlflow(client, number, info, config, metrics) for config, metrics in _configs(run)]
 
 
 def _to_mlflow(client: Any, experiment: str, info: Row, config: Row, metrics: list[Row]) -> str:

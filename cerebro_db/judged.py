@@ -18,10 +18,10 @@ CHECKED = ("column_name", "measure", "value", "before", "threshold", "verdict")
 WORST = ("row", "truth", "prediction", "probability", "loss")
 EXPLAINED = (
     "id", "class", "probability", "prediction", "score", "baseline", "column_name", "value", "contribution",
-    "approximation_error",
+    "approximation_error", "map",
 )  # fmt: skip
 ADVICE = ("mst_key", "finding", "epoch", "advice")
-IMPORTANCE = ("column_name", "importance", "stddev")
+IMPORTANCE = ("column_name", "importance", "stddev", "low", "high")
 PARTS = ("part", "rows", "metric", "value", "low", "high", "worse")
 
 

@@ -20,6 +20,7 @@ KINDS = ("curves", "configs", "timeline")
 OF_GROUPS = ("groups",)
 BARS = 40
 NAMED = 8
+NAMED_LENGTH = 30
 # Of a cross-validated config the mean of its folds.
 _MEASURED = """
 SELECT CASE WHEN p.fold IS NULL THEN m.mst_key ELSE p.config_key END AS mst_key, m.epoch, m.dataset, m.metric,
@@ -77,6 +78,50 @@ def picture(run: RunRows, kind: str | None = None) -> Picture:
     figure = _figure(10, 4.2 * len(wanted))
     for axes, one in zip(figure.subplots(len(wanted), squeeze=False)[:, 0], wanted, strict=True):
         _DRAW[one](run, axes)
+    return Picture(figure)
+
+
+def importance(found: Sequence[Row], title: str) -> Picture:
+    """Draw what columns are worth to a model as bars, the greatest on top, with their intervals."""
+    shown = found[:BARS]
+    names = [row["column_name"] for row in shown]
+    spans = [
+        [row["importance"] - row["low"] for row in shown],
+        [row["high"] - row["importance"] for row in shown],
+    ]
+    return _bars(names, [row["importance"] for row in shown], title, "what it is worth to the metric", spans)
+
+
+def explanation(found: Sequence[Row], title: str) -> Picture:
+    """Draw what the columns of a row add to its score as bars, the greatest on top."""
+    shown = found[:BARS]
+    names = [
+        row["column_name"]
+        if row["value"] is None
+        else f"{row['column_name']} = {row['value'][:NAMED_LENGTH]}"
+        for row in shown
+    ]
+    return _bars(names, [row["contribution"] for row in shown], title, "what it adds to the score")
+
+
+def _bars(
+    names: Sequence[str],
+    values: Sequence[float],
+    title: str,
+    label: str,
+    spans: Sequence[Sequence[float]] | None = None,
+) -> Picture:
+    figure = _figure(8, 1.2 + 0.32 * max(1, len(names)))
+    axes = figure.subplots()
+    if names:
+        places = range(len(names))
+        axes.barh(places, values, color=["C0" if value >= 0 else "C3" for value in values], xerr=spans)
+        axes.set_yticks(places, [_shown(name) for name in names])
+        axes.invert_yaxis()
+        axes.axvline(0, color="0.4", linewidth=0.8)
+        axes.set(title=_shown(title), xlabel=label)
+    else:
+        _nothing(axes, "there is nothing to show")
     return Picture(figure)
 
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db import judged, models, saved, stored
+from cerebro_db import brought, judged, models, saved, stored
+from cerebro_db.errors import CerebroError
 from cerebro_db.frames import frame
 from cerebro_db.link import Row
 from cerebro_db.statements import call, call_rows
@@ -15,6 +16,7 @@ from cerebro_db.statements import call, call_rows
 if TYPE_CHECKING:
     import pandas
 
+    from cerebro_db.plots import Picture
     from cerebro_db.protocols import Server
 
 DEFAULT = "default"
@@ -142,25 +144,78 @@ class RegisteredModels:
         """Return by how much a model gets worse without each column; the options are those of the server."""
         return frame(judged.importance(self._db, model, source, options), judged.IMPORTANCE)
 
+    def plot_importance(self, model: str, source: str, **options: Any) -> Picture:
+        """Draw what `importance` returns as bars; in a notebook the picture shows itself."""
+        from cerebro_db import plots
+
+        return plots.importance(judged.importance(self._db, model, source, options), f"What {model} goes by")
+
+    def plot_explanation(
+        self, model: str, source: str, id_column: str, row: Any, top: int | None = None
+    ) -> Picture:
+        """Draw what the columns of one row add to its answer as bars."""
+        from cerebro_db import plots
+
+        found = judged.explain(self._db, model, source, id_column, [row], top=top)
+        if not found:
+            raise CerebroError(f"{source} has no row whose {id_column} is {row}")
+        said = found[0]["prediction"] if found[0]["class"] is None else found[0]["class"]
+        return plots.explanation(found, f"{model} says {said} of {id_column} {row}")
+
     def evaluate_by(self, model: str, source: str, by: Sequence[str]) -> pandas.DataFrame:
         """Evaluate a model on all rows of a table, and on the parts that have the same values in columns."""
         return frame(judged.evaluate_by(self._db, model, source, by), judged.PARTS)
 
     def get(self, reference: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
         """Return a version as a live Keras model, not compiled. It takes the right to read the model."""
-        return self._restore(self._read(reference), custom_objects)
+        return self._restore(self._read_one(reference), custom_objects)
 
     def save(self, reference: str, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
         """Write a version to a folder, which `cerebro_db.load_model` reads; or to a file.
 
         A file is `.keras` or `.onnx`; what its columns became is written beside it.
         """
-        found, path = self._read(reference), Path(path)
+        path = Path(path)
         if path.is_dir() or not path.suffix:
-            return saved.save(found, self._checked(found), path)
+            return saved.save(self._read(reference), self._checked, path)
+        found = self._read_one(reference)
         features = found["features"]
         described = None if features is None else {**features, "classes": found["about"]["class_values"]}
         return models.save(self._restore(found, custom_objects), path, described)
+
+    def load(
+        self,
+        folder: str | Path,
+        name: str,
+        *,
+        comment: str | None = None,
+        tags: Mapping[str, Any] | None = None,
+    ) -> int:
+        """Register the model in a folder that `save` has written, here or for another database.
+
+        Return the number of the new version.
+        """
+        return brought.register(self._db, Path(folder), name, comment=comment, tags=tags)
+
+    def to_mlflow(self, name: str, tracking_uri: str, experiment: str | None = None) -> dict[int, int]:
+        """Write the versions and aliases of a model to MLflow's registry; those that are there stay.
+
+        Return the number that each version has there. It takes the right to read the model.
+        """
+        from cerebro_db import mlflow_models
+
+        known, versions = name.lower(), list_versions(self._db, name.lower())[::-1]
+        return mlflow_models.export(self.save, known, versions, tracking_uri, experiment)
+
+    def from_mlflow(self, name: str, tracking_uri: str, into: str | None = None) -> dict[int, int]:
+        """Register the versions that `to_mlflow` has written, and set their aliases; those here stay.
+
+        Return the number that each of MLflow's versions has here.
+        """
+        from cerebro_db import mlflow_models
+
+        here = (into or name).lower()
+        return mlflow_models.bring(self._db, name, tracking_uri, here, list_versions(self._db, here))
 
     def _checked(self, found: Row) -> str:
         """Return the net, which somebody else may have registered, as the server has checked it."""
@@ -169,8 +224,19 @@ class RegisteredModels:
     def _restore(self, found: Row, custom_objects: Mapping[str, Any] | None) -> Any:
         return models.restore(self._checked(found), bytes(found["model_weights"]), custom_objects or {})
 
-    def _read(self, reference: str) -> Row:
-        return self._db.rows(call_rows("read_model", reference))[0]
+    def _read(self, reference: str) -> Sequence[Row]:
+        return self._db.rows(call_rows("read_model", reference))
+
+    def _read_one(self, reference: str) -> Row:
+        """Return a version that is one model."""
+        found = self._read(reference)
+        if "group_by" in found[0]["about"]:
+            raise CerebroError(
+                f"{reference} has a net for each of {len(found)} groups",
+                hint="db.models.save writes them to a folder, which cerebro_db.load_model reads.",
+                shell="cerebro export writes them to a folder, which cerebro_db.load_model reads.",
+            )
+        return found[0]
 
 
 def list_models(db: Server) -> list[Row]:

@@ -8,7 +8,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db import groups, markup, plots
+from cerebro_db import groups, judged, markup, plots
 from cerebro_db.link import Row
 from cerebro_db.watch import duration
 
@@ -38,8 +38,8 @@ svg { max-width: 100%; height: auto } .quiet { color: #666 }
 """
 
 
-def write(run: RunRows, path: Path) -> Path:
-    """Write the report."""
+def write(run: RunRows, path: Path, rows: str | None = None) -> Path:
+    """Write the report; with rows that have the label, also what columns are worth to the best config."""
     info = run.info()
     title = info["name"] or f"Run {info['run_id']}"
     sections = [
@@ -47,6 +47,7 @@ def write(run: RunRows, path: Path) -> Path:
         f"<p class='quiet'>{markup.text(_lead(info))}</p>",
         _description(info),
         *(_of_groups(run, info) if info["groups"] else _of_configs(run, info)),
+        *_importance(run, rows),
         "<h2>Machine and versions</h2>",
         _machine(run, info),
     ]
@@ -57,6 +58,13 @@ def write(run: RunRows, path: Path) -> Path:
         encoding="utf-8",
     )
     return path
+
+
+def _importance(run: RunRows, rows: str | None) -> list[str]:
+    if rows is None:
+        return []
+    found = judged.importance(run.db, run.models(), rows, {})
+    return ["<h2>What the best config goes by</h2>", plots.importance(found, f"On the rows of {rows}").svg()]
 
 
 def _of_configs(run: RunRows, info: Row) -> list[str]:

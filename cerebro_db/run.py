@@ -215,11 +215,15 @@ class Run:
 
         return plots.picture(self, kind)
 
-    def report(self, path: str | Path) -> Path:
-        """Write all that is to be known of the run into one HTML file that needs nothing else."""
+    def report(self, path: str | Path, rows: str | None = None) -> Path:
+        """Write all that is to be known of the run into one HTML file that needs nothing else.
+
+        With `rows`, a table or view with the columns and the label as they are, it also says what the columns
+        are worth to the best config.
+        """
         from cerebro_db import report
 
-        return report.write(self, Path(path))
+        return report.write(self, Path(path), rows)
 
     def to_tensorboard(self, folder: str | Path) -> Path:
         """Write the metrics as TensorBoard's event files, a folder for each config."""

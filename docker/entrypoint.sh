@@ -49,14 +49,21 @@ make_cluster() {
         <<<"${POSTGRES_PASSWORD:-}" >/dev/null
     touch "$unfinished"
     echo "host all all all $POSTGRES_HOST_AUTH_METHOD" >>"$PGDATA/pg_hba.conf"
-    echo "listen_addresses = '*'" >>"$PGDATA/postgresql.conf"
+    # pg_cron works in one database, and logs in over the socket as segment sessions do.
+    cat >>"$PGDATA/postgresql.conf" <<END
+listen_addresses = '*'
+shared_preload_libraries = 'pg_cron'
+cron.host = '/var/run/postgresql'
+cron.database_name = '${POSTGRES_DB//\'/\'\'}'
+END
 }
 
 make_databases() {
     sql -d template1 -c 'CREATE EXTENSION cerebro CASCADE'
     [ "$(sql -d template1 -At -v name="$POSTGRES_DB" <<<"SELECT count(*) FROM pg_database WHERE datname = :'name'")" = 1 ] ||
         sql -d template1 -v name="$POSTGRES_DB" <<<'CREATE DATABASE :"name"'
-    sql -d "$POSTGRES_DB" -c 'SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cerebro CASCADE'
+    sql -d "$POSTGRES_DB" -c 'SET client_min_messages = warning; CREATE EXTENSION IF NOT EXISTS cerebro CASCADE' \
+        -c 'CREATE EXTENSION pg_cron'
 }
 
 run_scripts() {

@@ -233,18 +233,20 @@ def follow(run: Run) -> None:
     type=click.Path(dir_okay=False, path_type=Path),
     help="The file; by default run-RUN.html.",
 )
+@click.option("--rows", metavar="TABLE", help="Rows with their label, to say what columns are worth.")
 @connected
-def report(run: int | None, output: Path | None, dsn: str) -> None:
+def report(run: int | None, output: Path | None, rows: str | None, dsn: str) -> None:
     """Write a report of a run: one HTML file that needs no network.
 
     \b
-    Example:
+    Examples:
       cerebro report 7 -o iris.html
+      cerebro report 7 --rows flowers
     """
     with open_database(dsn) as db:
         found = chosen(db, run)
         output = output or Path(f"run-{found.run_id}.html")
-        found.report(str(output))
+        found.report(str(output), rows)
     click.echo(output)
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+from typing import Any
+
 from sqlalchemy import Engine
 
 from cerebro_db.dashboard import views
@@ -24,7 +27,7 @@ SELECT version, extract(epoch FROM at)::float8 AS at, verdict, left(source_table
 FROM cerebro.model_health WHERE name = %(name)s ORDER BY check_id DESC LIMIT {MOST_CHECKS}
 """
 _IMPORTANCE = (
-    "SELECT left(column_name, 200) AS column_name, importance, stddev"
+    "SELECT left(column_name, 200) AS column_name, importance, low, high"
     f" FROM cerebro.importance(%(model)s, %(table)s, NULL, '{_OPTIONS}') LIMIT {MOST_COLUMNS}"
 )
 
@@ -50,4 +53,9 @@ def explain(engine: Engine, reference: str, table: str, id_column: str, row: str
     with reading(engine) as connection:
         query = explanation(still(connection, table), id_column)
         found = connection.exec_driver_sql(query, ([row], reference, MOST_COLUMNS)).mappings()
-        return {"columns": [{name: views.plain(value) for name, value in one.items()} for one in found]}
+        return {"columns": [{name: _shown(value) for name, value in one.items()} for one in found]}
+
+
+def _shown(value: Any) -> Any:
+    """Return a value that JSON has: a map as base64."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else views.plain(value)

@@ -204,12 +204,14 @@ class StartingWeights:
 @dataclass(frozen=True, kw_only=True)
 class WeightsOfGroups:
     """Starting weights for models of groups: the types of the columns that make groups, and which rows of the
-    table hold the weights (`store/group_models.row_of`)."""
+    table hold the weights (`store/models/group_models.row_of`)."""
 
     model_id: int
     table: str
     types: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
+    # Of a registered model, the version that has the weights; the rows then name its groups by their keys.
+    version_id: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,12 +12,14 @@ CREATE OR REPLACE FUNCTION cerebro.explain_predict(
     OUT column_name text,
     OUT value text,
     OUT contribution double precision,
-    OUT approximation_error double precision
+    OUT approximation_error double precision,
+    OUT map bytea
 ) RETURNS SETOF record
 LANGUAGE sql STABLE PARALLEL UNSAFE COST 10000 ROWS 5 AS $$
 SELECT
-    e.class, e.probability, e.prediction, e.score, e.baseline, e.column_name, e.value, e.contribution, e.approximation_error
+    e.class, e.probability, e.prediction, e.score, e.baseline, e.column_name, e.value, e.contribution, e.approximation_error,
+    e.map
 FROM cerebro._explain_row($1, cerebro._json($2)::pg_catalog.text, $3, $4) AS e
 $$;
 COMMENT ON FUNCTION cerebro.explain_predict(text, anyelement, integer, integer) IS
-'Predicts a row of a table or query, and says what its columns add to that: FROM customers c, cerebro.explain_predict(''churn'', c) e. It returns a row for each of the columns that add most, top of them or all if top is NULL. score is the prediction of a quantity, or the logarithm of the odds of the predicted class; baseline is that of the mean training row. The contributions of all columns make the difference of both, but for the share approximation_error of it. model is a model table or a registered model: name, name@alias or name@version. Without mst_key the best config answers.';
+'Predicts a row of a table or query, and says what its columns add to that: FROM customers c, cerebro.explain_predict(''churn'', c) e. It returns a row for each of the columns that add most, top of them or all if top is NULL. score is the prediction of a quantity, or the logarithm of the odds of the predicted class; baseline is that of the mean training row. The contributions of all columns make the difference of both, but for the share approximation_error of it. map is a PNG of an image, in which red pixels speak for the answer and blue ones against it. model is a model table or a registered model: name, name@alias or name@version. Without mst_key the best config answers.';

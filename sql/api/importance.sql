@@ -6,7 +6,9 @@ CREATE OR REPLACE FUNCTION cerebro.importance(
 ) RETURNS TABLE (
     column_name text,
     importance double precision,
-    stddev double precision
+    stddev double precision,
+    low double precision,
+    high double precision
 )
 LANGUAGE plpython3u AS $$
 import sys
@@ -15,4 +17,4 @@ return sys.modules["cerebro_plpy.session"].call(
     "importance", model, source_table, mst_key, options)
 $$;
 COMMENT ON FUNCTION cerebro.importance(varchar, varchar, integer, jsonb) IS
-'Tells how much each input column is worth to a model. It mixes the column among the rows of a table or view that has the label: importance is by how much the metric gets worse, as the mean of several repetitions, stddev their standard deviation. Without mst_key the best config answers. The options are repeats (5), rows (5000, which chance chooses), seed, metric (as for cerebro.ensemble) and together, lists of columns that are mixed as one.';
+'Tells how much each input column is worth to a model. It mixes the column among the rows of a table or view that has the label: importance is by how much the metric gets worse, as the mean of several repetitions, stddev their standard deviation. The true value lies between low and high in 95 of 100 cases. Without mst_key the best config answers. The options are repeats (5), rows (5000, which chance chooses), seed, metric (as for cerebro.ensemble) and together, lists of columns that are mixed as one.';

@@ -14,7 +14,8 @@ CREATE OR REPLACE FUNCTION cerebro._explain_row(
     column_name text,
     value text,
     contribution double precision,
-    approximation_error double precision
+    approximation_error double precision,
+    map bytea
 )
 LANGUAGE plpython3u STABLE PARALLEL UNSAFE COST 10000 ROWS 5 AS $$
 import sys

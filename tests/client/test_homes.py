@@ -124,6 +124,6 @@ def test_a_tracking_store_holds_a_run_for_each_config(run: Run, tmp_path: Path) 
 
 @pytest.mark.filterwarnings("ignore")
 def test_a_tracking_store_that_is_none_is_refused_in_our_words(run: Run) -> None:
-    with pytest.raises(CerebroError, match=r"cannot be written to\n(.|\n)*sqlite:///mlflow.db") as refused:
+    with pytest.raises(CerebroError, match=r"cannot be used\n(.|\n)*sqlite:///mlflow.db") as refused:
         run.to_mlflow("nonsense://somebody:secret@nowhere")
     assert "secret" not in str(refused.value)

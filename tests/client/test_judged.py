@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
 import pytest
 from cerebro_db import CerebroError, Database, Run
+from cerebro_db.judged import IMPORTANCE
 
 from cars import GRID
 from shell import cerebro
@@ -52,8 +54,25 @@ def test_the_worst_rows_the_parts_and_the_worth_of_columns(client: Database, jud
     parts = client.models.evaluate_by("kinds", "cars", ["kind"])
     assert None in list(parts["part"]) and len(set(parts["metric"])) > 1
     worth = client.models.importance("kinds", "cars", repeats=2, metric="accuracy")
-    assert list(worth.columns) == ["column_name", "importance", "stddev"] and len(worth) > 1
+    assert list(worth.columns) == list(IMPORTANCE) and len(worth) > 1
     assert set(judged.advise().columns) == {"mst_key", "finding", "epoch", "advice"}
+
+
+def test_importance_and_contributions_are_drawn_as_bars(
+    client: Database, judged: Run, tmp_path: Path
+) -> None:
+    worth = client.models.importance("kinds", "cars", repeats=1)
+    (axes,) = client.models.plot_importance("kinds", "cars", repeats=1).figure.axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(list(worth["importance"]))
+    assert [label.get_text() for label in axes.get_yticklabels()] == list(worth["column_name"])
+    parts = client.models.explain("kinds", "cars", "id", [7], top=None)
+    (axes,) = client.models.plot_explanation("kinds", "cars", "id", 7).figure.axes
+    assert [bar.get_width() for bar in axes.patches] == pytest.approx(list(parts["contribution"]))
+    assert f"kinds says {parts.loc[0, 'class']} of id 7" in axes.get_title()
+    with pytest.raises(CerebroError, match="cars has no row whose id is -1"):
+        client.models.plot_explanation("kinds", "cars", "id", -1)
+    text = judged.report(tmp_path / "run.html", rows="cars").read_text()
+    assert "What the best config goes by" in text and "On the rows of cars" in text
 
 
 def test_the_commands_show_the_same(client: Database, client_database: str, judged: Run) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import subprocess
 import sys
@@ -15,6 +16,7 @@ import pandas as pd
 import pytest
 from cerebro_db import CerebroError, Database
 from cerebro_db.saved import SavedClassifier, SavedRegressor
+from PIL import Image
 
 from mixed import CUSTOMERS, picture
 from shell import cerebro, environment
@@ -121,6 +123,110 @@ def test_a_net_of_pictures_takes_keras(client: Database, tmp_path: Path) -> None
     assert list(model.predict(given)) == [row["class"] for row in rows]
     likely = [row["probability"] for row in rows]
     assert model.predict_proba(given).max(axis=1) == pytest.approx(likely, rel=1e-4)
+    (shot,) = client.models.explain("shots", "shots", "id", [3]).to_dict("records")
+    drawn = np.asarray(Image.open(io.BytesIO(shot["map"])))
+    assert (drawn.shape, drawn.dtype, shot["value"]) == ((12, 12, 3), np.uint8, None)
+    # The place that adds most is in full colour.
+    assert any((drawn == colour).all(axis=2).any() for colour in ((178, 24, 43), (33, 102, 172)))
+
+
+SALES = (
+    "CREATE TABLE sales AS SELECT i AS id, sin(i)::real AS heat, (i %% 3)::numeric(4, 1) AS shop,"
+    " date '2026-01-01' + i %% 2 AS day,"
+    " CASE WHEN sin(i) * (i %% 2 - 0.5) > 0 THEN 'yes' ELSE 'no' END AS gone FROM generate_series(1, %s) AS i"
+)
+
+
+def test_groups_answer_each_by_its_own_net(client: Database, client_database: str, tmp_path: Path) -> None:
+    client.rows(SALES, 300)
+    client.rows(
+        "CREATE TABLE told AS SELECT * FROM sales WHERE id <= 40 UNION ALL SELECT 99, 0.5, 7, now(), 'no'"
+    )
+    packed = client.pack("sales", x=["heat"], y="gone", columns="auto", group_by=["shop", "day"], segments=1)
+    client.rows("SELECT cerebro.load_net('sales_nets', 'sales_packed', 'linear')")
+    run = client.with_architectures("sales_nets").fit(packed, LOSS, epochs=1, out="sales_models", wait=True)
+    client.models.register(run.models(), "sales")
+    model = cerebro_db.load_model(client.models.save("sales", tmp_path / "sales"))
+    assert isinstance(model, SavedClassifier)
+    assert sorted(model.columns) == ["day", "heat", "shop"]
+    rows = client.rows("SELECT shop, day, heat FROM told ORDER BY id")
+    expected = client.rows(
+        "SELECT p.class, p.probabilities FROM told AS t, cerebro.predict('sales', t) AS p ORDER BY t.id"
+    )
+    texts = [{**row, "shop": f"{row['shop']:.3f}", "day": str(row["day"])} for row in rows]
+    for given in (rows, pd.DataFrame(rows), texts):
+        likely = model.predict_proba(given)
+        assert list(model.predict(given)) == [row["class"] for row in expected]
+        np.testing.assert_allclose(
+            likely[:-1], [list(row["probabilities"].values()) for row in expected[:-1]], rtol=1e-5
+        )
+        assert np.isnan(likely[-1]).all()
+    with pytest.raises(CerebroError, match='no column "day", which says what group'):
+        model.predict([{"heat": 0.5}])
+    with pytest.raises(CerebroError, match="has a net for each of 6 groups"):
+        client.models.get("sales@1")
+    with pytest.raises(CerebroError, match="holds models of groups, which are registered from a table"):
+        client.models.load(tmp_path / "sales", "again")
+
+
+def test_a_folder_is_registered_again(client: Database, folder: Path, tmp_path: Path) -> None:
+    assert client.models.load(folder, "brought", comment="from elsewhere", tags={"by": "test"}) == 1
+    classes, probabilities = as_in_the_server(client, "churn@1")
+    again, same = as_in_the_server(client, "brought@1")
+    assert classes == again
+    np.testing.assert_array_equal(probabilities, same)
+    (row,) = client.models.versions("brought").to_dict("records")
+    (first,) = [one for one in client.models.versions("churn").to_dict("records") if one["version"] == 1]
+    assert (row["digest"], row["comment"]) == (first["digest"], "from elsewhere")
+    assert row["tags"] == {
+        "by": "test",
+        "brought_from": {"model": "churn@1", "weights_sha256": row["digest"]},
+    }
+    document = json.loads((folder / "model.json").read_text())
+    hostile = {"class_name": "Lambda", "module": "keras.layers", "config": {"function": "os.system('true')"}}
+    document["architecture"]["config"]["layers"].append(hostile)
+    (tmp_path / "odd").mkdir()
+    (tmp_path / "odd" / "model.json").write_text(json.dumps(document))
+    (tmp_path / "odd" / "weights.npy").write_bytes((folder / "weights.npy").read_bytes())
+    client.models.load(tmp_path / "odd", "odd")
+    with pytest.raises(CerebroError):
+        as_in_the_server(client, "odd@1")
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_versions_and_aliases_go_to_mlflow_and_come_back(
+    client: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import mlflow
+    from mlflow.tracking import MlflowClient
+
+    monkeypatch.chdir(tmp_path)
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    client.models.alias("churn", "champion", 2)
+    there = client.models.to_mlflow("churn", store)
+    assert client.models.to_mlflow("churn", store) == there == {1: 1, 2: 2}
+    registry = MlflowClient(registry_uri=store, tracking_uri=store)
+    assert registry.get_model_version_by_alias("churn", "champion").version in (2, "2")
+    mlflow.set_tracking_uri(store)
+    loaded = mlflow.pyfunc.load_model("models:/churn@champion")
+    classes, _ = as_in_the_server(client, "churn@champion")
+    assert list(loaded.predict(pd.DataFrame(client.rows(READ)))) == classes
+    assert client.models.from_mlflow("churn", store, into="returned") == {1: 1, 2: 2}
+    assert client.models.from_mlflow("churn", store, into="returned") == {1: 1, 2: 2}
+    listed = client.models.list().set_index("name")
+    assert listed.loc["returned", "aliases"] == listed.loc["churn", "aliases"]
+    before, after = (client.models.versions(name) for name in ("churn", "returned"))
+    assert list(before["digest"]) == list(after["digest"])
+    measured = [
+        [{what: {**own, "rows": None} for what, own in one.items()} for one in versions["metrics"]]
+        for versions in (before, after)
+    ]
+    assert measured[0] == measured[1] and all(measured[0])
+    _, here = as_in_the_server(client, "churn@champion")
+    np.testing.assert_array_equal(here, as_in_the_server(client, "returned@champion")[1])
+    with pytest.raises(CerebroError, match="MLflow has no registered model nobody"):
+        client.models.from_mlflow("nobody", store)
 
 
 def test_the_command_writes_the_folder(client_database: str, tmp_path: Path) -> None:

@@ -83,6 +83,17 @@ def test_rows_that_are_alike_are_ok(trial: Trial) -> None:
         assert verdict == "ok"
 
 
+def test_the_rows_of_a_query_are_checked_with_the_rights_and_names_of_the_caller(trial: Trial) -> None:
+    trial.sql("CREATE SCHEMA elsewhere; CREATE VIEW elsewhere.hidden AS TABLE after")
+    trial.sql("SET search_path = elsewhere, public")
+    try:
+        assert check(trial, "SELECT * FROM hidden -- all") == check(trial, "public.after")
+    finally:
+        trial.sql("RESET search_path")
+    kept = trial.sql("SELECT source_table FROM cerebro.model_health ORDER BY check_id DESC LIMIT 2")
+    assert kept == [("public.after",), ("SELECT * FROM hidden -- all",)]
+
+
 def test_what_has_changed_is_told(trial: Trial) -> None:
     trial.sql("CREATE VIEW larger AS SELECT i, size + 0.5 AS size, kind, age, let FROM after")
     assert ("size", "stability") in alarms(check(trial, "larger"))

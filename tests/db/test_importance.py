@@ -47,7 +47,7 @@ def importance(trial: Trial, **options: object) -> dict[str, tuple[float, float]
     found = trial.sql(
         "SELECT * FROM cerebro.importance('models', 'calls', options => %s)", json.dumps(options)
     )
-    return {name: (worth, spread) for name, worth, spread in found}
+    return {name: (worth, spread) for name, worth, spread, *_ in found}
 
 
 def test_a_column_that_decides_comes_first_and_noise_is_worth_nothing(trial: Trial) -> None:
@@ -56,6 +56,15 @@ def test_a_column_that_decides_comes_first_and_noise_is_worth_nothing(trial: Tri
     assert found["first"][0] > 0.15 > found["kind"][0] > 0.005
     worth, spread = found["noise"]
     assert abs(worth) < max(2 * spread, 0.01)
+    options = json.dumps({"metric": "accuracy"})
+    within = {
+        name: (low, high)
+        for name, low, high in trial.sql(
+            "SELECT column_name, low, high FROM cerebro.importance('models', 'calls', options => %s)", options
+        )
+    }
+    assert within["noise"][0] < 0 < within["noise"][1]
+    assert 0 < within["first"][0] < found["first"][0] < within["first"][1]
     assert "accuracy 0." in trial.notices()
     assert importance(trial, metric="accuracy") == found
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import itertools
+import json
+import select
 import threading
 import time
 from collections.abc import Iterator
@@ -11,7 +13,7 @@ from contextlib import closing
 import psycopg2
 import pytest
 
-from fixtures import Connection, Rows, execute
+from fixtures import Connect, Connection, MakeRole, Rows, execute
 from registered import ASKED, answers, train
 from trial import Trial
 
@@ -69,30 +71,73 @@ def test_a_prepared_statement_and_a_view_follow(trial: Trial) -> None:
 def test_one_statement_has_the_answers_of_one_version_whatever_happens_meanwhile(
     trial: Trial, other: Connection
 ) -> None:
+    """Twenty sessions ask while the alias is promoted and rolled back: no error, and no answer is mixed."""
+    trial.sql("SELECT cerebro.set_alias('churn', 'default', 1)")
     expected = [answers(trial, "churn@1"), answers(trial, "churn@2")]
-    over, found = threading.Event(), list[Rows]()
+    over, found, troubles = threading.Event(), list[tuple[int, Rows]](), list[psycopg2.Error]()
 
-    def ask() -> None:
-        with closing(psycopg2.connect(trial.connection.dsn)) as connection:
-            connection.autocommit = True
-            while not over.is_set():
-                found.append(execute(connection, ASKED.format(key=""), "churn"))
+    def ask(number: int) -> None:
+        try:
+            with closing(psycopg2.connect(trial.connection.dsn)) as connection:
+                connection.autocommit = True
+                while not over.is_set():
+                    found.append((number, execute(connection, ASKED.format(key=""), "churn")))
+        except psycopg2.Error as error:
+            troubles.append(error)
 
-    threads = [threading.Thread(target=ask) for _ in range(3)]
+    threads = [threading.Thread(target=ask, args=(number,)) for number in range(20)]
     for thread in threads:
         thread.start()
     deadline = time.monotonic() + 120
-    for number in itertools.count():
-        execute(other, "SELECT cerebro.set_alias('churn', 'default', %s)", 1 + number % 2)
+    for moves in itertools.count():
+        execute(other, "SELECT * FROM cerebro.promote('churn', 2)")
+        execute(other, "SELECT cerebro.rollback('churn')")
         # On a busy machine, the alias may have moved often before the first answer.
-        enough = number > 60 and len(found) > 12 and all(one in found for one in expected)
-        if enough or time.monotonic() > deadline:
+        asked, said = {number for number, _ in found}, [rows for _, rows in found]
+        enough = moves > 30 and len(asked) == 20 and all(one in said for one in expected)
+        if enough or troubles or time.monotonic() > deadline:
             break
     over.set()
     for thread in threads:
         thread.join()
-    assert all(one in expected for one in found)
-    assert all(one in found for one in expected)
+    assert troubles == []
+    assert {number for number, _ in found} == set(range(20))
+    assert all(rows in expected for _, rows in found)
+    assert all(one in [rows for _, rows in found] for one in expected)
+
+
+def heard(connection: Connection, count: int) -> list[dict[str, object]]:
+    """Take so many notifications, which come a moment after the commit."""
+    deadline = time.monotonic() + 60
+    while len(connection.notifies) < count and time.monotonic() < deadline:
+        select.select([connection], [], [], 1)
+        connection.poll()
+    said = [json.loads(one.payload) for one in connection.notifies]
+    connection.notifies.clear()
+    return said
+
+
+@pytest.mark.postgresql
+def test_whoever_listens_is_told_and_learns_no_name(
+    trial: Trial, other: Connection, role: MakeRole, connect: Connect
+) -> None:
+    name = role()
+    trial.sql("SELECT cerebro.grant_model('churn', %s, 'predict')", name)
+    allowed, stranger = connect(user=name), connect(user=role())
+    for connection in (allowed, stranger):
+        execute(connection, "LISTEN cerebro_model")
+    trial.sql("SELECT cerebro.set_alias('churn', 'told', 2)")
+    event = trial.value("SELECT max(event_id) FROM cerebro.model_history")
+    asked = "SELECT name, event, alias, version FROM cerebro.model_history WHERE event_id = %s"
+    for connection, seen in ((allowed, [("churn", "set", "told", 2)]), (stranger, [])):
+        assert heard(connection, 1) == [{"event": "set", "event_id": event}]
+        assert execute(connection, asked, event) == seen
+    trial.sql("SELECT cerebro.check('churn', 'customers'); SELECT cerebro.drop_alias('churn', 'told')")
+    said = heard(allowed, 2)
+    check = trial.value("SELECT max(check_id) FROM cerebro.model_health")
+    assert [one["event"] for one in said] == ["checked", "alias dropped"]
+    assert said[0]["check_id"] == check
+    trial.sql("SELECT cerebro.revoke_model('churn', %s)", name)
 
 
 @pytest.mark.postgresql

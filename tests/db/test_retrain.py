@@ -95,6 +95,71 @@ def test_another_alias_moves_and_always_is_always(trial: Trial) -> None:
     assert aliases == {"default": before, "trial": found["version"]}
 
 
+def test_a_net_goes_on_from_its_weights(trial: Trial) -> None:
+    """One epoch is enough for a net that has learned before; columns are prepared as they were for it."""
+    trial.sql("SELECT cerebro.register('churn', 'goes_on')")
+    trial.sql("CREATE VIEW again AS SELECT a, gone FROM january WHERE id % 2 = 0")
+    options = {"warm_start": True, "epochs": 1}
+    asked = "SELECT * FROM cerebro.retrain('goes_on', 'again', promote => 'always', options => %s)"
+    for version in (2, 3):
+        # The packed rows of the version before are gone.
+        found = trial.read_row(asked, json.dumps(options))
+        assert (found["version"], found["promoted"]) == (version, True)
+        assert found["value"] < found["previous_value"] + 0.05 < 0.65
+    cold = trial.read_row(asked, json.dumps({**options, "warm_start": False}))
+    assert cold["value"] > found["value"] + 0.05
+    held = "SELECT model_arch::text AS net, features, about, model_weights FROM cerebro.read_model(%s)"
+    first, third = (trial.read_row(held, f"goes_on@{number}") for number in (1, 3))
+    assert first.pop("model_weights") != third.pop("model_weights")
+    assert first == third
+    run = trial.read_row(
+        "SELECT configs, description FROM cerebro.runs WHERE description LIKE '%%weights'"
+        " ORDER BY run_id LIMIT 1"
+    )
+    assert run == {"configs": 1, "description": "cerebro.retrain of goes_on@1, from its weights"}
+    assert trial.value(LEFT) == 0
+
+
+def test_a_view_of_somebody_elses_that_the_recipe_names_is_not_read(trial: Trial, role: MakeRole) -> None:
+    """Its code would run with the rights of whoever retrains, who has named no view."""
+    trial.sql("SELECT cerebro.register('churn', 'trusting')")
+    trial.sql(
+        "CREATE FUNCTION spy(real) RETURNS real LANGUAGE plpgsql AS"
+        " $$BEGIN RAISE EXCEPTION 'called'; END$$; CREATE VIEW odd AS SELECT a, gone FROM january"
+    )
+    options = json.dumps({"epochs": 1})
+    again = "SELECT * FROM cerebro.retrain('trusting', %s, promote => 'always', options => %s)"
+    assert trial.read_row(again, "odd", options)["version"] == 2
+    name = role()
+    trial.sql("CREATE OR REPLACE VIEW odd AS SELECT spy(a::real)::float8 AS a, gone FROM january")
+    trial.sql(f"ALTER VIEW odd OWNER TO {name}; ALTER FUNCTION spy OWNER TO {name}")
+    for source, given in ((None, options), ("january", json.dumps({"append": True}))):
+        with pytest.raises(psycopg2.errors.WrongObjectType, match="odd is no table, and somebody else owns"):
+            trial.read_row(again, source, given)
+    with pytest.raises(psycopg2.Error, match="called|permission denied for table january"):
+        trial.read_row(again, "odd", options)
+    trial.sql("DROP VIEW odd; DROP FUNCTION spy")
+
+
+def test_rows_of_earlier_sources_train_as_well_but_do_not_judge(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.register('churn', 'grows')")
+    trial.sql("CREATE VIEW more AS SELECT a, gone, i AS twice FROM january, generate_series(1, 2) AS i")
+    trial.sql("CREATE TABLE much AS SELECT id, a, gone FROM january WHERE id <= 500")
+    options = json.dumps({"append": True, "epochs": 1})
+    asked = "SELECT * FROM cerebro.retrain('grows', %s, promote => 'always', options => %s)"
+    recipe = "SELECT lineage -> 'recipe' FROM cerebro.model_versions WHERE name = 'grows' AND version = %s"
+    trained = "SELECT (features ->> 'rows')::integer FROM cerebro.read_model(%s)"
+    before, sizes = ["public.january"], {"more": 2 * ROWS, "much": 500}
+    for version, (source, size) in enumerate(sizes.items(), 2):
+        found = trial.read_row(asked, source, options)
+        known = trial.value(recipe, version)
+        assert (known["source"], known["appended"]) == (f"public.{source}", before)
+        assert found["judged_rows"] == pytest.approx(0.1 * size, rel=0.3)
+        total = ROWS + sum(sizes[name] for name in list(sizes)[: version - 1])
+        assert trial.value(trained, f"grows@{version}") == pytest.approx(0.9 * 0.8 * total, rel=0.05)
+        before = [*before, f"public.{source}"]
+
+
 WRONG = {
     "no model": ("'nobody'", "42704", "no registered model 'nobody'"),
     "no source": ("'leaves', 'nowhere'", "42P01", "nowhere"),
@@ -102,6 +167,7 @@ WRONG = {
     "few rows": ("'leaves', 'few'", "55000", "has too few rows"),
     "another word": ("'leaves', promote => 'sometimes'", "22023", "option promote is"),
     "another option": ("'leaves', options => '{\"epoch\": 1}'", "22023", "epoch"),
+    "no word": ("'leaves', options => '{\"append\": 1}'", "22023", "append"),
     "no alias": ("'leaves', alias => 'champion'", "42704", "leaves has no alias champion"),
 }
 

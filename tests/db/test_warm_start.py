@@ -200,6 +200,10 @@ def test_views_and_grants_stay_over_a_warm_start(
     )  # fmt: skip
     run_id = trial.value("SELECT cerebro.last_run()")
     assert trial.value("SELECT cerebro.wait(%s)", run_id) == "finished"
+    said = (
+        f"view public.{out}_scored, view public.{out}_view go by public.{out}, whose models this run replaces"
+    )
+    assert said in trial.notices()
     assert trial.sql(f"SELECT run_id FROM {out}_summary_view") == [(run_id,)] != [(first,)]
     assert trial.sql(f"SELECT mst_key FROM {out}_info_view ORDER BY 1") == [(1,), (2,)]
     assert trial.sql(f"SELECT mst_key FROM {out}_view ORDER BY 1") == [(1,), (2,)]

@@ -42,6 +42,17 @@ def test_it_starts_with_the_extension_in_every_database(server: Server) -> None:
     assert found[0] and found[0] == found[1] == found[2]
 
 
+def test_pg_cron_works_in_the_default_database(server: Server) -> None:
+    """A job logs in over the socket, with the rights of the role that made it."""
+    server.sql("CREATE TABLE told (role text)")
+    server.sql("SELECT cron.schedule('tell', '* * * * *', 'INSERT INTO told SELECT current_user')")
+    deadline = time.monotonic() + 90
+    while not server.sql("SELECT FROM told") and time.monotonic() < deadline:
+        time.sleep(1)
+    server.sql("SELECT cron.unschedule('tell')")
+    assert server.sql("SELECT DISTINCT role FROM told") == [("postgres",)]
+
+
 def test_the_server_is_nobody_special(server: Server) -> None:
     assert server.shell("id -un") == "postgres"
     assert int(server.shell("awk '/^CapEff/ {print $2}' /proc/1/status"), 16) == 0

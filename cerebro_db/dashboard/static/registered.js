@@ -8,13 +8,13 @@ const at = (id) => document.getElementById(id);
 export class Registered {
   constructor() {
     this.name = null;
-    this.ask("worth", readImportance, ({ columns }) => columns.map(({ column_name: name, importance, stddev }) => [name, importance, `${number(importance)} ± ${number(stddev)}`]));
+    this.ask("worth", readImportance, ({ columns }) => columns.map(({ column_name: name, importance, low, high }) => [name, importance, `${number(importance)} (${number(low)} to ${number(high)})`]));
     this.ask("parts", readExplanation, ({ columns }) => {
       const [first] = columns;
       if (!first) throw new Error("the table has no such row");
       const answer = first.class === null ? number(first.prediction) : `${first.class} (${number(first.probability)})`;
       setText(at("parts-about"), `${answer}; score ${number(first.score)}, of the mean row ${number(first.baseline)}`);
-      return columns.map(({ column_name: name, value, contribution }) => [`${name} = ${value ?? "NULL"}`, contribution, number(contribution)]);
+      return columns.map(({ column_name: name, value, contribution, map }) => [map ? name : `${name} = ${value ?? "NULL"}`, contribution, number(contribution), map]);
     });
   }
 
@@ -101,13 +101,15 @@ export class Registered {
   }
 }
 
-// A bar for each: its name, its length, and in words.
+// A bar for each: its name, with a map of an image; its length; and in words.
 function drawn(bars) {
   const most = Math.max(...bars.map(([, value]) => Math.abs(value)), Number.MIN_VALUE);
-  return bars.flatMap(([name, value, text]) => {
+  return bars.flatMap(([name, value, text, map]) => {
     const bar = make("div", { data: { against: String(value < 0) } });
     bar.style.width = `${(100 * Math.abs(value)) / most}%`;
-    return [make("span", { textContent: name, title: name }), bar, make("span", { className: "number", textContent: text })];
+    const said = make("span", { textContent: name, title: name });
+    if (map) said.append(make("img", { className: "map", src: `data:image/png;base64,${map}`, alt: "red pixels speak for the answer, blue ones against it" }));
+    return [said, bar, make("span", { className: "number", textContent: text })];
   });
 }
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -19,7 +19,7 @@ from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
 from cerebro_plpy.registry import references
-from cerebro_plpy.store.models import model_versions, models
+from cerebro_plpy.store.models import model_versions, models, registered_groups
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 from cerebro_plpy.store.runs import results
 
@@ -91,20 +91,20 @@ def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedMo
             sqlstate=UNDEFINED_TABLE,
         )
     if row.get(results.GROUP_BY[0]):
-        raise CerebroError(
-            f"{table.quoted} holds models of groups, and this call takes the model of one table of rows",
-            detail=f"Its groups are those of {', '.join(row[results.GROUP_BY[0]])}.",
-            sqlstate=NOT_SUPPORTED,
-        )
-    return _one_of_many(db, table, info, row, best_key(db, info) if mst_key is None else mst_key)
+        raise _holds_groups(table.quoted, row[results.GROUP_BY[0]])
+    return one_of_many(db, table, info, row, best_key(db, info) if mst_key is None else mst_key)
 
 
-def group_tables(db: Database, name: str | None) -> tuple[Table, Table, list[str]] | None:
+def _holds_groups(name: str, columns: Iterable[str]) -> CerebroError:
+    return CerebroError(
+        f"{name} holds models of groups, and this call takes the model of one table of rows",
+        detail=f"Its groups are those of {', '.join(columns)}.",
+        sqlstate=NOT_SUPPORTED,
+    )
+
+
+def group_tables(db: Database, table: Table) -> tuple[Table, Table, list[str]] | None:
     """Return a table of models of groups, its info table, and the group columns; None for other tables."""
-    holder = resolve(db, name)
-    if isinstance(holder, RegisteredVersion):
-        return None
-    table = holder.table
     summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
     if summary is None or info is None:
         return None
@@ -157,12 +157,6 @@ def check_readable(
         )
 
 
-def any_group(db: Database, table: Table, info: Table, mst_key: int) -> TrainedModel:
-    """Return the net of a config of groups, with the weights of one of them."""
-    summary = resolve_table(db, quote(table.schema, table.name + "_summary"))
-    return _one_of_many(db, table, info, results.summary_row(db, summary.quoted), mst_key)
-
-
 def best_key(db: Database, info: Table) -> int:
     """Return the config that the leaderboard has first."""
     ranked = [
@@ -184,7 +178,10 @@ def _of_version(db: Database, holder: RegisteredVersion, mst_key: int | None) ->
             f"mst_key {mst_key} was given, but {holder.name} is a single model", hint="Leave mst_key out."
         )
     held = holder.read(db)
-    selected = models.Selected(ONLY, json.loads(held.about)["model_id"], held.compile_params, held.fit_params)
+    about = json.loads(held.about)
+    if (groups := registered_groups.read(about)) is not None:
+        raise _holds_groups(holder.name, groups.columns)
+    selected = models.Selected(ONLY, about["model_id"], held.compile_params, held.fit_params)
     stored = results.Stored(held.model_arch, has_weights=True)
     return TrainedModel(
         holder=holder, mst_key=None, selected=selected, stored=stored, run_id=None, backend=held.backend
@@ -211,7 +208,8 @@ def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Traine
     )
 
 
-def _one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int) -> TrainedModel:
+def one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int) -> TrainedModel:
+    """Return the model of one config; `row` is that of the summary."""
     config = results.trained_config(db, info.quoted, mst_key)
     if config is None:
         raise CerebroError(f"mst_key {mst_key} is not in {info.quoted}", hint=_keys_of(db, info))

@@ -46,7 +46,8 @@ from cerebro_plpy.commands import (
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.store import session
-from cerebro_plpy.store.models import group_models, model_versions
+from cerebro_plpy.store.models import group_models, model_versions, registered_groups
+from cerebro_plpy.store.packed.groups import KEY_TEXT, UNIT
 from cerebro_plpy.store.runs import (
     decisions,
     drivers,
@@ -227,6 +228,11 @@ def _copy_weights(db: Database, run: runs.RunRow, source: StartingWeights) -> No
 
 
 def _copy_weights_of_groups(db: Database, run: runs.RunRow, source: WeightsOfGroups) -> None:
+    if source.version_id is not None:
+        held = registered_groups.weights_by_key(db, source.version_id)
+        found = {row[UNIT]: held[row[KEY_TEXT]] for row in source.rows}
+        starting_weights.add_several(db, run.run_id, source.model_id, found)
+        return
     for first in range(0, len(source.rows), GROUPS_AT_ONCE):
         some = source.rows[first : first + GROUPS_AT_ONCE]
         found = db.as_caller(run.owner, group_models.weights_from, db, source.table, source.types, some)

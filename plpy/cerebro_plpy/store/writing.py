@@ -22,6 +22,8 @@ TELL = (
     " FROM pg_catalog.json_array_elements_text($1::json) AS told"
 )
 
+_TELL_OF_MODELS = "SELECT pg_catalog.pg_notify('cerebro_model', $1)"
+
 
 @dataclass(frozen=True)
 class ColumnKind:
@@ -105,6 +107,14 @@ def _as_json(value: Any) -> Any:
 def cast_value(name: str, kind: str) -> str:
     """Return the expression for a value of the JSON object that a statement is given."""
     return f"($1::json->>'{name}')::{kind}"
+
+
+def tell_of_model(db: Database, event: str, **numbers: int) -> None:
+    """Tell listeners that something became of a model, once this transaction is committed.
+
+    Any role may listen. So they learn the number of a row, and a view shows that to those who may see it.
+    """
+    db.query(_TELL_OF_MODELS, ["text"], [json.dumps({"event": event, **numbers})])
 
 
 @as_owner

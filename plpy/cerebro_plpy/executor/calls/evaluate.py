@@ -16,13 +16,12 @@ from cerebro_plpy.executor.starting import cutting
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.metrics import deciding
 from cerebro_plpy.logical.options import parse_engine_options
-from cerebro_plpy.predicting import belonging
-from cerebro_plpy.predicting.answering import grouped
-from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
+from cerebro_plpy.predicting import belonging, group_holders
+from cerebro_plpy.predicting.group_holders import GroupsHolder
+from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
-from cerebro_plpy.store.models.group_models import GroupModels
 from cerebro_plpy.store.names import check_writable, target_table
 from cerebro_plpy.store.packed.groups import Groups
 from cerebro_plpy.store.runs import results
@@ -53,7 +52,7 @@ class Evaluation:
 def evaluate(db: Database, call: EvaluateCall) -> None:
     """Measure a model's loss and metrics on a packed table; models of groups, each on its group's rows."""
     check_writable(db, "the table of what is measured")
-    found = grouped.find(db, call.model_table, call.mst_key)
+    found = group_holders.find(db, call.model_table, call.mst_key)
     asked = _of_one(db, call) if found is None else _of_groups(db, call, found)
     request = asked.request
     target = target_table(db, call.output_table)
@@ -98,14 +97,14 @@ def _of_one(db: Database, call: EvaluateCall) -> Evaluation:
     return Evaluation(request, _start(db, model))
 
 
-def _of_groups(db: Database, call: EvaluateCall, found: GroupModels) -> Evaluation:
+def _of_groups(db: Database, call: EvaluateCall, found: GroupsHolder) -> Evaluation:
     source = requests.data(db, call.test_table, "test table")
-    belonging.check(db, ResultTable(found.model), source.summary, source.table.quoted)
+    belonging.check(db, found.holder, source.summary, source.table.quoted)
     answering = evaluate_groups.find_models(db, found, source)
     registry.begin(db, answering.models[0].run_id)
     configs = [one.config for one in answering.by_config.values()]
     request = _request(db, call, source, answering.models, configs, answering.groups)
-    start = runner.Start(of_groups=list(answering.weights(found)))
+    start = runner.Start(of_groups=list(answering.weights(db, found)))
     return Evaluation(request, start, {key: one.columns for key, one in answering.by_config.items()})
 
 

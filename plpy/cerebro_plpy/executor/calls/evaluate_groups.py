@@ -12,11 +12,11 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
-from cerebro_plpy.predicting import trained
-from cerebro_plpy.predicting.holders import TrainedModel
+from cerebro_plpy.predicting.group_holders import GroupsHolder
+from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel
 from cerebro_plpy.store.models import group_models
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
-from cerebro_plpy.store.packed.groups import FALLBACK, GroupRow, Groups
+from cerebro_plpy.store.packed.groups import FALLBACK, KEY_TEXT, UNIT, GroupRow, Groups
 
 
 @dataclass(frozen=True)
@@ -28,6 +28,8 @@ class Answering:
     config: requests.Chosen
     # Whether the model is of all rows, since the group has none.
     is_fallback: bool
+    # The group's key as the models have it.
+    key: str
 
     @property
     def columns(self) -> Mapping[str, Any]:
@@ -43,54 +45,61 @@ class AnsweringModels:
     by_config: Mapping[int, Answering]
     models: Sequence[TrainedModel]
 
-    def weights(self, found: GroupModels) -> Iterator[WeightsOfGroups]:
+    def weights(self, db: Database, found: GroupsHolder) -> Iterator[WeightsOfGroups]:
         """Yield the starting weights of the configs, model by model."""
+        held = found.holder
+        version_id = held.found.version_id if isinstance(held, RegisteredVersion) else None
         for model in self.models:
             yield WeightsOfGroups(
                 model_id=model.selected.model_id,
-                table=found.model.quoted,
-                types=found.types,
+                table=held.weights_table(db).quoted,
+                types=found.models.types,
                 rows=[
                     group_models.row_of(
-                        found.types, number, one.config.key, None if one.is_fallback else one.group
+                        found.models.types, number, one.config.key, None if one.is_fallback else one.group
                     )
+                    if version_id is None
+                    else {UNIT: number, KEY_TEXT: one.key}
                     for number, one in self.by_config.items()
                     if one.model is model
                 ],
+                version_id=version_id,
             )
 
 
-def find_models(db: Database, found: GroupModels, source: requests.Data) -> AnsweringModels:
+def find_models(db: Database, found: GroupsHolder, source: requests.Data) -> AnsweringModels:
     """Find the model that answers for each group of the rows; refuse rows that are in other groups."""
-    rows = groups.read_groups(db, source)
-    if rows is None or rows.types.keys() != found.types.keys():
+    rows, known = groups.read_groups(db, source), found.models
+    if rows is None or rows.types.keys() != known.types.keys():
         raise CerebroError(
-            f"{source.table.quoted} was not packed in the groups of {found.model.quoted}, those of"
-            f" {', '.join(found.types)}",
+            f"{source.table.quoted} was not packed in the groups of {known.name}, those of"
+            f" {', '.join(known.types)}",
             hint="Pack it with cerebro.validation_preprocessor_dl and the table of the training rows.",
         )
-    configs_of = group_models.configs(db, found)
+    configs_of = known.configs(db)
     here = group_models.keys_here(db, rows, configs_of)
     keys = {here.get(key, key): config for key, config in configs_of.items()}
-    models = {key: trained.any_group(db, found.model, found.info, key) for key in sorted({*keys.values()})}
+    theirs = {here.get(key, key): key for key in configs_of}
+    models = {key: found.any_group(db, key) for key in sorted({*keys.values()})}
     configs = requests.choose([model.selected for model in models.values()])
-    known = dict(zip(models, configs, strict=True))
+    chosen = dict(zip(models, configs, strict=True))
     numbers = count(max(models, default=0) + 1)
     answering: dict[int, Answering] = {}
     for group in rows.rows.values():
         key = keys.get(group.key, keys.get(ALL_ROWS))
         if key is not None:
             number = next(numbers)
-            config = requests.of_group(known[key], number, group.number)
-            answering[number] = Answering(group, models[key], config, group.key not in keys)
-    _tell(db, found, len(rows.rows), len(answering))
+            config = requests.of_group(chosen[key], number, group.number)
+            own = theirs.get(group.key, ALL_ROWS)
+            answering[number] = Answering(group, models[key], config, group.key not in keys, own)
+    _tell(db, known, len(rows.rows), len(answering))
     return AnsweringModels(rows, answering, list(models.values()))
 
 
 def _tell(db: Database, found: GroupModels, groups: int, answered: int) -> None:
     if not answered:
         raise CerebroError(
-            f"{found.model.quoted} has no model for any of the {groups} groups of the rows",
+            f"{found.name} has no model for any of the {groups} groups of the rows",
             sqlstate=WRONG_STATE,
         )
     if answered < groups:

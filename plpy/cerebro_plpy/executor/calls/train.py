@@ -184,7 +184,7 @@ def prepare_search(
     rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
     for net, params in chosen:
         made += points.nets(net, params, rows)
-    backend = task.given.get("backend") or _choose_backend(db, here=here)
+    backend = task.given.get("backend") or choose_backend(db, here=here)
     if here:
         tables.start_here(db, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
@@ -206,7 +206,7 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
     }
 
 
-def _choose_backend(db: Database, *, here: bool) -> str:
+def choose_backend(db: Database, *, here: bool) -> str:
     """Return the engine of the settings, else the usual one.
 
     A session that is to train itself, and runs an engine since it has predicted, can have no other.

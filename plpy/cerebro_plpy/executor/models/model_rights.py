@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -14,7 +15,7 @@ from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.predicting.models import features_of
 from cerebro_plpy.predicting.trained import find_registered
 from cerebro_plpy.store import session
-from cerebro_plpy.store.models import functions, model_versions
+from cerebro_plpy.store.models import functions, model_versions, registered_groups
 from cerebro_plpy.store.models.model_versions import MANAGE, PREDICT, READ
 from cerebro_plpy.store.packed.packed import FEATURES
 
@@ -94,26 +95,42 @@ def find_readable(db: Database, model: str | None) -> RegisteredVersion:
 
 
 def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
-    """Return all that predicting with a version takes: net, weights, parameters, features, classes."""
+    """Return all that predicting with a version takes: net, weights, parameters, features, classes.
+
+    Of models of groups, return it for each group.
+    """
     holder = find_readable(db, model)
-    held, summary = holder.read(db), holder.summary(db)
-    values = holder.class_values(db, summary["dependent_varname"])
-    features = features_of(summary)
-    about = {
+    held = holder.read(db)
+    known = json.loads(held.about)
+    about, features = _about(known), features_of(known["summary"])
+    specification = None if features is None else json.dumps(known["summary"][FEATURES[0]])
+    weights = model_versions.weights(db, holder.found.version_id)
+    groups = registered_groups.read(known)
+    if groups is None:
+        net = held.model_arch, weights, held.compile_params, held.fit_params
+        return [(holder.name, *net, json.dumps(about), specification)]
+    own = {one.key: {**about, **groups.describe(one)} for one in groups.models}
+    return [
+        (
+            holder.name,
+            groups.configs[mst_key].model_arch,
+            data,
+            groups.configs[mst_key].compile_params,
+            groups.configs[mst_key].fit_params,
+            json.dumps(own[key]),
+            specification,
+        )
+        for key, mst_key, data in groups.split(weights)
+    ]
+
+
+def _about(known: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a version says of inputs, outputs and class values."""
+    summary, values = known["summary"], known["class_values"]
+    return {
         "dependent_varname": summary["dependent_varname"],
         "independent_varname": summary.get("independent_varname"),
         "num_classes": summary.get("num_classes"),
         "normalizing_const": summary.get("normalizing_const"),
         "class_values": dict(zip(summary["dependent_varname"], values, strict=True)),
     }
-    return [
-        (
-            holder.name,
-            held.model_arch,
-            model_versions.weights(db, holder.found.version_id),
-            held.compile_params,
-            held.fit_params,
-            json.dumps(about),
-            None if features is None else json.dumps(summary[FEATURES[0]]),
-        )
-    ]

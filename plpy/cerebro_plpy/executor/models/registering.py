@@ -9,29 +9,21 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.models import aliases
+from cerebro_plpy.executor.models import aliases, lineage, registering_groups
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.predicting import group_holders
 from cerebro_plpy.predicting.examining import profiles
-from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
+from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.trained import check_readable, find_model, resolve
 from cerebro_plpy.registry import history, references
 from cerebro_plpy.store import names, session
-from cerebro_plpy.store.models import model_versions, retraining
+from cerebro_plpy.store.models import model_versions
 from cerebro_plpy.store.models.model_versions import MANAGE, PREDICT
 from cerebro_plpy.store.names import check_writable, quote
 from cerebro_plpy.store.packed import packed
-from cerebro_plpy.store.packed.packed import FEATURES
 from cerebro_plpy.store.related import series
-from cerebro_plpy.store.runs import results, runs
-
-# What of a summary predicting reads, besides the class values.
-_ABOUT = ("dependent_varname", "independent_varname", "num_classes", "normalizing_const", FEATURES[0])
-# What of a summary says where a model comes from.
-_LINEAGE = ("run_id", "seed", "segments", "name", "description")
-_TABLES = ("source_table", "validation_table")
-# Of a version's lineage: the call of cerebro.train, for cerebro.retrain.
-RECIPE = retraining.RECIPE
+from cerebro_plpy.store.runs import results
 
 
 def register(
@@ -63,13 +55,15 @@ def add_version(
     forecast = _find_forecast(db, model_table)
     if forecast is not None and mst_key is None:
         mst_key = _key_of(str(model_table), forecast)
-    found = find_model(db, model_table, mst_key)
-    if isinstance(found.holder, RegisteredVersion) and found.holder.found.privilege == PREDICT:
-        raise model_versions.may_only_predict(found.holder.name)
+    groups = group_holders.find(db, model_table, mst_key) if forecast is None else None
+    if groups is None:
+        found = find_model(db, model_table, mst_key)
+        row, data = _one_model(db, found)
+        if forecast is not None and forecast.mst_key == found.mst_key:
+            row["lineage"] = {**row["lineage"], series.LINEAGE: forecast.as_document()}
+    else:
+        row, data = registering_groups.whole(db, groups)
     role = session.current_user(db)
-    row, data = _version_row(db, found), found.holder.weights(db, found)
-    if forecast is not None and forecast.mst_key == found.mst_key:
-        row["lineage"] = {**row["lineage"], series.LINEAGE: forecast.as_document()}
     digest = hashlib.sha256(data).hexdigest()
     version = _next_version(db, name, role)
     given = {
@@ -135,90 +129,40 @@ def _next_version(db: Database, name: str, role: str) -> int:
     return model_versions.last_version(db, name) + 1
 
 
-def _version_row(db: Database, found: TrainedModel) -> dict[str, Any]:
-    """Return all of a version that is no weights; refuse what no function predicts with."""
+def _one_model(db: Database, found: TrainedModel) -> tuple[dict[str, Any], bytes]:
+    """Return all of a version that is no weights, and these."""
     holder, summary = found.holder, found.holder.summary(db)
+    if isinstance(holder, RegisteredVersion) and holder.found.privilege == PREDICT:
+        raise model_versions.may_only_predict(holder.name)
     known = profiles.find_profile(db, found)
     about = {
         "model_id": found.selected.model_id,
-        "summary": {key: summary[key] for key in _ABOUT if key in summary},
-        "class_values": holder.class_values(db, summary["dependent_varname"]),
+        **lineage.describe_rows(db, holder, summary),
         "profile": None if known is None else known.as_json(),
     }
-    return {
+    row = {
         "model_arch": found.stored.model_arch,
         "compile_params": found.selected.compile_params,
         "fit_params": found.selected.fit_params,
         "backend": found.backend,
         "about": json.dumps(about),
-        **_origin(db, holder, found, summary),
+        **_origin(db, found, summary),
     }
+    return row, holder.weights(db, found)
 
 
-def _origin(
-    db: Database, holder: ModelHolder, found: TrainedModel, summary: Mapping[str, Any]
-) -> dict[str, Any]:
+def _origin(db: Database, found: TrainedModel, summary: Mapping[str, Any]) -> dict[str, Any]:
     """Return what was measured and where the model comes from."""
+    holder, row = found.holder, summary
     if isinstance(holder, RegisteredVersion):
-        held = holder.read(db)
-        lineage = {**json.loads(held.lineage), "copied_from": holder.name}
-        return {"metrics": json.loads(held.metrics), "lineage": lineage}
-    lineage = {
-        "model_table": holder.name,
-        "mst_key": found.mst_key,
-        **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
-        **{key: results.named_table(summary, key) for key in _TABLES},
-        **_of_run(db, found.run_id),
-        **_recipe(db, summary),
-        "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
-    }
-    return {"metrics": _measured(db, holder, found, summary), "lineage": lineage}
-
-
-def _measured(
-    db: Database, holder: ModelHolder, found: TrainedModel, summary: Mapping[str, Any]
-) -> dict[str, Any]:
-    """Return the last measurements on each kind of rows, with the table that holds them."""
-    row = summary
+        return lineage.describe_copy(db, holder)
     if found.mst_key is not None:
         table = holder.weights_table(db)
-        info = quote(table.schema, table.name + "_info")
-        row = results.config_row(db, info, found.mst_key)
-    kinds = row.get("metrics_type") or [None]
+        row = results.config_row(db, quote(table.schema, table.name + "_info"), found.mst_key)
     return {
-        what: {
-            "rows": results.named_table(summary, table),
-            "loss": row[f"{what}_loss_final"],
-            "metric": kinds[0],
-            "value": row.get(f"{what}_metrics_final"),
-        }
-        for what, table in zip(("training", "validation"), _TABLES, strict=True)
-        if row.get(f"{what}_loss_final") is not None
+        "metrics": lineage.describe_measured(row, summary),
+        "lineage": lineage.describe_origin(db, holder.name, summary, found.mst_key),
     }
-
-
-def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call of cerebro.train, if the rows were packed by one."""
-    table = names.find_table(db, results.named_table(summary, "source_table"))
-    beside = table and names.find_table(db, quote(table.schema, table.name + packed.SUMMARY))
-    found = beside and retraining.recipe(db, beside)
-    return {RECIPE: json.loads(found)} if found else {}
-
-
-def _engines(db: Database) -> Mapping[str, str]:
-    return session.host_facts(db)["engines"]
-
-
-def _of_run(db: Database, run_id: int | None) -> Mapping[str, Any]:
-    """Return the versions of the packed tables that a run of the caller's has read."""
-    try:
-        run = runs.own_run(db, run_id, session.current_user(db), members=True)
-    except CerebroError as error:
-        if error.sqlstate == INSUFFICIENT_PRIVILEGE:
-            return {}
-        raise
-    read = json.loads(run.packed_versions)
-    return {"packed_versions": {table: facts["version"] for table, facts in read.items()}}
 
 
 def _tell(db: Database, name: str, version: int) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
 from typing import Any
 
@@ -13,14 +13,16 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import ensemble, train
-from cerebro_plpy.executor.models import aliases, registering
+from cerebro_plpy.executor.models import aliases, continuing, lineage, registering
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
-from cerebro_plpy.logical.options import one_of, parse_options
+from cerebro_plpy.logical.options import Validator, boolean, one_of, parse_options
+from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import find_judge
 from cerebro_plpy.registry import references
-from cerebro_plpy.store import names
+from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import model_versions, retraining
+from cerebro_plpy.store.models.retraining import APPENDED, RELATIONS
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.related import series
@@ -58,16 +60,24 @@ class RetrainCall:
     options: str | None
 
 
+# Options of a retraining itself, beside those of cerebro.train.
+OWN: Mapping[str, Validator] = {"append": boolean(), "warm_start": boolean()}
+
+
 @dataclass(frozen=True)
 class CheckedRetraining:
-    """A retraining that has been checked: the model and its alias, by which recipe, on which rows."""
+    """A retraining that has been checked: the version and the alias, by which recipe, on which rows."""
 
     name: str
+    version: int
     alias: str
     when: str
     recipe: Mapping[str, Any]
     table: Table
     call: train.TrainCall
+    # Tables of rows that train as well, but do not judge.
+    before: Sequence[Table]
+    warm_start: bool
 
 
 @dataclass(frozen=True)
@@ -86,8 +96,19 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
     """Train a model anew by its recipe, register the new version, and promote it if it is better."""
     asked = check(db, call)
     known, moved, recipe, table = asked.name, asked.alias, asked.recipe, asked.table
-    labelled = source_rows.with_values(table, packed.columns_of(db, table)[recipe["target"]])
-    rows = retraining.split(db, labelled, [*recipe["inputs"], recipe["target"]], _share(db, labelled))
+    labelled, *before = (
+        source_rows.with_values(one, packed.columns_of(db, one)[recipe["target"]])
+        for one in (table, *asked.before)
+    )
+    deciding = [*recipe["inputs"], recipe["target"]]
+    rows = retraining.split(
+        db,
+        labelled,
+        deciding,
+        _share(db, labelled),
+        before=before,
+        listed=_common(db, [table, *asked.before]),
+    )
     if rows < LEAST_JUDGED:
         raise CerebroError(
             f"{table.quoted} has too few rows: {rows} of them are left to compare two models",
@@ -95,7 +116,11 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
             sqlstate=WRONG_STATE,
         )
     keep_relations(db, recipe)
-    train.train(db, asked.call)
+    if asked.warm_start:
+        seconds = round(session.seconds(db, str(asked.call.budget)))
+        continuing.train_on(db, f"{known}@{asked.version}", asked.call, seconds)
+    else:
+        train.train(db, asked.call)
     # Others may move the alias until here, and are kept from it only now.
     aliases.begin_change(db, known)
     previous = aliases.version_of(db, known, moved)
@@ -114,22 +139,59 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
     when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
     moved = references.check_name(call.alias, "an alias")
     version = aliases.version_of(db, known, moved)
-    table, recipe = find_source(db, _recipe(db, known, version), call.source, known, version)
+    own, options = _own_options(call.options)
+    earlier = _recipe(db, known, version)
+    table, recipe = find_source(db, earlier, call.source, known, version)
+    if own.get("append"):
+        recipe = {**recipe, APPENDED: _sources(earlier, table)}
+    else:
+        recipe = {key: value for key, value in recipe.items() if key != APPENDED}
+    before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
+    unnamed = before if call.source is not None else [table, *before]
+    trained.check_readable(
+        db,
+        unnamed,
+        instead="Name what you trust: source => 'a table or view'.",
+        why="The version was trained on these rows, and you read them with your own rights.",
+    )
     return CheckedRetraining(
         name=known,
+        version=version,
         alias=moved,
         when=when,
         recipe=recipe,
         table=table,
-        call=_call(db, recipe, table, call.budget, call.options),
+        call=_call(db, recipe, [table, *before], call.budget, options),
+        before=before,
+        warm_start=own.get("warm_start", False),
     )
+
+
+def _own_options(text: str | None) -> tuple[Mapping[str, Any], str]:
+    """Return the options of the retraining itself, and those of cerebro.train."""
+    parse_options(text, {**train.OPTIONS, **OWN})
+    given = json.loads(text or "{}")
+    others = {key: value for key, value in given.items() if key not in OWN}
+    return {key: value for key, value in given.items() if key in OWN}, json.dumps(others)
+
+
+def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
+    """Return the tables whose rows have trained the version, without that of the new rows."""
+    if recipe.get(RELATIONS) is not None:
+        raise CerebroError(
+            "rows with features of related tables cannot be added to those before",
+            detail="Their features are made anew for all of them.",
+            hint="Leave append out, and give labels of all rows.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    return [one for one in (*recipe.get(APPENDED, ()), recipe["source"]) if one != table.quoted]
 
 
 def _recipe(db: Database, name: str, version: int) -> Mapping[str, Any]:
     """Return the call of cerebro.train that a version comes from."""
-    lineage = model_versions.lineage(db, name, version)
-    recipe = lineage.get(registering.RECIPE)
-    if series.LINEAGE in lineage:
+    origin = model_versions.lineage(db, name, version)
+    recipe = origin.get(lineage.RECIPE)
+    if series.LINEAGE in origin:
         raise CerebroError(
             f"{name}@{version} is a forecast, and those are not retrained by cerebro.retrain",
             hint="Call cerebro.train_forecast under another name, compare the errors that it returns, and"
@@ -145,25 +207,31 @@ def _recipe(db: Database, name: str, version: int) -> Mapping[str, Any]:
     return recipe
 
 
+def _common(db: Database, tables: Sequence[Table]) -> list[str]:
+    """Return the columns that all tables have."""
+    first, *others = (packed.columns_of(db, table) for table in tables)
+    return [column for column in first if all(column in known for known in others)]
+
+
 def _call(
-    db: Database, recipe: Mapping[str, Any], table: Table, budget: str | None, options: str | None
+    db: Database, recipe: Mapping[str, Any], tables: Sequence[Table], budget: str | None, options: str
 ) -> train.TrainCall:
     """Return the call that trains on the rows that do not judge, on the columns of the recipe alone."""
-    parse_options(options, train.OPTIONS)
-    given = {**recipe["options"], **json.loads(options or "{}")}
-    known = packed.columns_of(db, table)
+    given = {**recipe["options"], **json.loads(options)}
     used = [*recipe["inputs"], recipe["target"]]
-    missing = [column for column in used if column not in known]
-    if missing:
-        raise CerebroError(
-            f'{table.quoted} has no column "{missing[0]}", on which the model was trained',
-            hint="Give a table or view that has all columns of the recipe.",
-            sqlstate=UNDEFINED_COLUMN,
-        )
+    for table in tables:
+        known = packed.columns_of(db, table)
+        missing = [column for column in used if column not in known]
+        if missing:
+            raise CerebroError(
+                f'{table.quoted} has no column "{missing[0]}", on which the model was trained',
+                hint="Give a table or view that has all columns of the recipe.",
+                sqlstate=UNDEFINED_COLUMN,
+            )
     weight = given.get("weight")
     # The source of an earlier training may have had others.
     given.pop("exclude", None)
-    others = [column for column in known if column not in (*used, weight)]
+    others = [column for column in _common(db, tables) if column not in (*used, weight)]
     if others:
         given["exclude"] = others
     kept = {**recipe, "options": given}

@@ -124,6 +124,7 @@ def begin(db: Database, call: RunCall) -> None:
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
+        replacing.tell_readers(db, tables[0])
     topology = choose(db, request.tables)
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)

@@ -15,7 +15,7 @@ from cerebro_plpy.executor.starting import groups as groups_of_run
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import group_models
-from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels, TrainedUnit
+from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupTables, TrainedUnit
 from cerebro_plpy.store.names import Table, TargetTable
 from cerebro_plpy.store.packed import groups, partitions
 from cerebro_plpy.store.packed.groups import Groups
@@ -46,10 +46,10 @@ def trained(db: Database, found: Groups, earlier: Sequence[Table]) -> dict[Model
     return {(here.get(key, key), config): one for (key, config), one in before.items()}
 
 
-def _models(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) -> GroupModels:
+def _models(db: Database, types: Mapping[str, str], earlier: Sequence[Table]) -> GroupTables:
     model, info, _ = earlier
     own = groups.types_of(db, model.quoted)
-    return GroupModels(model, info, {name: own[name] for name in types}, None, ())
+    return GroupTables(model, info, {name: own[name] for name in types})
 
 
 def unit(config: requests.Chosen, found: Groups) -> ModelKey:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+import json
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import numpy as np
 
@@ -13,31 +15,17 @@ from cerebro_plpy.engine.models.inference import Inference, inference
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from cerebro_plpy.logical.metrics import direction
-from cerebro_plpy.madlib.params import reparse_compile
-from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.features.rows import exact
+from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import Model
-from cerebro_plpy.store.models import group_models
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
-from cerebro_plpy.store.packed import groups, packed
+from cerebro_plpy.store.packed import packed
 
+# Of rows whose groups had to be looked up, so many are kept.
+_KEPT_ROWS = 10_000
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
-
-
-def find(db: Database, name: str | None, mst_key: int | None) -> GroupModels | None:
-    """Return the models of groups that a table holds; None if it holds others."""
-    found = trained.group_tables(db, name)
-    if found is None:
-        return None
-    table, info, columns = found
-    higher = [
-        quoted
-        for text, quoted in group_models.compiled(db, info)
-        if direction(reparse_compile(text)) == "max"
-    ]
-    types = groups.types_of(db, table.quoted)
-    return GroupModels(table, info, {name: types[name] for name in columns}, mst_key, higher)
 
 
 def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], table: Table) -> None:
@@ -46,9 +34,47 @@ def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], 
         if name not in known:
             raise CerebroError(
                 f'{table.quoted} has no column "{name}", which says what group a row is of',
-                detail=f"The groups of {found.model.quoted} are those of {', '.join(found.types)}.",
+                detail=f"The groups of {found.name} are those of {', '.join(found.types)}.",
                 sqlstate=UNDEFINED_COLUMN,
             )
+
+
+def normal_key(key: str) -> str:
+    """Return the key of a group in the form in which keys are compared."""
+    return key if key == ALL_ROWS else normal(exact(key))
+
+
+def normal(key: Mapping[str, Any]) -> str:
+    """Return a group's key as text, in which a number is the same group as in a column of text."""
+    return json.dumps(
+        {
+            name: value if value is None or isinstance(value, str) else json.dumps(value)
+            for name, value in key.items()
+        }
+    )
+
+
+class GroupKeys:
+    """The keys of groups, found by those of rows."""
+
+    def __init__(self, db: Database, found: GroupModels, keys: Container[str]) -> None:
+        self._db, self._found, self._keys = db, found, keys
+        # The groups of rows whose values are written otherwise than the group's, and of rows of none.
+        self._looked_up: dict[str, str | None] = {}
+
+    def find(self, given: str) -> str:
+        """Return the key of a row's group, or that of all rows if no group has a model.
+
+        Values that are written otherwise may be the same, as 1.0 and 1.00 are: the server knows.
+        """
+        if given in self._keys:
+            return given
+        if given not in self._looked_up:
+            if len(self._looked_up) >= _KEPT_ROWS:
+                self._looked_up.clear()
+            key = self._found.group_of(self._db, json.loads(given))
+            self._looked_up[given] = None if key is None else normal_key(key)
+        return self._looked_up[given] or ALL_ROWS
 
 
 @dataclass(frozen=True)
@@ -85,13 +111,18 @@ class Answers:
     """The nets of all groups, each made when it is first asked for."""
 
     def __init__(
-        self, db: Database, found: GroupModels, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
+        self, db: Database, found: GroupsHolder, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
     ) -> None:
         self._db = db
         self._weights = weights(db, found)
         self.models = models_of(db, found, {key for key, _ in self._weights.values()})
         self._nets = {key: NetOfConfig(model, shapes(model)) for key, model in self.models.items()}
         self._made: dict[str, NetOfGroup] = {}
+
+    @property
+    def keys(self) -> Collection[str]:
+        """The keys of the groups that have a model."""
+        return self._weights.keys()
 
     def find_net(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
         """Return the net of a group, else that of all rows; None if there is neither."""
@@ -105,23 +136,22 @@ class Answers:
         return self._made[key]
 
 
-def models_of(db: Database, found: GroupModels, keys: Collection[int]) -> dict[int, Model]:
+def models_of(db: Database, found: GroupsHolder, keys: Collection[int]) -> dict[int, Model]:
     """Return the models of configs, with the weights of one of their groups."""
-    return {
-        key: models.trained(db, trained.any_group(db, found.model, found.info, key)) for key in sorted(keys)
-    }
+    return {key: models.trained(db, found.any_group(db, key)) for key in sorted(keys)}
 
 
-def weights(db: Database, found: GroupModels) -> dict[str, tuple[int, bytes]]:
+def weights(db: Database, found: GroupsHolder) -> dict[str, tuple[int, bytes]]:
     """Return the config and weights of each group, by its key."""
     kept: dict[str, tuple[int, bytes]] = {}
     for key, mst_key, data in found.weights(db):
         if data is None:
-            raise CerebroError(f"{found.model.quoted} has no weights for group {key}", sqlstate=WRONG_STATE)
+            raise CerebroError(f"{found.models.name} has no weights for group {key}", sqlstate=WRONG_STATE)
         kept[key] = mst_key, data
     if not kept:
-        which = "no group" if found.mst_key is None else f"no group of config {found.mst_key}"
-        raise CerebroError(f"{found.model.quoted} has a model for {which}", sqlstate=WRONG_STATE)
+        key = found.models.mst_key
+        which = "no group" if key is None else f"no group of config {key}"
+        raise CerebroError(f"{found.models.name} has a model for {which}", sqlstate=WRONG_STATE)
     return kept
 
 

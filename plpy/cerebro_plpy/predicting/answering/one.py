@@ -26,8 +26,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
-from cerebro_plpy.predicting import choices, models, trained
-from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting import choices, group_holders, models, trained
 from cerebro_plpy.predicting.answering import ready as readiness
 from cerebro_plpy.predicting.answering.one_of_groups import KeptGroups
 from cerebro_plpy.predicting.answering.ready import Features, Kept, RowAnswer
@@ -221,7 +220,7 @@ def _keep(
     *,
     by_engine: bool = False,
 ) -> Kept | KeptGroups:
-    found = grouped.find(db, name, mst_key)
+    found = group_holders.find(db, name, mst_key)
     if found is None:
         return _keep_one(db, place, name, mst_key, sample, by_engine=by_engine)
     key = (place, mst_key, sample is None)

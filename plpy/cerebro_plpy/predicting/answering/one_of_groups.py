@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -14,11 +15,9 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.answering import ready as readiness
 from cerebro_plpy.predicting.answering.ready import Kept
-from cerebro_plpy.store.models import group_models
-from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
-
-# Of rows whose groups had to be looked up, so many are kept.
-_KEPT_ROWS = 10_000
+from cerebro_plpy.predicting.group_holders import GroupsHolder
+from cerebro_plpy.predicting.holders import ModelMark
+from cerebro_plpy.store.models.group_models import GroupModels
 
 
 @dataclass
@@ -27,28 +26,27 @@ class KeptGroups:
 
     db: Database
     found: GroupModels
-    version: str
+    version: ModelMark
     # By the group's key: the config and the weights.
     weights: Mapping[str, tuple[int, bytes]]
     nets: Mapping[int, models.Model]
     by_engine: bool
     made: dict[str, Kept] = field(default_factory=dict)
-    # The groups of rows whose values are written otherwise than the group's, and of rows of none.
-    found_keys: dict[str, str | None] = field(default_factory=dict)
     text: str = ""
     # Digests of the registered layers that the nets consist of.
     functions: tuple[str, ...] = ()
     looked: tuple[int, int, int] | None = None
 
+    @functools.cached_property
+    def keys(self) -> grouped.GroupKeys:
+        return grouped.GroupKeys(self.db, self.found, self.weights)
+
     @classmethod
-    def read(cls, db: Database, found: GroupModels, *, by_engine: bool) -> KeptGroups:
-        version = group_models.version(db, found)
-        weights = {
-            key if key == ALL_ROWS else _normal(exact(key)): kept
-            for key, kept in grouped.weights(db, found).items()
-        }
+    def read(cls, db: Database, found: GroupsHolder, *, by_engine: bool) -> KeptGroups:
+        version = found.mark(db)
+        weights = {grouped.normal_key(key): kept for key, kept in grouped.weights(db, found).items()}
         nets = grouped.models_of(db, found, {key for key, _ in weights.values()})
-        kept = cls(db, found, version, weights, nets, by_engine=by_engine)
+        kept = cls(db, found.models, version, weights, nets, by_engine=by_engine)
         # What is wrong with the nets is said for any row.
         first = {mst_key: key for key, (mst_key, _) in weights.items()}
         kept.functions = tuple(name for key in first.values() for name in kept._of(key).functions)
@@ -59,7 +57,7 @@ class KeptGroups:
         return sum(len(data) for _, data in self.weights.values())
 
     def is_unchanged(self, db: Database) -> bool:
-        return group_models.version(db, self.found) == self.version
+        return self.version.is_unchanged(db)
 
     def parse(self, row: str) -> Any:
         """Read a row that comes as JSON."""
@@ -74,51 +72,26 @@ class KeptGroups:
         except KeyError as missing:
             raise CerebroError(
                 f"the row has no column {json.dumps(missing.args[0])}, which says what group it is of",
-                detail=f"The groups of {self.found.model.quoted} are those of {', '.join(self.found.types)}.",
+                detail=f"The groups of {self.found.name} are those of {', '.join(self.found.types)}.",
                 sqlstate=UNDEFINED_COLUMN,
             ) from None
         if any(type(value) is float for value in values.values()):
             # Numbers in keys are compared as they are written.
             given = parse(self.text, exact)
             values = {name: given[name] for name in values}
-        key = self._key_of(_normal(values))
+        key = self.keys.find(grouped.normal(values))
         return self._of(key) if key in self.weights else None
-
-    def _key_of(self, given: str) -> str:
-        """Return the key of a row's group, or that of all rows if no group has a model.
-
-        Values that are written otherwise may be the same, as 1.0 and 1.00 are: the server knows.
-        """
-        if given in self.weights:
-            return given
-        if given not in self.found_keys:
-            if len(self.found_keys) >= _KEPT_ROWS:
-                self.found_keys.clear()
-            key = self.found.group_of(self.db, json.loads(given))
-            self.found_keys[given] = None if key is None else _normal(exact(key))
-        return self.found_keys[given] or ALL_ROWS
 
     def _of(self, key: str) -> Kept:
         if key not in self.made:
             mst_key, data = self.weights[key]
             model = replace(self.nets[mst_key], weights=lambda: data)
-            name = self.found.model.quoted
-            self.made[key] = readiness.make(self.db, name, model, None, by_engine=self.by_engine)
+            self.made[key] = readiness.make(self.db, self.found.name, model, None, by_engine=self.by_engine)
         return self.made[key]
 
     def needs_rows(self) -> CerebroError:
         return CerebroError(
-            f"{self.found.model.quoted} holds models of groups, and an array says no group",
+            f"{self.found.name} holds models of groups, and an array says no group",
             hint="Give it the row: FROM sales s, cerebro.predict('models', s).",
             sqlstate=NOT_SUPPORTED,
         )
-
-
-def _normal(key: Mapping[str, Any]) -> str:
-    """Return a group's key as text, in which a number is the same group as in a column of text."""
-    return json.dumps(
-        {
-            name: value if value is None or isinstance(value, str) else json.dumps(value)
-            for name, value in key.items()
-        }
-    )

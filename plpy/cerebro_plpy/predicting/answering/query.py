@@ -21,14 +21,15 @@ from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
-from cerebro_plpy.predicting import choices, models
+from cerebro_plpy.predicting import choices, group_holders, models
 from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import predictions
-from cerebro_plpy.store.models.group_models import GroupModels
+from cerebro_plpy.store.models.group_models import ALL_ROWS
 from cerebro_plpy.store.models.predictions import QueryRows
 from cerebro_plpy.store.packed import packed
 
@@ -64,11 +65,11 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     if model is None or query is None or not query.strip():
         raise CerebroError("model or query is NULL", sqlstate=NULL_NOT_ALLOWED)
     rows = predictions.query_rows(db, query, row_type)
-    groups = grouped.find(db, model, mst_key)
+    groups = group_holders.find(db, model, mst_key)
     if groups is None:
         reader = _of_all(db, model, mst_key, rows)
     else:
-        grouped.check_columns(groups, packed.columns_of(db, rows.columns), rows.columns)
+        grouped.check_columns(groups.models, packed.columns_of(db, rows.columns), rows.columns)
         reader = _of_groups(db, groups, rows)
     # A cursor may hold one open while another begins; a few are kept.
     readers, ticket = memory.get_instance(_Readers), secrets.token_hex(16)
@@ -76,8 +77,13 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
         del readers[next(iter(readers))]
     readers[ticket] = reader
     known = packed.columns_of(db, rows.columns)
-    joined = None if groups is None else groups.joined(known)
-    return predictions.query_statement(rows, reading.fields(reader.parts), ticket, BATCH, joined)
+    fields = reading.fields(reader.parts)
+    if groups is None:
+        return predictions.query_statement(rows, fields, ticket, BATCH)
+    key, joined = groups.models.own_key, ""
+    if groups.models.held is None:
+        key, joined = groups.models.joined_key, groups.models.joined(known)
+    return predictions.query_statement(rows, fields, ticket, BATCH, key, joined=joined)
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
@@ -98,17 +104,19 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     return Reader(parts, model.divisor, answer, _output(name, model, described))
 
 
-def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
+def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     """Return a reader in which the model of its group answers for each row."""
     nets = grouped.Answers(db, found, lambda model: tuple(tuple(one) for one in _shapes(model)))
     model = next(iter(nets.models.values()))
-    output = _output(found.model.quoted, model, _described(db, model))
+    output = _output(found.models.name, model, _described(db, model))
+
+    find_key = _key_finder(db, found, nets)
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
         results = np.zeros((len(keys), output.width), np.float32)
         answered = np.zeros(len(keys), bool)
         # Rows of no group that is known have no key.
-        known = [key or "" for key in keys]
+        known = list(map(find_key, keys))
         order = np.argsort(np.array(known, object), kind="stable")
         for key, place in grouped.stretches([known[number] for number in order]):
             net = nets.find_net(key or "", BATCH, tick)
@@ -120,6 +128,15 @@ def _of_groups(db: Database, found: GroupModels, rows: QueryRows) -> Reader:
         return results, answered.tolist()
 
     return Reader(_parts(db, model, rows), model.divisor, answer, output)
+
+
+def _key_finder(db: Database, found: GroupsHolder, nets: grouped.Answers) -> Callable[[str | None], str]:
+    """Return what finds a group's key by the key that a row comes with."""
+    if found.models.held is None:
+        return lambda key: key or ALL_ROWS
+    own = {grouped.normal_key(key): key for key in nets.keys}
+    keys = grouped.GroupKeys(db, found.models, own)
+    return lambda key: own.get(keys.find(grouped.normal_key(key or "{}")), ALL_ROWS)
 
 
 def _shapes(model: models.Model) -> Sequence[Sequence[int]]:

@@ -51,6 +51,7 @@ class Kept:
 
     forward: Predict
     nbytes: int
+    model: models.Model
     wanted: tuple[int | None, ...]
     divisor: np.float32
     output: Output
@@ -97,6 +98,7 @@ def make(
     return Kept(
         forward=call,
         nbytes=nbytes,
+        model=model,
         wanted=described.inputs[0],
         divisor=np.float32(model.divisor),
         output=outputs[0],

@@ -28,9 +28,10 @@ from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import parse_items
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
-from cerebro_plpy.predicting import choices, models, trained
+from cerebro_plpy.predicting import choices, group_holders, models, trained
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.choices import ClassChoice
+from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import GivenModel, Model
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
@@ -78,7 +79,7 @@ class RowSource:
 def predict(db: Database, model_table: str | None, mst_key: int | None, *arguments: Any) -> None:
     """Predict with a model that a run has made, or with those of groups; the others are those of `Rows`."""
     rows = Rows(*arguments)
-    groups = grouped.find(db, model_table, mst_key)
+    groups = group_holders.find(db, model_table, mst_key)
     if groups is not None:
         _predict_groups(db, groups, rows)
         return
@@ -92,14 +93,13 @@ def predict_byom(
 ) -> None:
     """Predict with an architecture that was stored with its weights, and is described as by `GivenModel`."""
     rows = Rows(*arguments)
-    in_groups = trained.group_tables(db, arch_table)
-    if in_groups is not None:
+    table = resolve_table(db, arch_table, "model architecture table")
+    if trained.group_tables(db, table) is not None:
         raise CerebroError(
-            f"{in_groups[0].quoted} holds models of groups, and this call takes a net that was loaded",
+            f"{table.quoted} holds models of groups, and this call takes a net that was loaded",
             hint="cerebro.madlib_predict predicts each row by the model of its group.",
             sqlstate=WRONG_OBJECT,
         )
-    table = resolve_table(db, arch_table, "model architecture table")
     model = models.read_own_model(db, table, model_id, GivenModel(*described))
     _predict(db, model, _source(db, rows, model), table.quoted)
 
@@ -210,17 +210,19 @@ def _prepared(
     )
 
 
-def _predict_groups(db: Database, found: GroupModels, rows: Rows) -> None:
+def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
     """Predict each row with the model of its group; leave out a row whose group has none."""
     kept = grouped.weights(db, found)
     nets = grouped.models_of(db, found, {key for key, _ in kept.values()})
     model = next(iter(nets.values()))
     source = _source(db, rows, model)
-    grouped.check_columns(found, packed.columns_of(db, source.table), source.table)
-    asked = _prepared(db, model, source, found.model.quoted, uses_gpus=False)
+    grouped.check_columns(found.models, packed.columns_of(db, source.table), source.table)
+    asked = _prepared(db, model, source, found.models.name, uses_gpus=False)
     predictions.create(db, asked.output, source.table, asked.about)
     shapes = tuple(tuple(column.shape) for column in asked.columns)
-    _run_groups(db, asked, found, kept, {key: grouped.NetOfConfig(net, shapes) for key, net in nets.items()})
+    _run_groups(
+        db, asked, found.models, kept, {key: grouped.NetOfConfig(net, shapes) for key, net in nets.items()}
+    )
 
 
 def _run_groups(
@@ -235,7 +237,8 @@ def _run_groups(
     expressions = asked.source.expressions
     names = [f"c{number}" for number in range(1, len(expressions))]
     total = without = 0
-    for batch in db.scan(found.statement(asked.source.table, known, expressions), batch=asked.batch_rows):
+    statement = found.statement(asked.source.table, known, expressions)
+    for batch in db.scan(statement, *found.parameters, batch=asked.batch_rows):
         values = [[row[name] for row in batch] for name in names]
         read = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
         inputs = [reading.read_column(column, own, total) for column, own in read]

@@ -22,12 +22,22 @@ from cerebro_plpy.engine.inside.slopes import BoundSlopes, Slopes, slopes
 from cerebro_plpy.engine.models.inference import Predict, inference
 from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.explaining.maps import draw_map, is_map
 from cerebro_plpy.explaining.means import find_mean_row, find_shares
 from cerebro_plpy.explaining.path import attribute
 from cerebro_plpy.features.drift import samples_of
-from cerebro_plpy.features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
+from cerebro_plpy.features.specification import (
+    EMBED,
+    HASH,
+    Array,
+    Category,
+    FeatureInput,
+    Image,
+    Specification,
+    Text,
+)
 from cerebro_plpy.madlib.literal import shorten
-from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering import one
 from cerebro_plpy.predicting.answering.one_of_groups import KeptGroups
 from cerebro_plpy.predicting.answering.ready import Kept
@@ -49,14 +59,17 @@ class ExplainedColumn(NamedTuple):
     value: str | None
     contribution: float
     error: float
+    # Of an image, what each pixel adds, as a PNG.
+    map: bytes | None
 
 
 class ColumnPart(NamedTuple):
-    """A column's value in a row, and what it adds to the score."""
+    """A column's value in a row, and what it adds to the score; of an image, what each pixel adds."""
 
     column: str
     value: str | None
     contribution: float
+    pixels: np.ndarray | None = None
 
 
 # Of a row's columns, its inputs, and what each of their numbers adds: what columns add.
@@ -92,6 +105,7 @@ class Explainer:
                 value=part.value,
                 contribution=part.contribution,
                 error=found.error,
+                map=None if part.pixels is None else draw_map(part.pixels),
             )
             for part in sorted(parts, key=lambda part: -abs(part.contribution))[:most]
         ]
@@ -112,7 +126,7 @@ class Explainer:
 
 
 def explain_row(
-    make: Callable[[str | None, int | None], Kept],
+    make: Callable[[str | None, int | None], Kept | KeptGroups],
     model: str | None,
     row: str | None,
     most: int | None,
@@ -122,32 +136,40 @@ def explain_row(
     if most is not None and most < 1:
         raise CerebroError(f"top must be at least 1, or NULL for all columns, not {most}")
     kept = one.ready(model, mst_key)
-    if not isinstance(kept, Kept) or kept.explainer is None:
+    if kept is None or (isinstance(kept, Kept) and kept.explainer is None):
         kept = make(model, mst_key)
         one.remember(model, mst_key, kept, by_row=True)
     given = one.parse_row(kept, row)
-    if kept.explainer is None or kept.rows is None:
+    own = _of_group(kept, given) if isinstance(kept, KeptGroups) else kept
+    if own is None or own.explainer is None or own.rows is None:
         return []
-    return kept.explainer.explain(given, kept.rows.encode(given), most)
+    return own.explainer.explain(given, own.rows.encode(given), most)
 
 
-def make_ready(db: Database, model: str | None, mst_key: int | None) -> Kept:
+def _of_group(kept: KeptGroups, given: Mapping[str, Any]) -> Kept | None:
+    """Return the model of a row's group, ready to explain; None if there is none."""
+    found = kept.of_row(given)
+    if found is not None and found.explainer is None:
+        _add_explainer(kept.db, found)
+    return found
+
+
+def make_ready(db: Database, model: str | None, mst_key: int | None) -> Kept | KeptGroups:
     """Return the model that a reference means, ready to explain rows that are given by their columns."""
     db.server.check_predicts_in_queries()
     kept = one.make_ready(db, model, mst_key)
-    if isinstance(kept, KeptGroups):
-        raise CerebroError(
-            f"{model} holds models of groups, which cerebro.explain_predict does not support",
-            sqlstate=NOT_SUPPORTED,
-        )
-    if kept.explainer is None:
-        found = models.trained(db, trained.find_model(db, model, mst_key))
-        kept.explainer, nbytes = _make(db, kept, found)
-        kept.nbytes += nbytes
+    if isinstance(kept, Kept) and kept.explainer is None:
+        _add_explainer(db, kept)
     return kept
 
 
-def _make(db: Database, kept: Kept, model: models.Model) -> tuple[Explainer, int]:
+def _add_explainer(db: Database, kept: Kept) -> None:
+    kept.explainer, nbytes = _make(db, kept)
+    kept.nbytes += nbytes
+
+
+def _make(db: Database, kept: Kept) -> tuple[Explainer, int]:
+    model = kept.model
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     known = model.features
@@ -212,11 +234,17 @@ def _of_columns(
     inputs: list[np.ndarray],
     parts: list[np.ndarray],
 ) -> list[ColumnPart]:
-    return [
-        ColumnPart(name, _shown(given[name]), math.fsum(own.ravel().tolist()))
-        for each, part in zip(known, parts, strict=True)
-        for name, own in samples_of(each, part[np.newaxis]).items()
-    ]
+    found: list[ColumnPart] = []
+    for each, part in zip(known, parts, strict=True):
+        own = samples_of(each, part[np.newaxis])
+        for feature in each.features:
+            values, way = own[feature.name], feature.way
+            shape = way.shape if isinstance(way, Image | Array) else ()
+            # The bytes of an image say nothing to people.
+            shown = None if isinstance(way, Image) else _shown(given[feature.name])
+            pixels = values.reshape(shape) if is_map(shape) else None
+            found.append(ColumnPart(feature.name, shown, math.fsum(values.ravel().tolist()), pixels))
+    return found
 
 
 def _of_array(
@@ -224,7 +252,8 @@ def _of_array(
 ) -> list[ColumnPart]:
     """Return what each element of an array adds, or all of one that has several dimensions."""
     if parts[0].ndim > 1:
-        return [ColumnPart(name, None, math.fsum(parts[0].ravel().tolist()))]
+        pixels = parts[0] if is_map(parts[0].shape) else None
+        return [ColumnPart(name, None, math.fsum(parts[0].ravel().tolist()), pixels)]
     values = inputs[0][0] * np.float32(divisor)
     return [
         ColumnPart(f"{name}[{place}]", str(value), part)

@@ -21,8 +21,8 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
 
 REPEATS, ROWS, SEED = 5, 5_000, 1
-# column_name, importance, stddev
-Importance = tuple[str, float, float]
+# column_name, importance, stddev, low, high
+Importance = tuple[str, float, float, float, float]
 ColumnPlaces = Sequence[tuple[int, slice]]
 
 
@@ -58,13 +58,20 @@ class Mixing:
     repeats: int
     seed: int
 
-    def measure(self, arrays: Sequence[np.ndarray]) -> float:
-        return scoring.ERRORS[self.metric](self.judge.answer(arrays), self.rows.truth)
+    def mix(self, before: np.ndarray, name: str, places: ColumnPlaces) -> Importance:
+        """Return by how much more error there is with the column mixed, and between what chance may put it.
 
-    def mix(self, name: str, places: ColumnPlaces) -> list[float]:
-        """Return the errors with the column mixed, once for each repetition."""
-        arrays, orders = self.rows.inputs, [self._order(name, number) for number in range(self.repeats)]
-        return [self.measure(mix_column(arrays, places, order)) for order in orders]
+        Chance has chosen the rows, and how they are mixed.
+        """
+        gains: list[tuple[float, float]] = []
+        for number in range(self.repeats):
+            mixed = mix_column(self.rows.inputs, places, self._order(name, number))
+            gains.append(scoring.gain(before, self.judge.answer(mixed), self.rows.truth, self.metric))
+        errors, chances = np.array(gains).T
+        spread = float(errors.std(ddof=1)) if len(errors) > 1 else 0.0
+        mean, of_mixing = float(errors.mean()), scoring.SURE * spread / np.sqrt(len(errors))
+        chance = float(np.hypot(chances.mean(), of_mixing))
+        return name, mean, spread, mean - chance, mean + chance
 
     def _order(self, name: str, number: int) -> np.ndarray:
         return seeding.permutation(len(self.rows.truth), self.seed, "importance", name, number)
@@ -95,13 +102,10 @@ def find_importance(
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
     scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
-    before = mixing.measure(mixing.rows.inputs)
-    db.notice(f"{metric} {scoring.shown(metric, before):.4g} on {len(mixing.rows.truth)} rows as they are")
-    found: list[Importance] = []
-    for name, places in columns.items():
-        errors = np.array(mixing.mix(name, places)) - before
-        spread = float(errors.std(ddof=1)) if len(errors) > 1 else 0.0
-        found.append((name, float(errors.mean()), spread))
+    before = judge.answer(rows.inputs)
+    error = scoring.ERRORS[metric](before, rows.truth)
+    db.notice(f"{metric} {scoring.shown(metric, error):.4g} on {len(rows.truth)} rows as they are")
+    found = [mixing.mix(before, name, places) for name, places in columns.items()]
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
 

@@ -163,10 +163,6 @@ def find_judge(
 
     Texts of the columns `keys` are read as well, or of `whole_rows` the JSON, without columns of bytes.
     """
-    if trained.group_tables(db, name) is not None:
-        raise CerebroError(
-            f"{name} holds models of groups", hint="Name a model of all rows.", sqlstate=NOT_SUPPORTED
-        )
     model = models.trained(db, trained.find_model(db, name, mst_key))
     table = resolve_table(db, table_name, "table of rows")
     known = packed.columns_of(db, table)

@@ -19,7 +19,7 @@ LEAST = 1e-15
 # A jackknife leaves out so many parts of the rows in turn.
 _PARTS = 20
 # A difference of so many of its deviations is more than chance.
-_SURE = 2.0
+SURE = 2.0
 
 
 def _each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -192,4 +192,4 @@ def gain(answers: np.ndarray, others: np.ndarray, truth: np.ndarray, metric: str
         return whole, abs(whole)
     each = np.array([apart(part != one) for one in range(parts)])
     deviation = np.sqrt((parts - 1) / parts * np.square(each - each.mean()).sum())
-    return whole, _SURE * float(deviation)
+    return whole, SURE * float(deviation)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.features import drift, verdicts
 from cerebro_plpy.features.profile import Profile
 from cerebro_plpy.features.specification import Feature, Number
+from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import profiles, scoring
 from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
@@ -22,7 +24,12 @@ from cerebro_plpy.store.models import health
 from cerebro_plpy.store.models.model_versions import MANAGE
 from cerebro_plpy.store.packed import drift as samples
 from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.related import relations
 
+# How a query begins, which no name of a table does.
+_QUERY = re.compile(r"\s*(\(|(select|with|values|table)[\s(])", re.IGNORECASE)
+# The rows of a query, for as long as they are checked; and what is kept of its text.
+_CHECKED, _LONGEST = "cerebro_checked", 200
 # Of a column's scale: what floats of 32 bits may be off.
 _CLOSE = 1e-5
 # Errors of classes below this are as good as none; those of quantities have no such size.
@@ -114,7 +121,24 @@ def _ends(feature: Feature) -> tuple[float, float] | None:
 def check(
     db: Database, model: str | None, source: str | None, mst_key: int | None, thresholds: str | None
 ) -> list[CheckLine]:
-    """Return the findings on columns, on answers and on metrics; keep those of a registered model."""
+    """Return the findings on columns, on answers and on metrics; keep those of a registered model.
+
+    The source is a table, a view or a query.
+    """
+    if source is None or not _QUERY.match(source):
+        return _check(db, model, source, mst_key, thresholds)
+    with relations.rows_of_query(db, source, _CHECKED) as rows:
+        return _check(db, model, rows.quoted, mst_key, thresholds, query=shorten(source, _LONGEST))
+
+
+def _check(
+    db: Database,
+    model: str | None,
+    source: str | None,
+    mst_key: int | None,
+    thresholds: str | None,
+    query: str | None = None,
+) -> list[CheckLine]:
     judge = find_judge(db, model, source, mst_key, needs_label=False)
     limits = verdicts.read_limits(thresholds, judge.find_places())
     found = trained.find_model(db, model, mst_key)
@@ -132,9 +156,8 @@ def check(
     if isinstance(holder, RegisteredVersion) and holder.found.privilege == MANAGE:
         kept = [{**line._asdict(), "value": _finite(line.value)} for line in lines]
         worst = max((line.verdict for line in lines), key=verdicts.ORDER.index, default=verdicts.OK)
-        health.keep(
-            db, holder.found.version_id, source=judge.table.quoted, rows=seen.rows, verdict=worst, lines=kept
-        )
+        shown = query or judge.table.quoted
+        health.keep(db, holder.found.version_id, source=shown, rows=seen.rows, verdict=worst, lines=kept)
     return lines
 
 

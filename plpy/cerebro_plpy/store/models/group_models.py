@@ -18,45 +18,44 @@ from cerebro_plpy.store.plain import as_json
 
 # In place of the key of a group: the model of all rows.
 ALL_ROWS = ""
+# The key of a group, the config that answers for it, and the weights.
+WeightsOfGroup = tuple[str, int, bytes | None]
 
 
 @dataclass(frozen=True)
 class GroupModels:
-    """The models of groups: for each group its best config, or one config for all."""
+    """The models of groups, and which one answers for each group, as queries."""
 
-    model: Table
-    info: Table
+    # What messages call them.
+    name: str
     # The columns of groups with their types.
     types: Mapping[str, str]
-    mst_key: int | None
-    # Compile parameters, quoted, whose first metric is the better the higher it is.
-    higher: Sequence[str]
+    # A query for the group columns, the key as JSON, and the config that answers for each group. It includes
+    # the model of all rows, if there is one.
+    chosen: str
+    # A query for the columns of all groups that have a model.
+    listed: str
+    # The config whose models alone answer; None for the best of each group.
+    mst_key: int | None = None
+    # The groups as JSON, for queries that read them from their first parameter: a text of a statement may be
+    # shown to a caller who should see no groups.
+    held: str | None = None
 
     @property
-    def chosen(self) -> str:
-        """A query for the group columns, the key as JSON, and the config that answers for each group.
+    def parameters(self) -> tuple[list[str], list[str]]:
+        """The types and values that the queries take."""
+        return ([], []) if self.held is None else (["text"], [self.held])
 
-        It includes the model of all rows, if there is one.
-        """
-        names = ", ".join(f"i.{quote(name)}" for name in self.types)
-        higher = f"i.compile_params IN ({', '.join(self.higher)})" if self.higher else "FALSE"
-        loss, metric = (
-            f"coalesce(i.validation_{what}_final, i.training_{what}_final)" for what in ("loss", "metrics")
-        )
-        worth = (
-            f"CASE WHEN {loss} IN ('NaN', 'Infinity', '-Infinity') THEN NULL"
-            f" WHEN {metric} IS NULL THEN {loss} WHEN {higher} THEN -{metric} ELSE {metric} END"
-        )
-        which = "" if self.mst_key is None else f" AND i.mst_key = {int(self.mst_key)}"
-        return (
-            f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
-            f" ELSE {as_json('k.*')} END AS {KEY_TEXT}"
-            f" FROM (SELECT i.*, pg_catalog.row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
-            f" ORDER BY {worth}, {loss}, i.mst_key) AS {PLACE} FROM {self.info.quoted} AS i"
-            # Early versions of Greenplum 7 take no subquery with an outer reference in its place.
-            f" WHERE i.model_size IS NOT NULL{which}) AS i, LATERAL (SELECT {names}) AS k"
-            f" WHERE i.{PLACE} OPERATOR(pg_catalog.=) 1"
-        )
+    @property
+    def joined_key(self) -> str:
+        """The key of a row's group, as `joined` gives it."""
+        return f"g.{KEY_TEXT}"
+
+    @property
+    def own_key(self) -> str:
+        """The key of a row s by its own values, which may be written otherwise than those of its group."""
+        names = ", ".join(f"s.{quote(name)}" for name in self.types)
+        return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)"
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
         """Return the join that gives each row s its group's key, as g; NULL if the group has no model."""
@@ -76,20 +75,70 @@ class GroupModels:
         """Return the key of a row's group, or None; the row's values are given as texts of JSON."""
         given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
+        types, held = self.parameters
+        row = f"pg_catalog.json_to_record(${len(held) + 1}::pg_catalog.json) AS s ({given})"
         rows = db.query(
-            f"SELECT {as_json('k.*')} AS key FROM {self.info.quoted} AS i,"
-            f" pg_catalog.json_to_record($1::pg_catalog.json) AS s ({given}), LATERAL (SELECT {names}) AS k"
-            f" WHERE i.model_size IS NOT NULL AND NOT i.{FALLBACK} AND {same_group(self.types, None, 'i')}"
-            " LIMIT 1",
-            ["text"],
-            [json.dumps(values)],
+            f"SELECT {as_json('k.*')} AS key FROM ({self.listed}) AS i, {row}, LATERAL (SELECT {names}) AS k"
+            f" WHERE {same_group(self.types, None, 'i')} LIMIT 1",
+            [*types, "text"],
+            [*held, json.dumps(values)],
         )
         return rows[0]["key"] if rows else None
 
-    def weights(self, db: Database) -> Iterator[tuple[str, int, bytes | None]]:
-        """Yield the key, the config and the weights of each group's model."""
+    def configs(self, db: Database) -> dict[str, int]:
+        """Return the config whose model answers for each group, by the group's key."""
+        rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({self.chosen}) AS g", *self.parameters)
+        return {row["key"]: row["mst_key"] for row in rows}
+
+
+@dataclass(frozen=True)
+class GroupTables:
+    """The result tables of a run of groups: that of its models, and that which describes them."""
+
+    model: Table
+    info: Table
+    # The columns of groups with their types.
+    types: Mapping[str, str]
+
+    def choose(self, mst_key: int | None, higher: Sequence[str]) -> GroupModels:
+        """Return for each group the best model, or that of one config.
+
+        `higher` are compile parameters, quoted, whose first metric is the better the higher it is.
+        """
+        names = ", ".join(f"i.{quote(name)}" for name in self.types)
+        there = "i.model_size IS NOT NULL"
+        return GroupModels(
+            self.model.quoted,
+            self.types,
+            self._chosen(names, there, mst_key, higher),
+            f"SELECT {names} FROM {self.info.quoted} AS i WHERE {there} AND NOT i.{FALLBACK}",
+            mst_key,
+        )
+
+    def _chosen(self, names: str, there: str, mst_key: int | None, higher: Sequence[str]) -> str:
+        is_higher = f"i.compile_params IN ({', '.join(higher)})" if higher else "FALSE"
+        loss, metric = (
+            f"coalesce(i.validation_{what}_final, i.training_{what}_final)" for what in ("loss", "metrics")
+        )
+        worth = (
+            f"CASE WHEN {loss} IN ('NaN', 'Infinity', '-Infinity') THEN NULL"
+            f" WHEN {metric} IS NULL THEN {loss} WHEN {is_higher} THEN -{metric} ELSE {metric} END"
+        )
+        which = "" if mst_key is None else f" AND i.mst_key = {int(mst_key)}"
+        return (
+            f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
+            f" ELSE {as_json('k.*')} END AS {KEY_TEXT}"
+            f" FROM (SELECT i.*, pg_catalog.row_number() OVER (PARTITION BY i.{FALLBACK}, {names}"
+            f" ORDER BY {worth}, {loss}, i.mst_key) AS {PLACE} FROM {self.info.quoted} AS i"
+            # Early versions of Greenplum 7 take no subquery with an outer reference in its place.
+            f" WHERE {there}{which}) AS i, LATERAL (SELECT {names}) AS k"
+            f" WHERE i.{PLACE} OPERATOR(pg_catalog.=) 1"
+        )
+
+    def weights(self, db: Database, chosen: GroupModels) -> Iterator[WeightsOfGroup]:
+        """Yield the weights of each group's model."""
         batches = db.scan(
-            f"SELECT g.{KEY_TEXT} AS key, g.mst_key, m.model_weights AS weights FROM ({self.chosen}) AS g"
+            f"SELECT g.{KEY_TEXT} AS key, g.mst_key, m.model_weights AS weights FROM ({chosen.chosen}) AS g"
             f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(self.types)}"
             f" AND m.{FALLBACK} = g.{FALLBACK}",
             batch=1000,
@@ -144,10 +193,19 @@ def _alike(types: Mapping[str, str], of: str = "g") -> str:
     return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[{of}.{quote(name)}]" for name in types)
 
 
-def configs(db: Database, found: GroupModels) -> dict[str, int]:
-    """Return the config whose model answers for each group, by the group's key."""
-    rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({found.chosen}) AS g")
-    return {row["key"]: row["mst_key"] for row in rows}
+def measured(db: Database, tables: GroupTables, chosen: GroupModels) -> dict[str, Mapping[str, Any]]:
+    """Return what was measured last of each group's model, by the group's key; NULL where it is no number."""
+    known = [f"{data}_{what}_final" for data in ("training", "validation") for what in ("loss", "metrics")]
+    finite = ", ".join(
+        f"CASE WHEN m.{name} NOT IN ('NaN', 'Infinity', '-Infinity') THEN m.{name} END AS {name}"
+        for name in known
+    )
+    rows = db.query(
+        f"SELECT g.{KEY_TEXT} AS key, m.metrics_type, {finite} FROM ({chosen.chosen}) AS g"
+        f" JOIN {tables.info.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(tables.types)}"
+        f" AND m.{FALLBACK} = g.{FALLBACK} AND m.model_size IS NOT NULL"
+    )
+    return {row["key"]: row for row in rows}
 
 
 @dataclass(frozen=True)
@@ -160,7 +218,7 @@ class TrainedUnit:
     has_weights: bool
 
 
-def trained(db: Database, found: GroupModels) -> dict[tuple[str, int], TrainedUnit]:
+def trained(db: Database, found: GroupTables) -> dict[tuple[str, int], TrainedUnit]:
     """Return the configs that have models, by the group's key and their own."""
     names = ", ".join(f"i.{quote(name)}" for name in found.types)
     rows = db.query(
@@ -205,7 +263,7 @@ def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
     return [(row["text"], row["quoted"]) for row in rows]
 
 
-def version(db: Database, found: GroupModels) -> str:
+def version(db: Database, found: GroupTables) -> str:
     """Return a mark that changes with the models, their description, and the user who reads them.
 
     The caller must be allowed to read all that was read.

@@ -8,6 +8,9 @@ from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store import session
+from cerebro_plpy.store.writing import tell_of_model
+
+CHECKED = "checked"
 
 
 def keep(
@@ -25,10 +28,12 @@ def keep(
 
 @as_owner
 def _write(db: Database, values: Sequence[Any]) -> None:
-    db.query(
+    rows = db.query(
         "INSERT INTO cerebro._model_check (name, version, source_table, rows, verdict, findings, role)"
         " SELECT v.name, v.version, $2, $3, $4, $5::jsonb, $6 FROM cerebro._model_version AS v"
-        " WHERE v.version_id = $1",
+        " WHERE v.version_id = $1 RETURNING check_id",
         ["bigint", "text", "bigint", "text", "text", "text"],
         values,
     )
+    for row in rows:
+        tell_of_model(db, CHECKED, check_id=row["check_id"])

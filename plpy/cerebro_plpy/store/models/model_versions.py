@@ -10,6 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, UNDEFINED_OBJECT, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.store.writing import tell_of_model
 
 PREDICT, READ, MANAGE = "predict", "read", "manage"
 # The table that the weights are in, as a run of an evaluation names it.
@@ -155,12 +156,14 @@ def point(db: Database, name: str, alias: str, version: int) -> None:
 def note(
     db: Database, name: str, event: str, role: str, *, alias: str | None = None, version: int | None = None
 ) -> None:
-    """Add to a model's history."""
-    db.query(
-        "INSERT INTO cerebro._model_event (name, event, alias, version, role) VALUES ($1, $2, $3, $4, $5)",
+    """Add to a model's history, and tell listeners."""
+    rows = db.query(
+        "INSERT INTO cerebro._model_event (name, event, alias, version, role) VALUES ($1, $2, $3, $4, $5)"
+        " RETURNING event_id",
         ["text", "text", "text", "integer", "text"],
         [name, event, alias, version, role],
     )
+    tell_of_model(db, event, event_id=rows[0]["event_id"])
 
 
 def aliases(db: Database, name: str) -> dict[str, int]:
@@ -238,6 +241,7 @@ def drop_model(db: Database, name: str) -> None:
     drop(db, name)
     for table in ("_schedule", "_schedule_run", "_model_grant", "_model_event", "_model"):
         db.query(f"DELETE FROM cerebro.{table} WHERE name = $1", ["text"], [name])
+    tell_of_model(db, "unregistered")
 
 
 def may_only_predict(name: str) -> CerebroError:

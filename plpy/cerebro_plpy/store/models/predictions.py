@@ -13,7 +13,6 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote
-from cerebro_plpy.store.packed.groups import KEY_TEXT
 from cerebro_plpy.store.packed.packed import CLASS_VALUES, Expression, SourceColumn
 from cerebro_plpy.store.plain import as_texts
 
@@ -265,10 +264,10 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
         )
     found = rows[0]
     table = Table(found["schema"], found["name"], found["oid"], quote(found["schema"], found["name"]))
-    return QueryRows(query, table, _types_in_full(db, table))
+    return QueryRows(query, table, types_in_full(db, table))
 
 
-def _types_in_full(db: Database, table: Table) -> dict[str, str]:
+def types_in_full(db: Database, table: Table) -> dict[str, str]:
     """Return the types of a table's columns as they are written in any search_path, lengths included."""
     rows = db.query(
         "SELECT a.attname::text AS name, CASE WHEN a.atttypmod < 0"
@@ -284,14 +283,19 @@ def _types_in_full(db: Database, table: Table) -> dict[str, str]:
 
 
 def query_statement(
-    rows: QueryRows, fields: Sequence[Expression], ticket: str, batch: int, joined: str | None = None
+    rows: QueryRows,
+    fields: Sequence[Expression],
+    ticket: str,
+    batch: int,
+    key: str | None = None,
+    joined: str = "",
 ) -> str:
     """Return the statement that predicts the rows of a query by `cerebro._predict_batch`, batch by batch.
 
-    The join says which group a row is of; the group's key comes as the last text.
+    The key says which group a row is of, perhaps by a join; it comes as the last text.
     """
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
-    named += [] if joined is None else [("key", f"g.{KEY_TEXT}", True)]
+    named += [] if key is None else [("key", key, True)]
     each = "".join(f", {text} AS {name}" for name, text, _ in named)
     data, texts = (
         " OPERATOR(pg_catalog.||) ".join(
@@ -310,5 +314,5 @@ def query_statement(
         f"   SELECT ROW({own})::{rows.columns.quoted} AS own,"
         "   (pg_catalog.row_number() OVER () OPERATOR(pg_catalog.-) 1)"
         f"   OPERATOR(pg_catalog./) {batch} AS turn{each}"
-        f"   FROM {rows.rows} AS s {joined or ''}) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
+        f"   FROM {rows.rows} AS s {joined}) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
     )

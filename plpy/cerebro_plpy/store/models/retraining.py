@@ -11,6 +11,8 @@ from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote, tem
 RECIPE = "recipe"
 # In it, the recipe of rows with features of related tables.
 RELATIONS = "relations"
+# Of a recipe, the tables whose rows train as well as those of its source.
+APPENDED = "appended"
 # What a retraining makes and removes again, in the session's own schema.
 PREFIX = "cerebro_retrain"
 LEARNED, JUDGED, MODELS = f"{PREFIX}_rows", f"{PREFIX}_judged", f"{PREFIX}ed"
@@ -37,19 +39,28 @@ def recipe(db: Database, summary: Table) -> str | None:
     return rows[0]["found"] if rows else None
 
 
-def split(db: Database, source: Table, columns: Sequence[str], share: float) -> int:
+def split(
+    db: Database,
+    source: Table,
+    columns: Sequence[str],
+    share: float,
+    *,
+    before: Sequence[Table],
+    listed: Sequence[str],
+) -> int:
     """Put a share of the rows into a table, the others into a view; return the number of rows that judge.
 
     A row's own values decide, so that a row that judges now has judged before and will again; a smaller share
-    is a part of a larger one.
+    is a part of a larger one. The view has the columns that are listed, also of
+    rows of `before` that would not judge.
     """
-    listed = ", ".join(f"s.{quote(name)}" for name in columns)
-    part = f"pg_catalog.hashtextextended((ROW({listed}))::pg_catalog.text, 0)"
+    decide = ", ".join(f"s.{quote(name)}" for name in columns)
+    part = f"pg_catalog.hashtextextended((ROW({decide}))::pg_catalog.text, 0)"
     place = f"pg_catalog.abs({part} % {_PARTS})"
     limit = round(share * _PARTS)
-    db.query(
-        f"CREATE TEMPORARY VIEW {quote(LEARNED)} AS SELECT s.* FROM {source.rows} WHERE {place} >= {limit}"
-    )
+    named = ", ".join(f"s.{quote(name)}" for name in listed)
+    parts = [f"SELECT {named} FROM {one.rows} WHERE {place} >= {limit}" for one in (source, *before)]
+    db.query(f"CREATE TEMPORARY VIEW {quote(LEARNED)} AS {' UNION ALL '.join(parts)}")
     db.query(
         f"CREATE TEMPORARY TABLE {quote(JUDGED)} AS"
         f" SELECT s.*, (pg_catalog.row_number() OVER ())::integer AS {quote(NUMBER)}"

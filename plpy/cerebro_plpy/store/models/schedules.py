@@ -7,6 +7,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.names import literal
+from cerebro_plpy.store.writing import tell_of_model
 
 # The session behind a run of a schedule holds an advisory lock of this class, whose object is the run's
 # number. Any role may take it: it proves something only together with the session that the run's row names.
@@ -144,4 +145,6 @@ def end(db: Database, schedule_run_id: int, outcome: str, **found: Any) -> bool:
         ["bigint", "text", "integer", "boolean", "text"],
         [schedule_run_id, outcome, found.get("version"), found.get("promoted"), found.get("reason")],
     )
+    if rows:
+        tell_of_model(db, f"schedule {outcome}", schedule_run_id=schedule_run_id)
     return bool(rows)

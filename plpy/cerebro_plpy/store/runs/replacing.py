@@ -47,6 +47,30 @@ _DEPENDENT = (
     " AND NOT EXISTS (SELECT FROM pg_catalog.pg_depend AS o WHERE (o.classid, o.objid) = (d.classid, d.objid)"
     "   AND (o.refclassid, o.refobjid) = ('pg_catalog.pg_class'::regclass, c.oid) AND o.deptype <> 'n')"
 )
+# Views of a table, and views that predict with it, which name it in a text or by its number.
+_READERS = (
+    "SELECT DISTINCT pg_catalog.pg_describe_object('pg_catalog.pg_class'::regclass, w.ev_class, 0) AS found"
+    " FROM pg_catalog.pg_rewrite AS w JOIN pg_catalog.pg_depend AS d"
+    "   ON d.classid = 'pg_catalog.pg_rewrite'::regclass AND d.objid = w.oid"
+    " LEFT JOIN pg_catalog.pg_proc AS p ON d.refclassid = 'pg_catalog.pg_proc'::regclass"
+    "   AND p.oid = d.refobjid AND p.pronamespace = 'cerebro'::regnamespace"
+    " WHERE (d.refclassid, d.refobjid) = ('pg_catalog.pg_class'::regclass, pg_catalog.to_regclass($1)::oid)"
+    " OR p.oid IS NOT NULL AND EXISTS (SELECT FROM pg_catalog.unnest($2::text[]) AS t (name) WHERE"
+    "   pg_catalog.strpos(pg_catalog.pg_get_viewdef(w.ev_class), pg_catalog.quote_literal(t.name)) > 0)"
+    " ORDER BY 1"
+)
+
+
+def tell_readers(db: Database, table: TargetTable) -> None:
+    """Name the views that go by the models in a table, which the run replaces."""
+    names = [table.name, f"{table.schema}.{table.name}", table.quoted]
+    found = [row["found"] for row in db.query(_READERS, ["text", "text[]"], [table.quoted, names])]
+    if found:
+        verb = "goes" if len(found) == 1 else "go"
+        db.notice(
+            f"{', '.join(found)} {verb} by {table.quoted}, whose models this run replaces."
+            " cerebro.register keeps a model as it is"
+        )
 
 
 def check(

@@ -1,0 +1,151 @@
+"""The warm start of cerebro.retrain: a version's net goes on from its weights, on rows of today.
+
+The rows become what the rows of the version have become, so the weights mean the same.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.executor.calls import train
+from cerebro_plpy.executor.calls.fit import FitCall
+from cerebro_plpy.executor.starting import begin, tables
+from cerebro_plpy.packing import options as pack_options
+from cerebro_plpy.packing import preprocess
+from cerebro_plpy.packing.dividing import holdout
+from cerebro_plpy.packing.job import Rules
+from cerebro_plpy.packing.pack import pack
+from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.holders import TrainedModel
+from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.store import names, session
+from cerebro_plpy.store.models import models as nets
+from cerebro_plpy.store.models import retraining
+from cerebro_plpy.store.packed import packed, source_rows
+
+# After so many epochs without a better one, the net has learned what there is.
+PATIENCE = 5
+# Of a run of one config.
+_KEY = 1
+
+
+def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) -> None:
+    """Train the net of a version on; leave its tables as cerebro.train leaves those of its best net."""
+    given = json.loads(call.options or "{}")
+    found = find_model(db, reference, None)
+    training = _packed_like(db, found, given)
+    source = names.resolve_table(db, call.source_table, "source table")
+    backend = given.get("backend") or train.choose_backend(db, here=True)
+    rows = _pack(db, source, training, str(call.target), str(call.source_table))
+    retraining.keep_recipe(db, rows.quoted, json.dumps(call.recipe))
+    tables.start_here(db, backend, training.segments)
+    model_id = tables.load_model(
+        db,
+        _named("nets"),
+        found.stored.model_arch,
+        weights=found.holder.weights(db, found),
+        name=reference,
+        description=f"the net of {reference}",
+        quiet=True,
+    )
+    _select(db, replace(found.selected, mst_key=_KEY, model_id=model_id))
+    options = {"max_seconds": seconds, "restore_best": True, "patience": PATIENCE, "backend": backend}
+    begin.begin(
+        db,
+        FitCall(
+            source_table=_named("packed"),
+            model_output_table=call.name,
+            model_selection_table=_named("best"),
+            num_iterations=given.get("epochs", train.EPOCHS),
+            use_gpus=False,
+            validation_table=_named("packed" + preprocess.VALIDATION),
+            metrics_compute_frequency=1,
+            warm_start=False,
+            name=reference,
+            description=f"cerebro.retrain of {reference}, from its weights",
+            use_caching=False,
+            options=json.dumps({**options, "seed": training.seed}),
+        ),
+    )
+
+
+def _named(what: str) -> str:
+    return names.temporary(f"{retraining.MODELS}_{what}")
+
+
+def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) -> packed.PackedSummary:
+    """Return what the summary of rows says that are packed as a version's training rows were."""
+    summary = found.holder.summary(db)
+    features = models.features_of(summary)
+    if features is None:
+        raise CerebroError(
+            f"{found.holder.name} cannot go on from its weights: what its columns became is not known",
+            hint="Leave warm_start out.",
+            sqlstate=WRONG_STATE,
+        )
+    classes = found.holder.class_values(db, summary["dependent_varname"])
+    widths = [None if values is None else len(values) for values in classes]
+    segments = given.get("segments") or session.usual_segments(db)
+    return packed.PackedSummary(
+        source_table="",
+        output_table="",
+        dependent_varname=summary["dependent_varname"],
+        independent_varname=summary["independent_varname"],
+        dependent_vartype=["text"] * len(widths),
+        class_values=classes,
+        buffer_size=0,
+        normalizing_const=float(summary.get("normalizing_const") or 1.0),
+        num_classes=list(widths),
+        distribution_rules=Rules().shown,
+        internal_gpu_config=Rules().gpu_config,
+        segments=segments,
+        seed=given.get("seed", 1),
+        total_rows=0,
+        class_value_types={name + packed.CLASS_VALUES: "text[]" for name in summary["dependent_varname"]},
+        dist_keys=db.server.distribution_keys(segments, Rules()),
+        target_shapes=[[width or 1] for width in widths],
+        input_shapes=[list(one.shape) for one in features.inputs],
+        features=features,
+        weight_varname=given.get("weight"),
+    )
+
+
+def _pack(
+    db: Database, source: names.Table, training: packed.PackedSummary, target: str, spelled: str
+) -> names.Table:
+    """Pack the rows, apart those that choose the epoch; return the summary of those that train."""
+    known = packed.columns_of(db, source)
+    label = known[training.dependent_varname[0]]
+    said = {"share": min(holdout.SHARE, train.HELD_ROWS / max(1, source_rows.count(db, source)))}
+    parts = holdout.tables(db, source, known, said=said, label=label, seed=training.seed)
+    memory = pack_options.parse(None, pack_options.VALIDATION).memory_mb << 20
+    for part, what in zip(parts, ("packed", "packed" + preprocess.VALIDATION), strict=True):
+        made = names.target_table(db, _named(what), suffixes=(packed.SUMMARY,))
+        pack(
+            db,
+            preprocess.job_like(
+                db,
+                training,
+                source=part,
+                target=made,
+                spelled=(spelled, _named(what)),
+                dependents=target,
+                independents=None,
+                memory=memory,
+            ),
+        )
+    return names.resolve_table(db, _named("packed" + packed.SUMMARY))
+
+
+def _select(db: Database, chosen: nets.Selected) -> None:
+    """Write a model selection table with one config."""
+    made = names.target_table(db, _named("best"), "model selection table", ("_summary",))
+    nets.create_selection(db, made)
+    nets.add_selected(db, made.quoted, chosen)
+    arch = names.resolve_table(db, _named("nets"), "model architecture table")
+    nets.create_selection_summary(db, made, arch, _named("nets"), None)

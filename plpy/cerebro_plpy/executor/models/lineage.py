@@ -1,0 +1,95 @@
+"""Describes where a registered version comes from: its run, its tables, and the packages that made it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion
+from cerebro_plpy.store import names, session
+from cerebro_plpy.store.models import retraining
+from cerebro_plpy.store.names import quote
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.runs import results, runs
+
+# What of a summary says where a model comes from.
+_LINEAGE = ("run_id", "seed", "segments", "name", "description")
+TABLES = {"training": "source_table", "validation": "validation_table"}
+# Of a version's lineage: the call of cerebro.train, for cerebro.retrain.
+RECIPE = retraining.RECIPE
+
+# What of a summary predicting reads, besides the class values.
+_ABOUT = ("dependent_varname", "independent_varname", "num_classes", "normalizing_const", packed.FEATURES[0])
+
+
+def describe_rows(db: Database, holder: ModelHolder, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what a version says of the rows that it predicts."""
+    return {
+        "summary": {key: summary[key] for key in _ABOUT if key in summary},
+        "class_values": holder.class_values(db, summary["dependent_varname"]),
+    }
+
+
+def describe_copy(db: Database, holder: RegisteredVersion) -> dict[str, Any]:
+    """Return what was measured of a version that is registered again, and where it comes from."""
+    held = holder.read(db)
+    lineage = {**json.loads(held.lineage), "copied_from": holder.name}
+    return {"metrics": json.loads(held.metrics), "lineage": lineage}
+
+
+def describe_origin(
+    db: Database, table: str, summary: Mapping[str, Any], mst_key: int | None
+) -> dict[str, Any]:
+    """Return where a model of a run comes from."""
+    return {
+        "model_table": table,
+        "mst_key": mst_key,
+        **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
+        **{key: results.named_table(summary, key) for key in TABLES.values()},
+        **_of_run(db, summary.get("run_id")),
+        **_recipe(db, summary),
+        "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
+    }
+
+
+def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the last measurements on each kind of rows, with the table that holds them."""
+    kinds = row.get("metrics_type") or [None]
+    return {
+        what: {
+            "rows": results.named_table(summary, table),
+            "loss": row[f"{what}_loss_final"],
+            "metric": kinds[0],
+            "value": row.get(f"{what}_metrics_final"),
+        }
+        for what, table in TABLES.items()
+        if row.get(f"{what}_loss_final") is not None
+    }
+
+
+def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the call of cerebro.train, if the rows were packed by one."""
+    named = results.named_table(summary, "source_table")
+    table = names.find_table(db, named) if named else None
+    beside = table and names.find_table(db, quote(table.schema, table.name + packed.SUMMARY))
+    found = beside and retraining.recipe(db, beside)
+    return {RECIPE: json.loads(found)} if found else {}
+
+
+def _engines(db: Database) -> Mapping[str, str]:
+    return session.host_facts(db)["engines"]
+
+
+def _of_run(db: Database, run_id: int | None) -> Mapping[str, Any]:
+    """Return the versions of the packed tables that a run of the caller's has read."""
+    try:
+        run = runs.own_run(db, run_id, session.current_user(db), members=True)
+    except CerebroError as error:
+        if error.sqlstate == INSUFFICIENT_PRIVILEGE:
+            return {}
+        raise
+    read = json.loads(run.packed_versions)
+    return {"packed_versions": {table: facts["version"] for table, facts in read.items()}}

@@ -1,0 +1,191 @@
+"""Models of groups in the registry: one version that holds the model of each group."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import psycopg2
+import pytest
+
+from fixtures import Connect, MakeRole, Rows
+from trial import Trial
+
+ROWS = 240
+LOSS = "loss='categorical_crossentropy',metrics=['accuracy'],"
+ONE = "SELECT s.id, p.class, p.probabilities FROM sales AS s, cerebro.predict(%s, s) AS p ORDER BY 1"
+MANY = (
+    "SELECT (p.source).id, p.class, p.probability FROM cerebro.predict_query("
+    "%s, 'SELECT * FROM sales', NULL::sales) AS p ORDER BY 1"
+)
+MEASURED = "SELECT shop, day, is_fallback, loss, metric FROM measured ORDER BY 1, 2"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    """Shops and days, of which one has too few rows for a model of its own and one comes later."""
+    trial.sql(
+        "CREATE TABLE sales AS SELECT i AS id, sin(i)::real AS heat, (ARRAY['a','b'])[1 + i %% 2] AS kind,"
+        " CASE WHEN i <= 3 THEN 'few' WHEN i > %s THEN 'later' WHEN i %% 5 > 0 THEN 'n''s' END AS shop,"
+        " date '2026-01-01' + i %% 2 AS day,"
+        " CASE WHEN sin(i) * (i %% 2 - 0.5) > 0 THEN 'yes' ELSE 'no' END AS gone"
+        " FROM generate_series(1, %s) AS i",
+        ROWS,
+        ROWS + 9,
+    )
+    trial.sql(f"CREATE VIEW known AS SELECT * FROM sales WHERE id <= {ROWS}")
+    options = {"columns": "auto", "group_by": ["shop", "day"], "segments": 1}
+    trial.pack("known", "packed", "gone", "heat, kind", options=options)
+    trial.sql("SELECT cerebro.load_net('arch', 'packed', 'Dense(4, \"relu\")')")
+    compiled = [LOSS + f"optimizer='{one}'" for one in ("Adam(lr=0.03)", "SGD(lr=0.001)")]
+    trial.select("configs", [1], compiled, ["batch_size=16"])
+    trial.fit("packed", "models", "configs", 2, options={"min_rows": 8, "fallback": True, "seed": 3})
+    trial.sql("SELECT cerebro.register('models', 'shops')")
+
+
+@pytest.fixture
+def away(trial: Trial) -> Iterator[None]:
+    """The tables that the version was made of are not there."""
+    for table in ("models", "models_info", "models_summary"):
+        trial.sql(f"ALTER TABLE {table} RENAME TO away_{table}")
+    yield
+    for table in ("models", "models_info", "models_summary"):
+        trial.sql(f"ALTER TABLE away_{table} RENAME TO {table}")
+
+
+@pytest.mark.postgresql
+def test_a_version_answers_each_row_by_the_model_of_its_group(trial: Trial) -> None:
+    by_row, by_query = trial.sql(ONE, "models"), trial.sql(MANY, "models")
+    assert by_row == trial.sql(ONE, "shops@1")
+    assert by_query == trial.sql(MANY, "shops@default")
+    assert len({likely["no"] for _, _, likely in by_row}) > 200
+    other = ONE.replace("sales AS s", "(SELECT id, heat, kind, shop, day::timestamp AS day FROM sales) AS s")
+    assert by_row == trial.sql(other, "shops@1")
+
+
+def test_a_table_is_predicted_and_measured_by_a_version(trial: Trial) -> None:
+    found: list[Rows] = []
+    for model in ("models", "shops@1"):
+        trial.sql("DROP TABLE IF EXISTS said, measured")
+        trial.call("madlib_predict", model, "sales", "id", "*", "said")
+        trial.call("madlib_evaluate", model, "packed", "measured")
+        found.append([*trial.sql("SELECT * FROM said ORDER BY id, class_value"), *trial.sql(MEASURED)])
+    assert found[0] == found[1]
+    assert {row[2] for row in trial.sql(MEASURED)} == {True, False}
+
+
+def test_one_config_of_all_groups_is_kept(trial: Trial) -> None:
+    assert trial.value("SELECT cerebro.register('models', 'slow', 2)") == 1
+    trial.sql("DROP TABLE IF EXISTS said, expected")
+    trial.call("madlib_predict", "slow@1", "sales", "id", "*", "said")
+    trial.call("madlib_predict", "models", "sales", "id", "*", "expected", mst_key=2)
+    together = "(TABLE said UNION ALL TABLE expected) AS x"
+    counted = f"SELECT count(*), count(DISTINCT (id, class_value, prob)) FROM {together}"
+    both, different = trial.sql(counted)[0]
+    assert both == 2 * different > 0
+    trial.sql("DROP TABLE said")
+    with pytest.raises(psycopg2.Error, match="slow@1 has one model for each group"):
+        trial.call("madlib_predict", "slow@1", "sales", "id", "*", "said", mst_key=2)
+
+
+@pytest.mark.usefixtures("away")
+def test_a_version_needs_none_of_the_tables_and_is_whole(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.register('shops@1', 'copied')")
+    trial.sql("DROP TABLE IF EXISTS said, expected")
+    trial.call("madlib_predict", "copied@1", "sales", "id", "*", "said")
+    trial.call("madlib_predict", "away_models", "sales", "id", "*", "expected")
+    assert trial.sql("TABLE said EXCEPT TABLE expected") == []
+    found = trial.read_row("SELECT * FROM cerebro.model_versions WHERE name = 'copied'")
+    measured = found["metrics"]["training"]
+    assert (measured["groups"], measured["metric"], measured["rows"]) == (5, "accuracy", "public.packed")
+    mean = trial.value(
+        "SELECT avg(m.loss) FROM (SELECT DISTINCT ON (shop, day, is_fallback) training_loss_final AS loss"
+        " FROM away_models_info WHERE model_size IS NOT NULL"
+        " ORDER BY shop, day, is_fallback, training_metrics_final DESC, training_loss_final, mst_key) AS m"
+    )
+    assert measured["loss"] == pytest.approx(mean)
+    rows = trial.sql("SELECT about, octet_length(model_weights) FROM cerebro.read_model('copied')")
+    groups = [about["group"] for about, _ in rows]
+    assert len(rows) == 5 and None in groups
+    assert {"shop": "n's", "day": "2026-01-01"} in groups and {"shop": None, "day": "2026-01-02"} in groups
+    assert sum(size for _, size in rows) == found["weights_bytes"]
+
+
+def test_aliases_move_between_versions_of_groups(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.register('models', 'moved', 2), cerebro.register('models', 'moved')")
+    promoted = trial.read_row("SELECT * FROM cerebro.promote('moved', 2)")
+    assert (promoted["promoted"], promoted["previous"]) == (True, 1)
+    assert trial.value("SELECT cerebro.rollback('moved')") == 1
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="holds models of groups"):
+        trial.sql("SELECT * FROM cerebro.promote('moved', 2, if_better_on => 'packed')")
+    assert trial.value("SELECT default_version FROM cerebro.models WHERE name = 'moved'") == 1
+
+
+@pytest.mark.postgresql
+def test_a_row_is_explained_by_the_model_of_its_group(trial: Trial) -> None:
+    asked = (
+        "SELECT s.id, e.class, sum(e.contribution) - min(e.score - e.baseline) AS lacks, count(*) AS parts"
+        " FROM sales AS s, cerebro.explain_predict('shops@1', s, NULL) AS e WHERE s.id > 200"
+        " GROUP BY 1, 2 ORDER BY 1"
+    )
+    found = trial.sql(asked)
+    assert len(found) == 49
+    assert [row[1] for row in found] == [row[1] for row in trial.sql(ONE, "shops@1") if row[0] > 200]
+    assert all(abs(lacks) < 0.05 and parts == 2 for _, _, lacks, parts in found)
+
+
+REFUSED = {
+    "importance": "SELECT * FROM cerebro.importance('shops', 'sales')",
+    "parts": "SELECT * FROM cerebro.evaluate_by('shops', 'sales', ARRAY['kind'])",
+    "worst rows": "SELECT * FROM cerebro.worst_rows('shops', 'sales')",
+    "a check": "SELECT * FROM cerebro.check('shops', 'sales')",
+    "the inside": "SELECT * FROM cerebro.inspect_net('shops', 'sales')",
+    "confusion": "SELECT * FROM cerebro.confusion_matrix('shops', 'packed')",
+    "an ensemble": "SELECT cerebro.ensemble('shops', 'joined', 2, NULL, 'packed')",
+}
+
+
+@pytest.mark.parametrize("asked", REFUSED.values(), ids=REFUSED)
+def test_what_takes_the_model_of_all_rows_says_so(trial: Trial, asked: str) -> None:
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="shops@1 holds models of groups"):
+        trial.sql(asked)
+
+
+def test_a_model_that_nobody_knows_how_to_train_again_is_not(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="how shops@1 was trained is not known"):
+        trial.sql("SELECT * FROM cerebro.retrain('shops')")
+
+
+def test_who_may_only_predict_predicts_and_reads_nothing(
+    trial: Trial, role: MakeRole, connect: Connect
+) -> None:
+    name = role()
+    trial.sql(f"SELECT cerebro.grant_model('shops', '{name}', 'predict'); GRANT SELECT ON sales TO {name}")
+    user = Trial(connect(user=name))
+    if trial.topology == "local":
+        assert user.sql(ONE, "shops@1") == trial.sql(ONE, "shops@1")
+        # No text of a statement names a group, where an error shows it.
+        user.sql("CREATE TABLE own AS SELECT heat, kind, 'mine' AS shop, day FROM sales LIMIT 1")
+        asked = "SELECT cerebro._predict_statement('shops', 'SELECT * FROM own', 'own'::regtype::oid, NULL)"
+        assert "n's" not in user.value(asked) and "few" not in user.value(asked)
+        with pytest.raises(psycopg2.errors.DivisionByZero) as caught:
+            user.sql(
+                "SELECT * FROM cerebro.predict_query("
+                "'shops', 'SELECT 1/0 AS heat, kind, shop, day FROM own', NULL::own)"
+            )
+        assert "n''s" not in str(caught.value) and "SQL statement" in str(caught.value)
+    for asked in ("read_model('shops')", "register('shops', 'mine')", "show_net('shops@1')"):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="you may only predict"):
+            user.sql(f"SELECT cerebro.{asked}")
+    assert user.sql("SELECT lineage, digest FROM cerebro.model_versions") == [(None, None)]
+
+
+@pytest.mark.postgresql
+def test_groups_of_a_type_of_users_are_refused(trial: Trial) -> None:
+    """A version outlives types, and a domain has code of its owner's behind it."""
+    trial.sql("CREATE DOMAIN place AS text")
+    trial.sql("CREATE TABLE odd AS TABLE models; ALTER TABLE odd ALTER shop TYPE place")
+    for suffix in ("_info", "_summary"):
+        trial.sql(f"CREATE TABLE odd{suffix} AS TABLE models{suffix}")
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="type of shop is not the server's own"):
+        trial.sql("SELECT cerebro.register('odd', 'odd')")
+    assert trial.sql("SELECT FROM cerebro.models WHERE name = 'odd'") == []
