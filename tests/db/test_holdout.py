@@ -101,6 +101,12 @@ def test_of_a_class_too_small_for_the_share_all_rows_stay(sql: Sql) -> None:
     assert column(sql, "state", "<i2", "packed").sum(axis=0).tolist() == [1, 1455]
 
 
+def test_of_a_table_without_rows_nothing_is_left_to_train_on(sql: Sql) -> None:
+    sql("DELETE FROM patients")
+    with pytest.raises(psycopg2.Error, match="leaves no rows of .* to train on"):
+        pack(sql, {"share": 0.25, "stratify": True})
+
+
 WRONG = {
     "too large a share": (1.5, "22023", "option validation is 1.5"),
     "an unknown key": ({"share": 0.2, "buy": "patient"}, "22023", "buy"),

@@ -169,15 +169,15 @@ def _class_ends(
         f" FROM (SELECT {strata.value} AS value, {_number(holdout)} AS number FROM {source.rows}) AS n) AS c"
         f" GROUP BY c.value) AS k LIMIT {_MOST_CLASSES + 1}"
     )
-    if len(found) > _MOST_CLASSES or any(row["has_too_few"] for row in found):
+    # Of a class so small that nothing of it is held out, there is no number.
+    numbers = {row["value"]: row["number"] for row in found if row["number"] is not None}
+    if not numbers or len(found) > _MOST_CLASSES or any(row["has_too_few"] for row in found):
         return None
-    ends = []
-    for row in found:
-        name, value = strata.value, row["value"]
-        is_class = f"{name} IS NULL" if value is None else f"{name} = {literal(value)}::{strata.base_type}"
-        # Of a class so small that nothing of it is held out, there is no number.
-        ends.append((is_class, -1 if row["number"] is None else row["number"]))
-    return ends
+    name, kind = strata.value, strata.base_type
+    return [
+        (f"{name} IS NULL" if value is None else f"{name} = {literal(value)}::{kind}", number)
+        for value, number in numbers.items()
+    ]
 
 
 @dataclass(frozen=True)
