@@ -3,10 +3,35 @@
 from __future__ import annotations
 
 import os
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
-from playwright.sync_api import Locator, expect
+import pytest
+from playwright.sync_api import Locator, expect, sync_playwright
 from playwright.sync_api import Page as Tab
+
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+NEEDS_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers")
+# Tests may run as root in a container, where Chromium has no sandbox.
+ARGUMENTS = ["--no-sandbox"]
+
+
+@contextmanager
+def open_tab(address: str, *, height: int = 1000, patience: int = 60_000) -> Iterator[Tab]:
+    """Show a page; whatever its script stumbles over fails the test."""
+    with sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        tab = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme="light")
+        tab.set_default_timeout(patience)
+        faults: list[str] = []
+        tab.on("pageerror", lambda error: faults.append(str(error)))
+        tab.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
+        tab.goto(address)
+        yield tab
+        assert faults == []
+        browser.close()
 
 
 def confirm(tab: Tab, says: str, sql: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import shutil
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -17,13 +16,12 @@ from playwright.sync_api import Page as Tab
 import nets
 from fixtures import execute
 from shell import Page, dashboard, fake_browser
-from tab import confirm, one_axis, picture, row, shoot, sorted_by
+from tab import ARGUMENTS, CHROMIUM, NEEDS_BROWSER, confirm, one_axis, picture, row, shoot, sorted_by
 from trial import SGD, Trial, blobs, rows_of
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers"),
+    NEEDS_BROWSER,
 ]
 
 FEATURES = 8
@@ -63,8 +61,7 @@ def trial(database: str) -> Iterator[Trial]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     with sync_playwright() as driver:
-        # The tests may run as root in a container, where Chromium has no sandbox.
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -12,13 +11,12 @@ from urllib.parse import urlencode
 import psycopg2
 import pytest
 from playwright.sync_api import Page as Tab
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from shell import Page, dashboard
-from tab import picture, shoot
+from tab import NEEDS_BROWSER, open_tab, picture, shoot
 from trial import Trial
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.slow
 QUICK = {"configs": 2, "epochs": 9, "nets": ["nlinear"], "backend": "jax", "seed": 3}
 
@@ -65,18 +63,10 @@ def test_forecasts_are_listed_and_have_points(page: Page) -> None:
     assert status == 409 and "forecast nobody does not exist" in text
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers")
+@NEEDS_BROWSER
 def test_the_page_draws_curves_with_bands(page: Page) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1440, "height": 800}, color_scheme="light")
-        tab.set_default_timeout(60_000)
-        faults: list[str] = []
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.goto(page.address)
+    with open_tab(page.address, height=800) as tab:
         look(tab)
-        assert faults == []
-        browser.close()
 
 
 def look(tab: Tab) -> None:

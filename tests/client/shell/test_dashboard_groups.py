@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -12,21 +11,19 @@ from urllib.parse import urlencode
 import psycopg2
 import pytest
 from playwright.sync_api import Page as Tab
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 import nets
 from shell import Page, dashboard
-from tab import picture, shoot
+from tab import NEEDS_BROWSER, open_tab, picture, shoot
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.slow
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 FEATURES, ROWS, GROUPS, FOLDS = 6, 900, 60, 3
 PATIENCE = 180_000
 TOKEN = "for-the-test-alone"
-NO_BROWSER = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers")
 
 
 @pytest.fixture(scope="module")
@@ -118,21 +115,12 @@ def test_folds_are_one_config(page: Page, runs: dict[str, int]) -> None:
         assert mean == pytest.approx(config["value"])
 
 
-@NO_BROWSER
+@NEEDS_BROWSER
 def test_the_page_shows_groups_and_folds(page: Page, runs: dict[str, int]) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-        tab.set_default_timeout(PATIENCE)
-        expect.set_options(timeout=PATIENCE)
-        faults: list[str] = []
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.on("console", lambda said: faults.append(said.text) if said.type == "error" else None)
-        tab.goto(page.address)
+    expect.set_options(timeout=PATIENCE)
+    with open_tab(page.address, patience=PATIENCE) as tab:
         folds(tab, runs["folds"])
         groups(tab, runs["groups"])
-        assert faults == []
-        browser.close()
 
 
 def folds(tab: Tab, run: int) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
@@ -12,14 +11,13 @@ from urllib.parse import urlencode
 import psycopg2
 import pytest
 from playwright.sync_api import Page as Tab
-from playwright.sync_api import expect, sync_playwright
+from playwright.sync_api import expect
 
 from fixtures import MakeRole
 from shell import Page, dashboard
-from tab import shoot
+from tab import NEEDS_BROWSER, open_tab, shoot
 from trial import Trial
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 pytestmark = pytest.mark.slow
 OPTIONS = {"nets": "tabular", "configs": 1, "epochs": 9, "exclude": ["id"], "single": True}
 
@@ -93,18 +91,10 @@ def test_what_cannot_be_asked_is_refused(page: Page, trial: Trial, role: MakeRol
     trial.sql("DROP VIEW trap")
 
 
-@pytest.mark.skipif(CHROMIUM is None, reason="no Chromium here: run tools/setup drivers")
+@NEEDS_BROWSER
 def test_the_page_shows_a_model(page: Page) -> None:
-    with sync_playwright() as driver:
-        browser = driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        tab = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
-        tab.set_default_timeout(60_000)
-        faults: list[str] = []
-        tab.on("pageerror", lambda error: faults.append(str(error)))
-        tab.goto(page.address)
+    with open_tab(page.address) as tab:
         look(tab)
-        assert faults == []
-        browser.close()
 
 
 def look(tab: Tab) -> None:
