@@ -110,7 +110,9 @@ class VersionOfGroups:
         return VersionMark()
 
 
-def find(db: Database, name: str | None, mst_key: int | None) -> GroupsHolder | None:
+def find_groups(
+    db: Database, name: str | None, mst_key: int | None
+) -> TableOfGroups | VersionOfGroups | None:
     """Return the models of groups that a reference means; None if it means others."""
     holder = trained.resolve(db, name)
     if isinstance(holder, RegisteredVersion):

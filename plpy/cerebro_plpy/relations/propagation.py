@@ -29,7 +29,7 @@ class NumberedEdges:
     def __len__(self) -> int:
         return len(self.source)
 
-    def of_kind(self, number: int) -> NumberedEdges:
+    def choose_kind(self, number: int) -> NumberedEdges:
         own = self.kind == number
         return NumberedEdges(self.source[own], self.target[own], self.weight[own], self.kind[own])
 

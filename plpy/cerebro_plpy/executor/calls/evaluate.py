@@ -52,7 +52,7 @@ class Evaluation:
 def evaluate(db: Database, call: EvaluateCall) -> None:
     """Measure a model's loss and metrics on a packed table; models of groups, each on its group's rows."""
     check_writable(db, "the table of what is measured")
-    found = group_holders.find(db, call.model_table, call.mst_key)
+    found = group_holders.find_groups(db, call.model_table, call.mst_key)
     asked = _of_one(db, call) if found is None else _of_groups(db, call, found)
     request = asked.request
     target = target_table(db, call.output_table)

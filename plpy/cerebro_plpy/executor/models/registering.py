@@ -55,14 +55,14 @@ def add_version(
     forecast = _find_forecast(db, model_table)
     if forecast is not None and mst_key is None:
         mst_key = _key_of(str(model_table), forecast)
-    groups = group_holders.find(db, model_table, mst_key) if forecast is None else None
+    groups = group_holders.find_groups(db, model_table, mst_key) if forecast is None else None
     if groups is None:
         found = find_model(db, model_table, mst_key)
         row, data = _one_model(db, found)
         if forecast is not None and forecast.mst_key == found.mst_key:
             row["lineage"] = {**row["lineage"], series.LINEAGE: forecast.as_document()}
     else:
-        row, data = registering_groups.whole(db, groups)
+        row, data = registering_groups.describe_version(db, groups)
     role = session.current_user(db)
     digest = hashlib.sha256(data).hexdigest()
     version = _next_version(db, name, role)

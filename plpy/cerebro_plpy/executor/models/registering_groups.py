@@ -13,7 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor.models import lineage
 from cerebro_plpy.predicting.answering import grouped
-from cerebro_plpy.predicting.group_holders import GroupsHolder, TableOfGroups, VersionOfGroups
+from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.store.models import group_models, model_versions, predictions, registered_groups
 from cerebro_plpy.store.models.model_versions import PREDICT
 from cerebro_plpy.store.models.registered_groups import (
@@ -25,12 +25,10 @@ from cerebro_plpy.store.models.registered_groups import (
 )
 
 
-def whole(db: Database, found: GroupsHolder) -> tuple[dict[str, Any], bytes]:
+def describe_version(db: Database, found: TableOfGroups | VersionOfGroups) -> tuple[dict[str, Any], bytes]:
     """Return all of a version that is no weights, and these."""
     if isinstance(found, VersionOfGroups):
         return _copy(db, found)
-    if not isinstance(found, TableOfGroups):
-        raise TypeError(found)
     _check_types(db, found)
     weights = grouped.weights(db, found)
     held = _describe(db, found, weights)

@@ -144,7 +144,7 @@ def _hops(
     """Return what each hop makes of all nodes' features, kind by kind."""
     found = list[np.ndarray]()
     for number in range(len(kinds)):
-        matrix = propagation.build_matrix(len(features), edges.of_kind(number), asked.aggregate)
+        matrix = propagation.build_matrix(len(features), edges.choose_kind(number), asked.aggregate)
         found += propagation.propagate(matrix, features, asked.hops, asked.teleport, tick)
     return found
 

@@ -40,7 +40,7 @@ class Refresh:
         return [name for name, _ in self.asked.name_made(self.kinds)]
 
     @property
-    def own(self) -> list[str]:
+    def node_columns(self) -> list[str]:
         """The columns of the nodes that the result has."""
         return [name for name in self.asked.columns if name in self.columns]
 
@@ -92,7 +92,7 @@ def _find_changes(db: Database, found: Refresh, edges: NumberedEdges, nodes: int
     asked, kinds = found.asked, len(found.kinds)
     known, before = graph_changes.read_seen(db, found.seen, kinds)
     features = [column.name for column in asked.features]
-    others = [name for name in found.own if name not in (asked.id.name, *features)]
+    others = [name for name in found.node_columns if name not in (asked.id.name, *features)]
     rows = graph_changes.find_changed(
         db, asked.nodes, found.output, asked.id.name, features=features, others=others
     )
@@ -118,7 +118,7 @@ def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
     nodes = len(changes.is_new)
     matrices, touched = list[Any](), list[list[np.ndarray]]()
     for number in range(len(found.kinds)):
-        edges = changes.edges.of_kind(number)
+        edges = changes.edges.choose_kind(number)
         matrices.append(propagation.build_matrix(nodes, edges, asked.aggregate))
         touched.append(
             propagation.find_touched(
@@ -136,8 +136,10 @@ def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
         _make_anew(db, found, changes, matrices=matrices, touched=touched, rows=rows)
         graph_changes.update_made(db, found.output, key, found.made)
         if changes.is_new.any():
-            graph_changes.insert_made(db, asked.nodes, found.output, key, columns=found.own, made=found.made)
-    own = [name for name in found.own if name != key]
+            graph_changes.insert_made(
+                db, asked.nodes, found.output, key, columns=found.node_columns, made=found.made
+            )
+    own = [name for name in found.node_columns if name != key]
     others = changes.others.tolist()
     graph_changes.copy_columns(db, asked.nodes, found.output, key, columns=own, changed=others)
     return len(rows)

@@ -220,7 +220,7 @@ def _keep(
     *,
     by_engine: bool = False,
 ) -> Kept | KeptGroups:
-    found = group_holders.find(db, name, mst_key)
+    found = group_holders.find_groups(db, name, mst_key)
     if found is None:
         return _keep_one(db, place, name, mst_key, sample, by_engine=by_engine)
     key = (place, mst_key, sample is None)

@@ -65,7 +65,7 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     if model is None or query is None or not query.strip():
         raise CerebroError("model or query is NULL", sqlstate=NULL_NOT_ALLOWED)
     rows = predictions.query_rows(db, query, row_type)
-    groups = group_holders.find(db, model, mst_key)
+    groups = group_holders.find_groups(db, model, mst_key)
     if groups is None:
         reader = _of_all(db, model, mst_key, rows)
     else:

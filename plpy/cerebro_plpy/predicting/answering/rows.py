@@ -79,7 +79,7 @@ class RowSource:
 def predict(db: Database, model_table: str | None, mst_key: int | None, *arguments: Any) -> None:
     """Predict with a model that a run has made, or with those of groups; the others are those of `Rows`."""
     rows = Rows(*arguments)
-    groups = group_holders.find(db, model_table, mst_key)
+    groups = group_holders.find_groups(db, model_table, mst_key)
     if groups is not None:
         _predict_groups(db, groups, rows)
         return
