@@ -11,6 +11,7 @@ from scipy import sparse
 
 from trial import Trial
 
+pytestmark = pytest.mark.fresh_caller
 NODES = 400
 TRAIN = "SELECT value FROM cerebro.train(%s, 'subject', %s, '30 s', %s) WHERE best"
 OPTIONS = {"nets": "graph", "configs": 2, "epochs": 9, "single": True, "backend": "jax"}
