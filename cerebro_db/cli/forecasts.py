@@ -8,13 +8,10 @@ import click
 
 from cerebro_db.cli.connection import connected, open_database
 from cerebro_db.cli.output import formatted, say, show
+from cerebro_db.cli.values import read_list
 
 STANDING_COLUMNS = ("answer", "mst_key", "mase", "mae", "coverage", "best")
 FORECAST_COLUMNS = ("series", "forecast_time", "value", "lower", "upper", "status")
-
-
-def _listed(_context: click.Context, _option: click.Parameter, text: str | None) -> list[str] | None:
-    return None if text is None else [column.strip() for column in text.split(",")]
 
 
 @click.command("train-forecast", short_help="Train nets that forecast a number over time.")
@@ -22,10 +19,10 @@ def _listed(_context: click.Context, _option: click.Parameter, text: str | None)
 @click.argument("time")
 @click.argument("value")
 @click.option(
-    "--series", metavar="COLUMNS", callback=_listed, help="Columns that name a series, with commas."
+    "--series", metavar="COLUMNS", callback=read_list, help="Columns that name a series, with commas."
 )
 @click.option("--horizon", type=click.IntRange(1), default=1, show_default=True, help="So many steps.")
-@click.option("--columns", metavar="COLUMNS", callback=_listed, help="Columns that nets see, with commas.")
+@click.option("--columns", metavar="COLUMNS", callback=read_list, help="Columns that nets see, with commas.")
 @click.option("--name", help="The name of the forecast; by default TABLE_forecast.")
 @click.option("--budget", default="1 minute", show_default=True, help="How long it may train.")
 @click.option("--configs", type=click.IntRange(1), help="How many configs to try.")

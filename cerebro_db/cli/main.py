@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from cerebro_db.cli import admin, data, forecasts, models, runs
+from cerebro_db.cli import admin, data, forecasts, models, related, runs
 from cerebro_db.cli.exits import INTERRUPTED, Refused, Unexpected
 
 EPILOG = """
@@ -86,6 +86,7 @@ _add([data.train, data.pack, data.fit])
 _add([runs.watch, runs.runs, runs.leaderboard, runs.groups, runs.metrics, runs.advise, runs.report])
 _add([data.predict, runs.export, models.models])
 _add([forecasts.train_forecast, forecasts.forecast])
+_add([related.labels, related.relate, related.propagate, related.refresh_propagation, related.smooth])
 _add([models.check, models.explain, models.worst_rows])
 _add([runs.stop, runs.resume, runs.forget, admin.dashboard])
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import click
@@ -10,6 +9,7 @@ import click
 from cerebro_db.cli.connection import connected, open_database
 from cerebro_db.cli.exits import Refused
 from cerebro_db.cli.output import formatted, show
+from cerebro_db.cli.values import read_object
 
 MODEL_COLUMNS = ("name", "owner", "default_version", "versions", "newest_version", "aliases", "privilege")
 VERSION_COLUMNS = ("version", "aliases", "metrics", "comment", "registered_by", "at")
@@ -41,20 +41,10 @@ def models(name: str | None, form: str, dsn: str) -> None:
     show(found, form, VERSION_COLUMNS)
 
 
-def _object(_context: click.Context, _option: click.Parameter, text: str | None) -> dict[str, Any] | None:
-    try:
-        found = None if text is None else json.loads(text)
-    except ValueError:
-        raise click.BadParameter("it is not JSON") from None
-    if found is not None and not isinstance(found, dict):
-        raise click.BadParameter('it is a JSON object, such as {"stability": 0.2}')
-    return found
-
-
 @click.command(short_help="Compare rows with those that a model was trained on.")
 @click.argument("model")
 @click.argument("table")
-@click.option("--thresholds", metavar="JSON", callback=_object, help="Where an alarm begins, by measure.")
+@click.option("--thresholds", metavar="JSON", callback=read_object, help="Where an alarm begins, by measure.")
 @formatted
 @connected
 def check(model: str, table: str, thresholds: dict[str, Any] | None, form: str, dsn: str) -> None:

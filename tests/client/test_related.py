@@ -22,6 +22,15 @@ CREATE TABLE ways AS SELECT i AS a, i % 9 + 1 AS b, 'k' || i % 2 AS via FROM gen
 CREATE TABLE beats AS SELECT 's' || s AS name, '2026-01-01'::date + d AS day, sin(d * 0.9 + s) + s AS beat
 FROM generate_series(1, 4) AS s, generate_series(0, 79) AS d
 """
+# Two kinds of people, which their ties tell better than x does.
+FOLK = """
+CREATE TABLE folk AS SELECT i, (i % 2 + 3 * sin(i * i))::real AS x, chr(97 + i % 2) AS kind,
+       CASE WHEN i % 5 < 3 THEN chr(97 + i % 2) END AS "To ld" FROM generate_series(0, 79) AS i;
+CREATE TABLE "Ti es" AS SELECT i AS a, (i + 2 * j) % 80 AS b
+FROM generate_series(0, 79) AS i, generate_series(1, 3) AS j;
+SELECT FROM cerebro.train('folk', 'kind', 'folk_model', '20 s', '{"nets": ["Dense(4)"], "configs": 1,
+    "epochs": 1, "single": true, "exclude": ["i", "To ld"]}')
+"""
 QUICK = {"nets": ["nlinear"], "configs": 1, "epochs": 3, "seed": 3}
 
 
@@ -30,6 +39,7 @@ def tables(client: Database) -> Iterator[Database]:
     client.rows(TABLES)
     yield client
     client.rows('DROP SCHEMA "re lated" CASCADE; DROP TABLE buyers, buys, ways, beats CASCADE')
+    client.rows('DROP TABLE IF EXISTS folk, "Ti es"')
 
 
 def test_features_of_related_tables_are_made(tables: Database) -> None:
@@ -45,6 +55,23 @@ def test_features_of_related_tables_are_made(tables: Database) -> None:
     assert "public.buyers_rel has 60 rows with" in said
     ((row),) = tables.rows("SELECT min(buys_count) AS least FROM buyers_rel")
     assert row["least"] > 0
+
+
+def test_labels_come_from_what_followed(tables: Database, client_database: str) -> None:
+    ten = "10 days"
+    said = tables.labels("buyers", "count(buys) = 0", "quiets", over=ten, every=ten, label="quiet")
+    assert "public.quiets has 420 rows" in said
+    assert set(tables.rows("SELECT * FROM quiets")[0]) == {"id", "at", "quiet"}
+    times = ("--times", '{"buys": "bought"}')
+    words = ("labels", "buyers", "sum(buys.price)", "--over", "10 days", "--every", "30 days")
+    done = cerebro(*words, "--label", "spent", "--into", "spent", *times, database=client_database)
+    assert done.code == 0 and "public.spent has 180 rows" in done.out, done.err
+    query = "SELECT id, at, spent FROM spent"
+    about = ("--entity", "buyers", "--cutoff", "at", "--into", "spent_rel", "--windows", "10 days,all")
+    done = cerebro("relate", query, *about, *times, "--aggregates", "count", database=client_database)
+    assert done.code == 0 and "public.spent_rel has 180 rows" in done.out, done.err
+    made = tables.rows("SELECT * FROM spent_rel")[0]
+    assert {"spent", "buys_count", "buys_count_10_days", "buyers_age"} <= set(made)
 
 
 def test_a_graph_is_propagated_and_brought_up_to_date(tables: Database) -> None:
@@ -63,6 +90,26 @@ def test_a_graph_is_propagated_and_brought_up_to_date(tables: Database) -> None:
     tables.rows("INSERT INTO ways VALUES (1, 5, 'k0')")
     assert tables.refresh_propagation("near") == 1
     assert set(tables.rows("SELECT * FROM near")[0]) == {"i d", "X", "X_k0_1", "X_k1_1"}
+
+
+def test_known_labels_of_nodes_mend_predictions(tables: Database, client_database: str) -> None:
+    tables.rows(FOLK)
+    ends = {"id": "i", "source": "a", "target": "b"}
+    found = tables.smooth("folk_model", "folk", '"Ti es"', labels="To ld", **ends)
+    assert list(found.columns) == ["node", "label", "class", "probability"] and len(found) == 80
+    right = [kind == "ab"[int(node) % 2] for node, kind in zip(found["node"], found["class"], strict=True)]
+    assert sum(right) > 75
+    words = [word for name, column in ends.items() for word in (f"--{name}", column)]
+    made = ("propagate", "folk", '"Ti es"', "--into", "folk_h", "--features", "x", "--hops", "1", *words)
+    for call, said in ((made, "folk_h: 80 nodes"), (("refresh-propagation", "folk_h"), "folk_h: 0 nodes")):
+        done = cerebro(*call, database=client_database)
+        assert done.code == 0 and said in done.out, done.err
+    call = ("smooth", "folk_model", "folk_h", '"Ti es"', "--labels", "To ld", "--format", "json")
+    done = cerebro(*call, database=client_database)
+    assert done.code == 0, done.err
+    assert {row["node"]: row["class"] for row in done.rows} == dict(
+        zip(found["node"], found["class"], strict=True)
+    )
 
 
 def test_series_are_forecast(tables: Database, client_database: str) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
 from typing import Any
 
 import psycopg2
@@ -11,12 +13,12 @@ import pytest
 from fixtures import Connect, MakeRole, Sql, execute
 from trial import Trial
 
-# Twenty shops with a week's rhythm, a trend and noise, and series in which something is odd.
+# Twenty shops with a rhythm of ten days, which no baseline looks for, and series in which something is odd.
 SALES = """
 SELECT setseed(0.5);
 CREATE TABLE sales AS
 SELECT 'shop ' || s AS shop, '2025-01-01'::date + d AS day,
-       s * 10 + 0.05 * s * d + (2 + s % 5) * (ARRAY[0, 1, 3, 2, 4, 9, 7])[(d + s) % 7 + 1]
+       s * 10 + 0.05 * s * d + (2 + s % 5) * (ARRAY[0, 1, 3, 2, 4, 9, 7, 6, 2, 1])[(d + s) % 10 + 1]
        + 1.5 * (2 + s % 5) * (random() + random() + random() - 1.5) AS sold
 FROM generate_series(1, 20) AS s, generate_series(0, 199) AS d;
 CREATE TABLE kept AS SELECT * FROM sales WHERE day >= '2025-07-06';
@@ -53,7 +55,7 @@ def board(trial: Trial) -> dict[str, Any]:
     return {"rows": rows, "said": trial.notices()}
 
 
-def test_a_net_that_knows_the_week_answers(board: dict[str, Any]) -> None:
+def test_a_net_that_knows_the_rhythm_answers(board: dict[str, Any]) -> None:
     answer, key, _, mase, _, coverage, best = board["rows"][0]
     by_name = {row[0]: row for row in board["rows"] if row[1] is None}
     assert best and key is not None and not any(row[-1] for row in board["rows"][1:])
@@ -117,10 +119,14 @@ def test_no_net_answers_for_random_walks(trial: Trial) -> None:
         "SELECT * FROM cerebro.train_forecast('walks', 'at', 'price', ARRAY['id'], 6, options => %s)",
         json.dumps(QUICK | {"nets": ["nlinear"], "configs": 2}),
     )
-    assert rows[0][0] in ("naive", "drift", "theta") and rows[0][-1] and rows[0][1] is None
+    assert set(rows[0][0].split(", ")) <= {"naive", "seasonal naive", "drift", "theta", "smoothing"}
+    assert rows[0][-1] and rows[0][1] is None
     assert "No net is better than a baseline by more than chance" in trial.notices()
     found = trial.sql("SELECT series, value FROM cerebro.forecast('walks_forecast', 1) LIMIT 1")
     assert found[0][0] == {"id": 1}
+    # A version keeps the forecast as it is, with a net that does not answer.
+    trial.sql("SELECT cerebro.register('walks_forecast', 'walking')")
+    assert trial.sql("SELECT series, value FROM cerebro.forecast('walking@1', 1) LIMIT 1") == found
 
 
 def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
@@ -221,10 +227,60 @@ def test_a_registered_forecast_goes_on_without_its_tables(trial: Trial, board: d
     for name in ("sold@1", "sold"):
         found = trial.sql("SELECT * FROM cerebro.forecast(%s) ORDER BY series, forecast_time", name)
         assert found == before
-    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="sold@1 is a forecast"):
-        trial.sql("SELECT * FROM cerebro.retrain('sold')")
     with pytest.raises(psycopg2.errors.UndefinedObject, match="nothing"):
         trial.sql("SELECT * FROM cerebro.forecast('nothing@1')")
+
+
+def test_a_registered_forecast_is_trained_anew(trial: Trial, board: dict[str, Any]) -> None:
+    """A version that sees two steps is worse than the next one, which sees weeks, on the same windows."""
+    trial.sql("SELECT cerebro.register('sales_f', 'anew')")
+    trial.sql("INSERT INTO sales SELECT * FROM kept")
+    call = "SELECT * FROM cerebro.retrain('anew', promote => %s, options => %s)"
+    try:
+        worse = {"configs": 1, "epochs": 1, "window": 2, "nets": ["nlinear"]}
+        first = trial.read_row(call, "always", json.dumps(worse))
+        second = trial.read_row(call, "if_better", json.dumps({"window": 28, "seed": 4}))
+    finally:
+        trial.sql("DELETE FROM sales WHERE day >= '2025-07-06'")
+    assert (first["version"], first["promoted"], first["previous"], first["measured"]) == (2, True, 1, "mase")
+    assert first["reason"] == 'promote is "always"; it is not better'
+    assert (second["version"], second["promoted"], second["previous"]) == (3, True, 2)
+    assert second["reason"] == "it is better by more than noise"
+    assert second["value"] < second["previous_value"]
+    # Of each shop, and of that with few gaps, four weeks report; a forecast begins on all days but the last six.
+    assert second["judged_rows"] == 21 * 22
+    document = "SELECT lineage -> 'forecast' FROM cerebro.model_versions WHERE name = 'anew' AND version = 3"
+    found = trial.value(document)
+    assert (found["source"], found["window"], found["options"]["epochs"]) == ("public.sales", 28, 1)
+    assert trial.value("SELECT count(value) FROM cerebro.forecast('anew', 1)") == 23
+    assert trial.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_retrain%%'") == 0
+
+
+def test_a_caller_whose_session_ends_leaves_nothing(
+    trial: Trial, connect: Connect, board: dict[str, Any]
+) -> None:
+    """The whole call is one transaction, so there is nothing to resume, and the name is free."""
+    caller = connect()
+    pid = execute(caller, "SELECT pg_backend_pid()")[0][0]
+    ended = list[str]()
+
+    def train() -> None:
+        try:
+            execute(caller, TRAIN, "ended", json.dumps(QUICK))
+        except psycopg2.OperationalError as error:
+            ended.append(str(error))
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    # Until its tables are being made.
+    made = "SELECT FROM pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock' AND locktype = 'relation'"
+    while thread.is_alive() and not trial.sql(made, pid):
+        time.sleep(0.01)
+    trial.sql("SELECT pg_terminate_backend(%s)", pid)
+    thread.join()
+    assert len(ended) == 1
+    assert not trial.sql("SELECT FROM pg_class WHERE relname LIKE 'ended%%'")
+    assert not trial.sql("SELECT FROM cerebro.runs WHERE model_table LIKE '%%ended%%'")
 
 
 WRONG = {

@@ -286,6 +286,62 @@ def test_theta_is_the_mean_of_two_lines(season: int, multiplies: bool) -> None:
         assert np.abs(found - wanted).max() < 5 and np.corrcoef(found, wanted)[0, 1] > 0.97
 
 
+@pytest.mark.parametrize("multiplies", [True, False])
+def test_smoothing_goes_on_with_level_trend_and_season(multiplies: bool) -> None:
+    """Beside the same by hand, for the weights that the errors of one step choose."""
+    rng, length, season = np.random.default_rng(3), 60, 4
+    times = np.arange(length + 6)
+    shape = np.array([1.3, 0.8, 1.1, 0.8])[times % season]
+    plain = 40 + 1.5 * times
+    truth = plain * shape if multiplies else plain + 30 * (shape - 1) - 300
+    values = truth[:length] + rng.normal(size=length)
+    rows = windows.cut([series(*values)], [[length]], WindowShape(length, 6, season))
+    (found,) = baselines.BASELINES["smoothing"](rows, 6, season)
+    assert found == pytest.approx(truth[length:], rel=0.08)
+    (naive,) = baselines.answer_seasonal(rows, 6, season)
+    assert np.abs(found - truth[length:]).mean() < 0.6 * np.abs(naive - truth[length:]).mean()
+
+
+def test_smoothing_without_a_season_is_that_of_holt() -> None:
+    rng = np.random.default_rng(4)
+    values = np.cumsum(rng.normal(size=40)) - 50
+    rows = windows.cut([series(*values)], [[40]], WindowShape(40, 3, 1))
+    (found,) = baselines.BASELINES["smoothing"](rows, 3, 1)
+
+    def smoothed(alpha: float, beta: float, phi: float) -> tuple[float, list[float]]:
+        level, trend, missed = values[0], (values[3] - values[0]) / 3 if phi else 0.0, 0.0
+        for step, value in enumerate(values):
+            ahead = level + phi * trend
+            missed += (value - ahead) ** 2 if step >= 3 else 0
+            level, before = ahead + alpha * (value - ahead), phi * trend
+            trend = before + alpha * beta * (value - ahead)
+        return missed, [level + trend * sum(phi**i for i in range(1, h + 1)) for h in (1, 2, 3)]
+
+    tried = [
+        smoothed(alpha, beta, phi)
+        for alpha in (0.05, 0.15, 0.3, 0.5, 0.75)
+        for beta, phi in ((0.0, 0.0), (0.1, 0.9), (0.1, 0.98), (0.3, 0.9))
+    ]
+    assert found == pytest.approx(min(tried)[1])
+    # A window of zeros and one of two steps have answers too.
+    for flat in ([0.0] * 8, [3.0, 5.0]):
+        short = windows.cut([series(*flat)], [[len(flat)]], WindowShape(len(flat), 3, 1))
+        assert np.isfinite(baselines.BASELINES["smoothing"](short, 3, 1)).all()
+
+
+def test_baselines_look_back_by_whole_windows() -> None:
+    one, other = series(*range(20)), series(*range(100, 109))
+    rows = windows.cut([one, other], [[5, 12, 17], [4, 9]], WindowShape(4, 1, 1))
+    found = {
+        place: longer.known[number].tolist()
+        for places, longer in windows.look_back(rows, [one, other], WindowShape(4, 1, 1))
+        for number, place in enumerate(places.tolist())
+    }
+    assert found == {
+        0: [*range(1, 5)], 1: [*range(12)], 2: [*range(1, 17)], 3: [*range(100, 104)], 4: [*range(101, 109)],
+    }  # fmt: skip
+
+
 def test_mase_is_in_units_of_the_seasonal_naive_error() -> None:
     rows = windows.cut([series(0, 2, 4, 6, 10)], [[3]], WindowShape(3, 2, 1))
     answers = np.array([[7.0, 9.0]])
@@ -337,11 +393,12 @@ def test_a_net_answers_only_if_it_is_better_by_more_than_chance() -> None:
 def forecast() -> Forecast:
     return Forecast(
         source="public.sales", time="day", value="sold", series=["shop"], zone="UTC",
-        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None, beside=None,
+        shape=WindowShape(14, 2, 7), answer="drift", mst_key=None, baselines=["drift"],
         radii=np.full((len(backtest.LEVELS), 2), 0.5),
         inputs=InputMaker(
             DAILY, [ColumnScale("promo", 0, 1)], [StaticColumn("region", ("a",), 0, 1)], ["weekday"]
         ),
+        columns=["promo", "region"], options={"seed": 2}, seconds=60,
     )  # fmt: skip
 
 
@@ -356,11 +413,12 @@ def test_a_document_is_read_as_it_was_written() -> None:
     [
         ("version", 2), ("source", None), ("series", "shop"), ("series", [1]), ("window", 0),
         ("window", "14"), ("season", 15),
-        ("horizon", 10**9), ("answer", "oracle"), ("mst_key", "1"), ("radii", [[1, 2]]),
+        ("horizon", 10**9), ("answer", None), ("mst_key", "1"), ("radii", [[1, 2]]),
         ("radii", [[-1, 2]] * len(backtest.LEVELS)), ("step", {"unit": "days", "every": 0}), ("step", 7),
         ("ahead", None), ("ahead", [{"column": "promo", "center": 0, "scale": 0}]),
         ("static", [{"column": "region", "center": 0, "scale": 1}]), ("calendar", ["moon"]),
-        ("beside", "oracle"), ("beside", "theta"),
+        ("baselines", ["oracle"]), ("baselines", []), ("baselines", "drift"), ("columns", [1]),
+        ("options", None), ("seconds", 0), ("seconds", "60"),
         ("static", [{"column": "region", "center": 0, "scale": 1, "words": [1]}]), ("static", ["region"]),
         ("step", {"unit": "days", "every": 1.5}), ("step", {"unit": "centuries", "every": 1}),
     ],

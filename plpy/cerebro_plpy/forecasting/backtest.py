@@ -16,6 +16,8 @@ LEVELS = tuple(round(0.5 + 0.01 * number, 2) for number in range(50))
 ENOUGH = 200
 # A net must be better than a baseline by so many standard errors.
 STANDARD_ERRORS = 2.0
+# Of fewer series, each window counts.
+FEW_SERIES = 8
 
 
 @dataclass(frozen=True)
@@ -43,17 +45,23 @@ def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> Backtest
 
 def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> bool:
     """Return whether errors are less than others by more than chance, as windows of many series tell."""
+    parts = find_gains(errors, others, series)
+    if len(parts) < 2:
+        return bool(parts.sum() > 0)
+    return bool(parts.mean() > STANDARD_ERRORS * parts.std(ddof=1) / math.sqrt(len(parts)))
+
+
+def find_gains(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> np.ndarray:
+    """Return by how much errors are less than others: one number for each series, or for each window of few.
+
+    Windows of one series overlap, so each series counts once.
+    """
     gains = others - errors
     known = np.isfinite(gains)
-    if not known.any() or gains[known].mean() <= 0:
-        return False
-    # Windows of one series overlap: each series counts once, unless they are few.
-    keys = series[known]
-    means = np.array([gains[known][keys == one].mean() for one in np.unique(keys)[:2000]])
-    parts = means if len(means) >= 8 else gains[known]
-    if len(parts) < 2:
-        return True
-    return bool(parts.mean() > STANDARD_ERRORS * parts.std(ddof=1) / math.sqrt(len(parts)))
+    keys, places = np.unique(series[known], return_inverse=True)
+    if len(keys) < FEW_SERIES:
+        return gains[known]
+    return np.bincount(places, gains[known]) / np.bincount(places)
 
 
 def find_radii(errors: np.ndarray, apart: int | None = None) -> np.ndarray:

@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
+from cerebro_plpy.forecasting.smoothing import answer_smoothing
 from cerebro_plpy.forecasting.theta import answer_theta
 from cerebro_plpy.forecasting.windows import Windowed
 
 SEASONAL_NAIVE, SEASONAL_MEAN = "seasonal naive", "seasonal mean"
-NAIVE, DRIFT, THETA = "naive", "drift", "theta"
+NAIVE, DRIFT, THETA, SMOOTHING = "naive", "drift", "theta", "smoothing"
 # The mean is that of so many seasons.
 _SEASONS = 4
 
@@ -44,4 +45,9 @@ BASELINES: Mapping[str, Callable[[Windowed, int, int], np.ndarray]] = {
     NAIVE: answer_naive,
     DRIFT: answer_drift,
     THETA: answer_theta,
+    SMOOTHING: answer_smoothing,
 }
+# What answers together: baselines alone, and baselines beside a net. They err in other ways, so their median
+# is often better than each; of two it is the mean.
+TOGETHER = ((THETA, SMOOTHING), (SEASONAL_NAIVE, THETA, SMOOTHING))
+BESIDE_NETS = ((THETA,), (SMOOTHING,), (THETA, SMOOTHING))

@@ -36,15 +36,18 @@ class Forecast:
     # The time zone in which the calendar counts.
     zone: str
     shape: WindowShape
-    # What answers: the config with this key, or else the baseline of this name.
+    # What answers, by its name: the mean of the config with this key, if there is one, and of baselines.
     answer: str
     mst_key: int | None
-    # A baseline whose answers the net's are averaged with.
-    beside: str | None
+    baselines: Sequence[str]
     # For each of LEVELS and each step of the horizon, in scales of the windows; NaN where nobody knows.
     radii: np.ndarray
     # How windows become inputs of the net.
     inputs: InputMaker
+    # With what nets were trained: further columns, options and seconds, for another training.
+    columns: Sequence[str]
+    options: Mapping[str, Any]
+    seconds: int
 
     @property
     def step(self) -> TimeStep:
@@ -64,11 +67,14 @@ class Forecast:
             "season": self.shape.season,
             "answer": self.answer,
             "mst_key": self.mst_key,
-            "beside": self.beside,
+            "baselines": list(self.baselines),
             "ahead": [asdict(one) for one in self.inputs.ahead],
             "static": [asdict(one) for one in self.inputs.static],
             "calendar": list(self.inputs.calendar),
             "radii": [[None if x != x else x for x in row] for row in np.round(self.radii, 6).tolist()],
+            "columns": list(self.columns),
+            "options": dict(self.options),
+            "seconds": self.seconds,
         }
 
 
@@ -83,18 +89,19 @@ def read_forecast(text: str | None, what: str) -> Forecast:
     for name in ("source", "time", "value", "zone", "answer"):
         if not isinstance(given.get(name), str):
             raise _damaged(what, name)
-    series = given.get("series")
-    if not isinstance(series, list) or not all(isinstance(name, str) for name in series):
-        raise _damaged(what, "series")
+    series, columns, baselines = (_words(what, given, name) for name in ("series", "columns", "baselines"))
     shape = WindowShape(*(_size(what, given, name) for name in ("window", "horizon", "season")))
     if shape.season > shape.window:
         raise _damaged(what, "season")
-    key = given.get("mst_key")
-    if type(key) is not int and not (key is None and given["answer"] in BASELINES):
+    key, options, seconds = (given.get(name) for name in ("mst_key", "options", "seconds"))
+    if type(key) is not int and not (key is None and baselines):
         raise _damaged(what, "mst_key")
-    beside = given.get("beside")
-    if beside is not None and (beside not in BASELINES or key is None):
-        raise _damaged(what, "beside")
+    if any(name not in BASELINES for name in baselines):
+        raise _damaged(what, "baselines")
+    if not isinstance(options, dict):
+        raise _damaged(what, "options")
+    if type(seconds) is not int or seconds < 1:
+        raise _damaged(what, "seconds")
     return Forecast(
         source=given["source"],
         time=given["time"],
@@ -104,10 +111,20 @@ def read_forecast(text: str | None, what: str) -> Forecast:
         shape=shape,
         answer=given["answer"],
         mst_key=key,
-        beside=beside,
+        baselines=baselines,
         radii=_radii(what, given.get("radii"), shape.horizon),
         inputs=_inputs(what, given),
+        columns=columns,
+        options=options,
+        seconds=seconds,
     )
+
+
+def _words(what: str, given: Mapping[str, Any], name: str) -> list[str]:
+    found = given.get(name)
+    if not isinstance(found, list) or not all(isinstance(word, str) for word in found):
+        raise _damaged(what, name)
+    return found
 
 
 def _inputs(what: str, given: Mapping[str, Any]) -> InputMaker:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 
 import numpy as np
@@ -20,6 +20,8 @@ FLAT = 1e-9
 # that reports.
 LEAST_HORIZONS = 3
 LONG_SEASON = 24
+# Baselines look back so many steps, or a window.
+LONGEST_PAST = 500
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,10 @@ class Windowed:
     def targets(self) -> np.ndarray:
         """The values that followed, in the window's own scale."""
         return (self.followed - self.centers) / self.scales
+
+    def take(self, places: np.ndarray) -> Windowed:
+        """Return the windows at these places."""
+        return Windowed(*(getattr(self, field.name)[places] for field in fields(self)))
 
     def in_unit(self, answers: np.ndarray) -> np.ndarray:
         """Bring answers from the windows' own scales into the unit of the series."""
@@ -167,6 +173,21 @@ def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: Windo
                 followed[rows] = one.values[at[:, None] + np.arange(shape.horizon)]
     origins_of_all = np.concatenate([np.empty(0, np.int64), *ends])
     return Windowed(numbers, origins_of_all, known, slopes, followed, ahead)
+
+
+def look_back(
+    rows: Windowed, series: Sequence[Series], shape: WindowShape
+) -> Iterator[tuple[np.ndarray, Windowed]]:
+    """Yield windows of these series with as much of the past as there is: their places, and longer ones.
+
+    They are longer by whole windows, so that there are few lengths.
+    """
+    counts = np.clip(rows.origins // shape.window, 1, max(1, LONGEST_PAST // shape.window))
+    for count in np.unique(counts).tolist():
+        (places,) = np.nonzero(counts == count)
+        bounds = np.searchsorted(rows.series[places], np.arange(1, len(series)))
+        origins = np.split(rows.origins[places], bounds)
+        yield places, cut(series, origins, replace(shape, window=count * shape.window))
 
 
 def _known_ahead(series: Series, places: np.ndarray) -> np.ndarray:

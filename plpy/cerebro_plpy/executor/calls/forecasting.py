@@ -16,7 +16,7 @@ from cerebro_plpy.executor.calls import train
 from cerebro_plpy.executor.calls.train import TrainOrder
 from cerebro_plpy.executor.starting import begin
 from cerebro_plpy.forecasting import backtest, inputs, windows
-from cerebro_plpy.forecasting.baselines import BASELINES, SEASONAL_NAIVE, THETA
+from cerebro_plpy.forecasting.baselines import BASELINES, BESIDE_NETS, SEASONAL_NAIVE, TOGETHER
 from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
@@ -83,19 +83,21 @@ class Contender:
     parameters: str | None
     chooses: np.ndarray
     reports: np.ndarray
-    # The baseline that the net's answers are averaged with.
-    beside: str | None = None
+    # Whose answers these are, or are averaged with.
+    baselines: Sequence[str] = ()
 
     @property
     def label(self) -> str:
-        """The name, or what tells apart nets that have the same."""
-        return self.name if self.mst_key is None else f"{self.mst_key} {self.beside or ''}"
+        """What tells all of them apart."""
+        return f"{self.mst_key}: {', '.join(self.baselines)}"
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """The windows by their jobs, and all answers for them."""
+    """The series with their windows by their jobs, and all answers for them."""
 
+    step: TimeStep
+    series: Sequence[Series]
     jobs: Jobs
     answers: Sequence[Contender]
 
@@ -134,7 +136,13 @@ class Backtest:
 
 def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     """Train nets on windows of the series, compare them with baselines, and return the standings."""
-    order = _order(db, call)
+    tested = train_series(db, check(db, call))
+    _tell_best(db, tested)
+    return _standings(tested)
+
+
+def train_series(db: Database, order: ForecastOrder) -> Backtest:
+    """Train nets, keep what is to answer from now on, and return how good all answers were."""
     zone = session.time_zone(db)
     read = readings.read_series(db, order.source, order.columns, zone, trains=True)
     step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
@@ -161,7 +169,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
     store.write_windows(db, order.windows, parts, numbered=step.is_number)
     _train(db, order, list(parts[0].inputs))
     net = WindowNet(db, order.training.name, usable, inputs=maker, shape=shape)
-    tested = Backtest(jobs, _find_answers(net, order, jobs))
+    tested = Backtest(step, usable, jobs, _find_answers(net, order, jobs))
     best = tested.best
     forecast = Forecast(
         source=order.source.quoted,
@@ -172,13 +180,15 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
         shape=shape,
         answer=best.name,
         mst_key=best.mst_key,
-        beside=best.beside,
+        baselines=best.baselines,
         radii=tested.radii(best),
         inputs=maker,
+        columns=[column.name for column in (*order.columns.ahead, *order.columns.words)],
+        options=order.training.given,
+        seconds=order.training.seconds,
     )
     store.write_document(db, order.document, forecast.as_document())
-    _tell_best(db, tested)
-    return _standings(tested)
+    return tested
 
 
 def _cut(
@@ -194,7 +204,7 @@ def _cut(
     return jobs, arranged, maker
 
 
-def _order(db: Database, call: ForecastCall) -> ForecastOrder:
+def check(db: Database, call: ForecastCall) -> ForecastOrder:
     """Check all arguments, before anything is read."""
     for what, value in (("source_table", call.source_table), ("time", call.time), ("value", call.value)):
         if value is None or not value.strip():
@@ -300,33 +310,37 @@ def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
 
 
 def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
-    """Return the answers of the baselines, of each config that has a model, and the means of both.
-
-    Nets and the theta method err in other ways, so their mean is often better than either.
-    """
+    """Return the answers of the baselines, of each config that has a model, and the medians of several."""
     db, task = net.db, order.training
-    found = list[Contender]()
-    for name in BASELINES:
-        chooses, reports = (net.answer_plainly(rows, name) for rows in (jobs.chooses, jobs.reports))
-        found.append(Contender(name, None, None, chooses=chooses, reports=reports))
-    theta = next(one for one in found if one.name == THETA)
+    both = (jobs.chooses, jobs.reports)
+    plain = [net.answer_plainly(rows, BASELINES) for rows in both]
+    found = [_join([], plain, baselines) for baselines in (*((name,) for name in BASELINES), *TOGETHER)]
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
     for row in results.ranked(db, info.quoted, arch.quoted):
-        key = row["mst_key"]
-        chooses, reports = (net.answer(rows, key) for rows in (jobs.chooses, jobs.reports))
-        if np.isfinite(chooses).all() and np.isfinite(reports).all():
-            found.append(Contender(row["net"], key, row["params"], chooses=chooses, reports=reports))
-            together = Contender(
-                f"{row['net']}, {THETA}",
-                key,
-                row["params"],
-                chooses=(chooses + theta.chooses) / 2,
-                reports=(reports + theta.reports) / 2,
-                beside=THETA,
-            )
-            found.append(together)
+        own = [net.answer(rows, row["mst_key"]) for rows in both]
+        if all(np.isfinite(one).all() for one in own):
+            found += [
+                replace(
+                    _join(own, plain, baselines),
+                    name=", ".join([row["net"], *baselines]),
+                    mst_key=row["mst_key"],
+                    parameters=row["params"],
+                )
+                for baselines in ((), *BESIDE_NETS)
+            ]
     return found
+
+
+def _join(
+    own: Sequence[np.ndarray], plain: Sequence[Mapping[str, np.ndarray]], baselines: Sequence[str]
+) -> Contender:
+    """Return the medians of a net's own answers, if there are any, and of baselines."""
+    chooses, reports = (
+        np.median([*own[place : place + 1], *(plain[place][name] for name in baselines)], axis=0)
+        for place in range(2)
+    )
+    return Contender(", ".join(baselines), None, None, chooses=chooses, reports=reports, baselines=baselines)
 
 
 def _known(value: float) -> float | None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.executor.models import aliases, lineage, registering_groups
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.madlib.literal import shorten
@@ -53,14 +53,16 @@ def add_version(
 ) -> int:
     """Keep a trained model as the next version of a registered model."""
     forecast = _find_forecast(db, model_table)
-    if forecast is not None and mst_key is None:
-        mst_key = _key_of(str(model_table), forecast)
+    kept = forecast if forecast is not None and mst_key in (None, forecast.mst_key) else None
+    if kept is not None:
+        # Where baselines alone answer, the best net is kept beside them.
+        mst_key = kept.mst_key
     groups = group_holders.find_groups(db, model_table, mst_key) if forecast is None else None
     if groups is None:
         found = find_model(db, model_table, mst_key)
         row, data = _one_model(db, found)
-        if forecast is not None and forecast.mst_key == found.mst_key:
-            row["lineage"] = {**row["lineage"], series.LINEAGE: forecast.as_document()}
+        if kept is not None:
+            row["lineage"] = {**row["lineage"], series.LINEAGE: kept.as_document()}
     else:
         row, data = registering_groups.describe_version(db, groups)
     role = session.current_user(db)
@@ -92,19 +94,6 @@ def _find_forecast(db: Database, model_table: str | None) -> Forecast | None:
         db, [beside], instead="Name the model table itself.", why="A version has the forecast that it says."
     )
     return read_forecast(series.read_document(db, beside), beside.quoted)
-
-
-def _key_of(model_table: str, forecast: Forecast) -> int:
-    """Return the config that forecasts; refuse a forecast that needs no model."""
-    if forecast.mst_key is None:
-        raise CerebroError(
-            f"{model_table} forecasts with {forecast.answer}, which is no model to be registered",
-            detail="No net was better by more than chance.",
-            hint=f"cerebro.forecast('{model_table}') answers without one. To register a net, give its"
-            " mst_key.",
-            sqlstate=WRONG_STATE,
-        )
-    return forecast.mst_key
 
 
 def _read_tags(text: str | None) -> Mapping[str, Any]:

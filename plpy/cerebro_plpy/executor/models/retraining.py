@@ -12,9 +12,11 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import ensemble, train
-from cerebro_plpy.executor.models import aliases, continuing, lineage, registering
+from cerebro_plpy.executor.calls import ensemble, forecasting, train
+from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastOrder
+from cerebro_plpy.executor.models import aliases, continuing, lineage, registering, retraining_forecasts
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
+from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.logical.options import Validator, boolean, one_of, parse_options
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
@@ -65,19 +67,26 @@ OWN: Mapping[str, Validator] = {"append": boolean(), "warm_start": boolean()}
 
 
 @dataclass(frozen=True)
+class RowsTraining:
+    """A training of cerebro.train that is to be repeated: by which recipe, and on which rows."""
+
+    recipe: Mapping[str, Any]
+    source: Table
+    call: train.TrainCall
+    # Tables of rows that train as well, but do not judge.
+    before: Sequence[Table]
+    warm_start: bool
+
+
+@dataclass(frozen=True)
 class CheckedRetraining:
-    """A retraining that has been checked: the version and the alias, by which recipe, on which rows."""
+    """A retraining that has been checked: the version and the alias, and the training to be repeated."""
 
     name: str
     version: int
     alias: str
     when: str
-    recipe: Mapping[str, Any]
-    table: Table
-    call: train.TrainCall
-    # Tables of rows that train as well, but do not judge.
-    before: Sequence[Table]
-    warm_start: bool
+    training: RowsTraining | ForecastOrder
 
 
 @dataclass(frozen=True)
@@ -95,7 +104,35 @@ class Verdict:
 def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
     """Train a model anew by its recipe, register the new version, and promote it if it is better."""
     asked = check(db, call)
-    known, moved, recipe, table = asked.name, asked.alias, asked.recipe, asked.table
+    known, training = asked.name, asked.training
+    if isinstance(training, RowsTraining):
+        _train_rows(db, training, f"{known}@{asked.version}")
+        version, previous = _add_version(db, asked)
+        metric = training.recipe["options"].get("metric")
+        verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}", metric)
+    else:
+        tested = forecasting.train_series(db, training)
+        version, previous = _add_version(db, asked)
+        verdict = _compare_forecasts(db, tested, training.source, f"{known}@{previous}")
+    retraining.drop_temporary(db)
+    found = _decide(verdict, version, previous, asked.when)
+    if found.promoted:
+        aliases.point(db, known, asked.alias, version)
+    return iter([astuple(found)])
+
+
+def _add_version(db: Database, asked: CheckedRetraining) -> tuple[int, int]:
+    """Register what was trained, and return its version and the one that the alias points at."""
+    # Others may move the alias until here, and are kept from it only now.
+    aliases.begin_change(db, asked.name)
+    previous = aliases.version_of(db, asked.name, asked.alias)
+    comment = f"retrained on {asked.training.source.quoted}"
+    return registering.add_version(db, asked.name, _result(db), comment=comment), previous
+
+
+def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
+    """Train on the rows of today but those that judge."""
+    recipe, table = asked.recipe, asked.source
     labelled, *before = (
         source_rows.with_values(one, packed.columns_of(db, one)[recipe["target"]])
         for one in (table, *asked.before)
@@ -117,20 +154,9 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
         )
     keep_relations(db, recipe)
     if asked.warm_start:
-        seconds = round(session.seconds(db, str(asked.call.budget)))
-        continuing.train_on(db, f"{known}@{asked.version}", asked.call, seconds)
+        continuing.train_on(db, version, asked.call, round(session.seconds(db, str(asked.call.budget))))
     else:
         train.train(db, asked.call)
-    # Others may move the alias until here, and are kept from it only now.
-    aliases.begin_change(db, known)
-    previous = aliases.version_of(db, known, moved)
-    version = registering.add_version(db, known, _result(db), comment=f"retrained on {table.quoted}")
-    verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}", recipe["options"].get("metric"))
-    retraining.drop_temporary(db)
-    found = _decide(verdict, version, previous, asked.when)
-    if found.promoted:
-        aliases.point(db, known, moved, version)
-    return iter([astuple(found)])
 
 
 def check(db: Database, call: RetrainCall) -> CheckedRetraining:
@@ -139,31 +165,50 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
     when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
     moved = references.check_name(call.alias, "an alias")
     version = aliases.version_of(db, known, moved)
+    origin = model_versions.lineage(db, known, version)
+    if series.LINEAGE in origin:
+        training = _check_forecast(db, call, origin[series.LINEAGE], f"{known}@{version}")
+    else:
+        training = _check_rows(db, call, _recipe(origin, f"{known}@{version}"), known, version)
+    return CheckedRetraining(known, version, moved, when, training)
+
+
+def _check_forecast(
+    db: Database, call: RetrainCall, document: Mapping[str, Any], version: str
+) -> ForecastOrder:
+    table = names.resolve_table(db, call.source or document["source"], "source table")
+    if call.source is None:
+        _check_unnamed(db, [table])
+    return retraining_forecasts.check(db, document, version, table, budget=call.budget, options=call.options)
+
+
+def _check_rows(
+    db: Database, call: RetrainCall, earlier: Mapping[str, Any], name: str, version: int
+) -> RowsTraining:
     own, options = _own_options(call.options)
-    earlier = _recipe(db, known, version)
-    table, recipe = find_source(db, earlier, call.source, known, version)
+    table, recipe = find_source(db, earlier, call.source, name, version)
     if own.get("append"):
         recipe = {**recipe, APPENDED: _sources(earlier, table)}
     else:
         recipe = {key: value for key, value in recipe.items() if key != APPENDED}
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
-    unnamed = before if call.source is not None else [table, *before]
-    trained.check_readable(
-        db,
-        unnamed,
-        instead="Name what you trust: source => 'a table or view'.",
-        why="The version was trained on these rows, and you read them with your own rights.",
-    )
-    return CheckedRetraining(
-        name=known,
-        version=version,
-        alias=moved,
-        when=when,
+    _check_unnamed(db, before if call.source is not None else [table, *before])
+    return RowsTraining(
         recipe=recipe,
-        table=table,
+        source=table,
         call=_call(db, recipe, [table, *before], call.budget, options),
         before=before,
         warm_start=own.get("warm_start", False),
+    )
+
+
+def _check_unnamed(db: Database, tables: Sequence[Table]) -> None:
+    """Refuse views of somebody else's that only the version names."""
+    trained.check_readable(
+        db,
+        tables,
+        instead="Name what you trust: source => 'a table or view'.",
+        why="The version was trained on these rows, and you read them with your own rights.",
     )
 
 
@@ -187,20 +232,12 @@ def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
     return [one for one in (*recipe.get(APPENDED, ()), recipe["source"]) if one != table.quoted]
 
 
-def _recipe(db: Database, name: str, version: int) -> Mapping[str, Any]:
+def _recipe(origin: Mapping[str, Any], version: str) -> Mapping[str, Any]:
     """Return the call of cerebro.train that a version comes from."""
-    origin = model_versions.lineage(db, name, version)
     recipe = origin.get(lineage.RECIPE)
-    if series.LINEAGE in origin:
-        raise CerebroError(
-            f"{name}@{version} is a forecast, and those are not retrained by cerebro.retrain",
-            hint="Call cerebro.train_forecast under another name, compare the errors that it returns, and"
-            f" register that: SELECT cerebro.register('another name', '{name}').",
-            sqlstate=NOT_SUPPORTED,
-        )
     if recipe is None:
         raise CerebroError(
-            f"how {name}@{version} was trained is not known: it does not come from cerebro.train",
+            f"how {version} was trained is not known: it does not come from cerebro.train",
             hint="Register a model of cerebro.train as the next version; that one can be retrained.",
             sqlstate=WRONG_STATE,
         )
@@ -264,12 +301,24 @@ def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> 
     (metric, new), (_, old) = (_errors(db, reference, asked) for reference in (candidate, previous))
     common = sorted(new.keys() & old.keys())
     ours, theirs = (np.array([errors[number] for number in common]) for errors in (new, old))
-    gains = theirs - ours
-    spread = float(gains.std(ddof=1)) / math.sqrt(len(common)) if len(common) > 1 else math.inf
     value, before = (
         scoring.shown(metric, scoring.error_of(metric, float(errors.mean()))) for errors in (ours, theirs)
     )
-    return Verdict(metric, value, before, len(common), float(gains.mean()), NOISE * spread)
+    return _judge(metric, (value, before), len(common), theirs - ours)
+
+
+def _compare_forecasts(db: Database, tested: Backtest, source: Table, previous: str) -> Verdict:
+    """Compare the errors of two forecasts, series by series."""
+    found = retraining_forecasts.compare(db, tested, source, previous)
+    values = [float(errors.mean()) if len(errors) else math.nan for errors in (found.new, found.previous)]
+    gains = backtest.find_gains(found.new, found.previous, found.series)
+    return _judge(retraining_forecasts.METRIC, (values[0], values[1]), len(found.new), gains)
+
+
+def _judge(metric: str, values: tuple[float, float], rows: int, gains: np.ndarray) -> Verdict:
+    spread = float(gains.std(ddof=1)) / math.sqrt(len(gains)) if len(gains) > 1 else math.inf
+    gain = float(gains.mean()) if len(gains) else 0.0
+    return Verdict(metric, *values, rows=rows, gain=gain, noise=NOISE * spread)
 
 
 def _errors(db: Database, reference: str, asked: str | None) -> tuple[str, Mapping[str, float]]:
@@ -289,8 +338,10 @@ def _decide(verdict: Verdict, version: int, previous: int, when: str) -> Retrain
         reason = "it is better by more than noise"
     elif verdict.gain > 0:
         reason = "it is better, but by no more than noise"
-    else:
+    elif verdict.rows:
         reason = "it is not better"
+    else:
+        reason = "there is nothing on which both can be compared"
     if when != IF_BETTER:
         reason = f'promote is "{when}"; {reason}'
     return Retraining(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -16,7 +16,7 @@ from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import SHORT, UNKNOWN, Series, lay_out
-from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut
+from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut, look_back
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.answering import of_packed, readings
@@ -62,9 +62,15 @@ class WindowNet:
     shape: WindowShape
     is_registered: bool = False
 
-    def answer_plainly(self, rows: Windowed, baseline: str) -> np.ndarray:
-        """Return what a baseline answers for these windows."""
-        return BASELINES[baseline](rows, self.shape.horizon, self.shape.season)
+    def answer_plainly(self, rows: Windowed, baselines: Iterable[str]) -> dict[str, np.ndarray]:
+        """Return what baselines answer for these windows, with more of the past than a net sees."""
+        horizon, season = self.shape.horizon, self.shape.season
+        found = {name: np.empty((len(rows), horizon)) for name in baselines}
+        for places, longer in look_back(rows, self.series, self.shape):
+            for name, answers in found.items():
+                answers[places] = BASELINES[name](longer, horizon, season)
+                interrupts.tick(self.db)
+        return found
 
     def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
         """Return what a config answers for these windows."""
@@ -97,14 +103,14 @@ def forecast(
             f"horizon is {steps}, and {name} was trained for {found.shape.horizon}",
             hint=f"Give 1 to {found.shape.horizon}, or train another forecast.",
         )
-    laid = [_without_columns(one, found, steps) for one in _read(db, found)]
+    source = names.resolve_table(db, found.source, "source table")
+    laid = [_without_columns(one, found, steps) for one in read_series(db, found, source)]
     bands = _answer(db, held, [one for one in laid if one.is_answered], number)
     return list(_rows(db, found, laid, bands, steps=steps, history=history))
 
 
-def _read(db: Database, found: Forecast) -> list[Series]:
-    """Return the series as the source has them now, with the columns that the net sees."""
-    source = names.resolve_table(db, found.source, "source table")
+def read_series(db: Database, found: Forecast, source: Table) -> list[Series]:
+    """Return the series as a source has them now, with the columns that the net sees."""
     further = [*found.inputs.numbers, *found.inputs.words]
     columns = readings.find_columns(db, source, found.time, found.value, keys=found.series, ahead=further)
     right = [column.name for column in columns.ahead] == found.inputs.numbers
@@ -144,7 +150,9 @@ def _find(db: Database, name: str) -> HeldForecast:
     if not references.is_marked(name):
         table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
     if table is None:
-        return _find_registered(db, name)
+        held = find_registered(db, name)
+        _check_tables(db, [names.resolve_table(db, held.forecast.source, "source table")])
+        return held
     _check_tables(db, [table])
     found = read_forecast(store.read_document(db, table), table.quoted)
     if not store.is_own(db, table):
@@ -152,7 +160,8 @@ def _find(db: Database, name: str) -> HeldForecast:
     return HeldForecast(found, name, is_registered=False)
 
 
-def _find_registered(db: Database, name: str) -> HeldForecast:
+def find_registered(db: Database, name: str) -> HeldForecast:
+    """Return the forecast that a registered model is."""
     try:
         held = trained.find_registered(db, name)
     except CerebroError as error:
@@ -169,9 +178,7 @@ def _find_registered(db: Database, name: str) -> HeldForecast:
         raise CerebroError(
             f"{held.name} is no forecast", hint="Predict with cerebro.predict.", sqlstate=WRONG_STATE
         )
-    found = read_forecast(json.dumps(document), held.name)
-    _check_tables(db, [names.resolve_table(db, found.source, "source table")])
-    return HeldForecast(found, held.name, is_registered=True)
+    return HeldForecast(read_forecast(json.dumps(document), held.name), held.name, is_registered=True)
 
 
 def _check_tables(db: Database, tables: Sequence[Table]) -> None:
@@ -194,7 +201,7 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
         net = WindowNet(
             db, held.name, long, inputs=found.inputs, shape=shape, is_registered=held.is_registered
         )
-        answers = _answer_best(net, rows, found)
+        answers = answer_best(net, rows, found)
         flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
         answers = np.where(flat, rows.centers, answers)
         reach = np.where(flat, 0.0, rows.scales) * found.radii[level]
@@ -204,12 +211,12 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
     return bands
 
 
-def _answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
-    """Return the answers of the net or the baseline that is best, or the mean of both."""
-    if found.mst_key is None:
-        return net.answer_plainly(rows, found.answer)
-    answers = net.answer(rows, found.mst_key)
-    return answers if found.beside is None else (answers + net.answer_plainly(rows, found.beside)) / 2
+def answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
+    """Return the median of what answers: a net, baselines, or both."""
+    answers = list(net.answer_plainly(rows, found.baselines).values())
+    if found.mst_key is not None:
+        answers.append(net.answer(rows, found.mst_key))
+    return np.median(answers, axis=0)
 
 
 def _short_band(one: Series, found: Forecast) -> Band:

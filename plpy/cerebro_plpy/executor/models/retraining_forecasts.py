@@ -1,0 +1,87 @@
+"""Trains a registered forecast anew, and compares two versions on windows that trained neither."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor.calls import forecasting
+from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastCall, ForecastOrder
+from cerebro_plpy.forecasting import backtest, windows
+from cerebro_plpy.forecasting.document import read_forecast
+from cerebro_plpy.logical.options import parse_options
+from cerebro_plpy.predicting.answering import forecasts
+from cerebro_plpy.predicting.answering.forecasts import WindowNet
+from cerebro_plpy.store.models import retraining
+from cerebro_plpy.store.names import Table
+
+# What is compared.
+METRIC = "mase"
+
+
+@dataclass(frozen=True)
+class ComparedWindows:
+    """The errors of two versions on the same windows, and the series of each window."""
+
+    new: np.ndarray
+    previous: np.ndarray
+    series: np.ndarray
+
+
+def check(
+    db: Database,
+    document: Mapping[str, Any],
+    name: str,
+    source: Table,
+    *,
+    budget: str | None,
+    options: str | None,
+) -> ForecastOrder:
+    """Return the training that a version comes from, on the rows of a source, with some options changed."""
+    parse_options(options, forecasting.OPTIONS)
+    found = read_forecast(json.dumps(document), name)
+    call = ForecastCall(
+        source_table=source.quoted,
+        time=found.time,
+        value=found.value,
+        series=list(found.series),
+        horizon=found.shape.horizon,
+        name=retraining.temporary(retraining.MODELS),
+        budget=budget or f"{found.seconds} seconds",
+        columns=list(found.columns),
+        options=json.dumps({**found.options, **json.loads(options or "{}")}),
+    )
+    return forecasting.check(db, call)
+
+
+def compare(db: Database, tested: Backtest, source: Table, previous: str) -> ComparedWindows:
+    """Return the errors on the windows that report of the new training, where the previous version answers.
+
+    These are the newest of each series, so the previous version was not trained on them either.
+    """
+    held = forecasts.find_registered(db, previous)
+    found, reports = held.forecast, tested.jobs.reports
+    laid = {one.key: one for one in forecasts.read_series(db, found, source) if one.is_answered}
+    series, origins, places = [], [], []
+    for number, one in enumerate(tested.series):
+        own = np.flatnonzero((reports.series == number) & (reports.origins >= found.shape.window))
+        again = laid.get(one.key)
+        if len(own) and again is not None and len(again.values) == len(one.values):
+            series.append(again)
+            origins.append(reports.origins[own])
+            places.append(own)
+    if not places or found.step != tested.step or found.shape.horizon != reports.followed.shape[1]:
+        nothing = np.empty(0)
+        return ComparedWindows(nothing, nothing, nothing)
+    net = WindowNet(db, held.name, series, inputs=found.inputs, shape=found.shape, is_registered=True)
+    answers = forecasts.answer_best(net, windows.cut(series, origins, found.shape), found)
+    chosen = np.concatenate(places)
+    rows, scales = reports.take(chosen), tested.jobs.scales
+    new, old = (backtest.find_errors(rows, one, scales) for one in (tested.best.reports[chosen], answers))
+    known = np.isfinite(new) & np.isfinite(old)
+    return ComparedWindows(new[known], old[known], rows.series[known])
