@@ -247,7 +247,7 @@ def test_a_registered_forecast_is_trained_anew(trial: Trial, board: dict[str, An
     assert (second["version"], second["promoted"], second["previous"]) == (3, True, 2)
     assert second["reason"] == "it is better by more than noise"
     assert second["value"] < second["previous_value"]
-    # Of each shop, and of that with few gaps, four weeks report; a forecast begins on all days but the last six.
+    # Four weeks of each shop report, and of that with few gaps; a forecast begins on all days but six.
     assert second["judged_rows"] == 21 * 22
     document = "SELECT lineage -> 'forecast' FROM cerebro.model_versions WHERE name = 'anew' AND version = 3"
     found = trial.value(document)

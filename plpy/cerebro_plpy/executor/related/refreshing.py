@@ -59,6 +59,8 @@ class ChangedGraph:
     is_new: np.ndarray
     # The numbers of nodes with other values in any column.
     others: np.ndarray
+    # How many nodes of the result are no more.
+    gone: int
 
 
 def refresh_propagation(db: Database, output_table: str | None) -> int:
@@ -77,14 +79,16 @@ def refresh_propagation(db: Database, output_table: str | None) -> int:
     size = replace(size, kinds=found.kinds)
     edges = propagating.read_edges(db, asked.edges, size, asked.id)
     changes = _find_changes(db, found, edges, size.nodes)
-    gone = graph_changes.delete_gone(db, found.output, asked.id.name)
+    if changes.gone:
+        graph_changes.delete_gone(db, found.output, asked.id.name)
+        graph_changes.delete_gone(db, found.seen, "id")
     touched = _update(db, found, changes)
     digests_changed = np.flatnonzero(changes.edges_changed.any(axis=1))
     graph_changes.forget_seen(db, found.seen, digests_changed.tolist())
     graph_changes.add_seen(db, found.seen.quoted, digests_changed, changes.labels, changes.digests)
     graphs.drop_temporary(db)
     new = int(changes.is_new.sum())
-    db.notice(f"{touched} of {size.nodes} nodes are computed anew; {new} are new, {gone} are gone")
+    db.notice(f"{touched} of {size.nodes} nodes are computed anew; {new} are new, {changes.gone} are gone")
     return touched
 
 
@@ -109,6 +113,7 @@ def _find_changes(db: Database, found: Refresh, edges: NumberedEdges, nodes: int
         features_changed=features_changed,
         is_new=is_new,
         others=np.union1d(rows.features, rows.others),
+        gone=rows.gone,
     )
 
 

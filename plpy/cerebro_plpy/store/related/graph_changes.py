@@ -75,14 +75,13 @@ def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.nda
 
 
 def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> None:
-    """Remove what was written down of changed nodes and of those that are gone."""
+    """Remove what was written down of changed nodes."""
     db.query(
         f"DELETE FROM {seen.quoted} AS w USING {NUMBERED} AS n, unnest($1) AS u (i)"
         " WHERE n.i = u.i AND w.id = n.id",
         ["bigint[]"],
         [list(changed)],
     )
-    delete_gone(db, seen, "id")
 
 
 @dataclass(frozen=True)
@@ -92,6 +91,8 @@ class ChangedRows:
     missing: np.ndarray
     features: np.ndarray
     others: np.ndarray
+    # How many rows of the result have no node.
+    gone: int
 
 
 def find_changed(
@@ -103,27 +104,35 @@ def find_changed(
     features: Sequence[str],
     others: Sequence[str],
 ) -> ChangedRows:
-    """Compare the nodes with the rows of the result in these columns; what has no row is in all lists."""
+    """Compare the nodes with the rows of the result in these columns; what has no row is in all lists.
+
+    Only what has changed is joined with the nodes' numbers.
+    """
     key = quote(id_column)
-    wanted = {"missing": "", "features": _differ(features), "others": _differ(others)}
-    listed = ", ".join(
-        f"cerebro._array_bytes(array_agg(n.i) FILTER (WHERE o.{key} IS NULL{differ})) AS {name}"
-        for name, differ in wanted.items()
+    wanted = {"missing": f"o.{key} IS NULL", "features": _differ(features), "others": _differ(others)}
+    differ = ", ".join(f"({condition}) AS {name}" for name, condition in wanted.items())
+    lists = ", ".join(
+        "cerebro._array_bytes(array_agg(n.i ORDER BY n.i)"
+        f" FILTER (WHERE n.i IS NOT NULL AND (c.missing OR c.{name})))"
+        f" AS {name}"
+        for name in wanted
     )
     (row,) = db.query_once(
-        f"SELECT {listed} FROM {nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{key}"
-        f" LEFT JOIN {output.quoted} AS o ON o.{key} = n.id"
+        f"SELECT {lists}, count(*) FILTER (WHERE c.id IS NULL) AS gone FROM (SELECT s.{key} AS id, {differ}"
+        f" FROM {nodes.rows} FULL JOIN {output.quoted} AS o ON o.{key} = s.{key}"
+        f" WHERE o.{key} IS NULL OR s.{key} IS NULL OR {' OR '.join(list(wanted.values())[1:])}) AS c"
+        f" LEFT JOIN {NUMBERED} AS n ON n.id = c.id"
     )
     empty = np.empty(0, "<i8")
-    found = (np.sort(read_array(row[name], "<i8")) if row[name] else empty for name in wanted)
-    return ChangedRows(*found)
+    found = (read_array(row[name], "<i8") if row[name] else empty for name in wanted)
+    return ChangedRows(*found, gone=row["gone"])
 
 
 def _differ(columns: Sequence[str]) -> str:
     if not columns:
-        return ""
+        return "FALSE"
     own, other = (", ".join(f"{row}.{quote(name)}" for name in columns) for row in ("s", "o"))
-    return f" OR ROW({own})::record OPERATOR(pg_catalog.*<>) ROW({other})::record"
+    return f"ROW({own})::record OPERATOR(pg_catalog.*<>) ROW({other})::record"
 
 
 def lock_output(db: Database, output: Table) -> None:
@@ -131,14 +140,12 @@ def lock_output(db: Database, output: Table) -> None:
     db.query_once(f"LOCK TABLE {output.quoted} IN SHARE ROW EXCLUSIVE MODE")
 
 
-def delete_gone(db: Database, table: Table, id_column: str) -> int:
-    """Remove the rows whose nodes are gone, and return how many there were."""
-    rows = db.query_once(
-        f"WITH gone AS (DELETE FROM {table.quoted} AS o WHERE NOT EXISTS"
-        f" (SELECT FROM {NUMBERED} AS n WHERE n.id = o.{quote(id_column)}) RETURNING 1)"
-        " SELECT count(*) AS gone FROM gone"
+def delete_gone(db: Database, table: Table, id_column: str) -> None:
+    """Remove the rows whose nodes are gone."""
+    db.query_once(
+        f"DELETE FROM {table.quoted} AS o WHERE NOT EXISTS"
+        f" (SELECT FROM {NUMBERED} AS n WHERE n.id = o.{quote(id_column)})"
     )
-    return int(rows[0]["gone"])
 
 
 def copy_columns(

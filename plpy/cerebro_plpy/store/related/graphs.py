@@ -19,6 +19,8 @@ _NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
 NUMBERED, MADE = temporary(_NODES), temporary(_HOPS)
 # Edges come in so many rows.
 _PARTS = 64
+# Ids are sparse if they span more than so many times their number.
+_SPARSE = 8
 
 
 @dataclass(frozen=True)
@@ -181,11 +183,22 @@ def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndar
         f"SELECT cerebro._array_bytes(array_agg(n.id::bigint ORDER BY n.i)) AS ids FROM {NUMBERED} AS n"
     )
     ids = read_array(row["ids"], "<i8")
-    places = {
-        name: np.minimum(np.searchsorted(ids, found[name]), len(ids) - 1) for name in ("source", "target")
-    }
-    kept = np.logical_and(*(ids[place] == found[name] for name, place in places.items()))
+    places = {name: find_places(ids, found[name]) for name in ("source", "target")}
+    kept = np.logical_and(*(place >= 0 for place in places.values()))
     return {name: values[kept] for name, values in {**found, **places}.items()}
+
+
+def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
+    """Return the places of wanted numbers among ids, which are in order; -1 for those that are not there."""
+    first, last = int(ids[0]), int(ids[-1])
+    if last - first > _SPARSE * len(ids):
+        places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
+        return np.where(ids[places] == wanted, places, -1)
+    # Where few numbers are left out, a table of all of them is faster.
+    table = np.full(last - first + 1, -1)
+    table[ids - first] = np.arange(len(ids))
+    inside = (wanted >= first) & (wanted <= last)
+    return np.where(inside, table[np.where(inside, wanted, first) - first], -1)
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
@@ -221,4 +234,6 @@ def create_output(
         f" JOIN {NUMBERED} AS n ON n.id = s.{quote(id_column)} JOIN {MADE} AS made ON made.i = n.i"
         f"{distributed(db, f'BY ({quote(id_column)})')}"
     )
+    # Rows that a refresh reads and writes are found by their ids.
+    db.query_once(f"CREATE INDEX ON {target.quoted} ({quote(id_column)})")
     db.query_once(f"ANALYZE {target.quoted}")
