@@ -297,6 +297,7 @@ WRONG = {
     "an option": ("""'sales', 'day', 'sold', options => '{"windwo": 3}'""", "22023", "windwo"),
     "no budget": ("'sales', 'day', 'sold', budget => '0'", "22023", "budget is"),
     "a name that is taken": ("'sales', 'day', 'sold', name => 'sales_f'", "42P07", "already exists"),
+    "several series": ("'sales', 'day', 'sold'", "55000", r"series => ARRAY\["),
     "too long": ("'sales', 'day', 'sold', ARRAY['shop'], 100", "55000", "no series of .* is long enough"),
 }
 

@@ -67,7 +67,7 @@ def test_after_a_refresh_all_is_as_if_it_were_propagated_anew(
     trial.sql("DELETE FROM papers WHERE paper = 'p33'")
     trial.notices()
     again(trial, "reached", way)
-    assert "0 are new, 1 are gone" in trial.notices()
+    assert "; 0 new, 1 gone" in trial.notices()
     # A column that no hop reads is copied, and nothing is computed.
     trial.sql("UPDATE papers SET state = 'old' WHERE paper = 'p08'")
     assert again(trial, "reached", way) == 0

@@ -239,7 +239,7 @@ WRONG: Mapping[str, tuple[dict[str, Any], str, str]] = {
         {"query": "SELECT id, NULL::timestamp AS at FROM labels"}, "22004", 'cut-off "at" is NULL in 60 rows'
     ),
     "no key": ({"query": "SELECT at FROM labels"}, "42703", 'the query has no column "id"'),
-    "no time": ({"times": '{"orders": "placed"}'}, "22004", 'of "public"."items" came to be is not said'),
+    "no time": ({"times": '{"orders": "placed"}'}, "22004", 'when a row of "public"."items" came to be'),
     "another time": ({"times": '{"orders": "plaved"}'}, "22023", 'Did you mean "placed"?'),
     "a time that is none": ({"times": '{"orders": "amount"}'}, "42804", "is of type numeric"),
     "times that are none": ({"times": '{"orders": 1}'}, "22023", "times is"),

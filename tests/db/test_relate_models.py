@@ -186,7 +186,7 @@ def test_labels_are_of_entities_that_were_there(trial: Trial) -> None:
         "INSERT INTO deals SELECT i, timestamptz '2026-01-01' + i * interval '1 day', NULL, i"
         " FROM generate_series(1, 60) AS i"
     )
-    with pytest.raises(psycopg2.errors.NullValueNotAllowed, match="came to be is not said"):
+    with pytest.raises(psycopg2.errors.NullValueNotAllowed, match="nothing says when a row of"):
         trial.sql("SELECT cerebro.labels('clients', 'sum(deals.worth)', '10 days', '10 days', 'worth')")
     trial.sql(
         "SELECT cerebro.labels('clients', 'sum(deals.worth)', '10 days', '10 days', 'worth',"

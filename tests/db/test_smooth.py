@@ -88,6 +88,7 @@ WRONG = {
     "no column": ("'papers_h', 'cites', 'topic'", 'column "topic" does not exist'),
     "labels of other things": ("'papers_h', 'cites', 'paper'", "knows the label .* of none of 400 nodes"),
     "no graph": ("'papers', 'cites', 'subject'", "was not made by cerebro.propagate"),
+    "no ends": ("'papers', 'cites', 'subject', 'paper'", "Give source, target, or name such a table"),
     "too much": ("'papers_h', 'cites', 'subject', smooth => 1", "smooth is 1.0, it must be from 0"),
 }  # fmt: skip
 

@@ -137,7 +137,7 @@ def read_step(value: object) -> TimeStep:
 
 
 def _counted(number: float, name: str) -> str:
-    return name if number == 1 else f"{number:g} {name}s"
+    return f"one {name}" if number == 1 else f"{number:g} {name}s"
 
 
 def find_step(series: Sequence[Stamps], *, numbers: bool = False) -> TimeStep | None:

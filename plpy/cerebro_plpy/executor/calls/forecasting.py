@@ -19,7 +19,7 @@ from cerebro_plpy.forecasting import backtest, inputs, windows
 from cerebro_plpy.forecasting.baselines import BASELINES, BESIDE_NETS, SEASONAL_NAIVE, TOGETHER
 from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.forecasting.inputs import InputMaker
-from cerebro_plpy.forecasting.series import FILLED, OK, Series, lay_out
+from cerebro_plpy.forecasting.series import DUPLICATES, FILLED, IRREGULAR, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
 from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, integer, parse_options
@@ -249,10 +249,16 @@ def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season:
     raise CerebroError(
         f"no series of {order.source.quoted} is long enough: a window of {shape.window} steps and 3 times the"
         f" horizon of {order.horizon} take {shape.least}, and the longest has {max(lengths, default=0)}",
-        detail=f"A step is a {step}. Series: {found or 'none'}.",
-        hint="A shorter horizon, or the options window and season, take less.",
+        detail=f"A step is {step}. Series: {found or 'none'}.",
+        hint=_hint(order, laid),
         sqlstate=WRONG_STATE,
     )
+
+
+def _hint(order: ForecastOrder, laid: Sequence[Series]) -> str:
+    if not order.columns.keys and any(one.status in (IRREGULAR, DUPLICATES) for one in laid):
+        return "All rows are one series here. Name the columns that tell several apart: series => ARRAY['…']."
+    return "A shorter horizon, or the options window and season, take less."
 
 
 def _count(laid: Sequence[Series]) -> Mapping[str, int]:
@@ -271,7 +277,7 @@ def _tell_series(
     said += [f"{short} too short to train on"] if short else []
     season = f"a season of {shape.season}" if shape.season > 1 else "no season"
     db.notice(
-        f"{len(laid)} series with a step of one {step}, {season}, windows of {shape.window} steps"
+        f"{len(laid)} series with a step of {step}, {season}, windows of {shape.window} steps"
         + (f"; of them {', '.join(said)}" if said else "")
     )
 
@@ -320,7 +326,7 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
     for row in results.ranked(db, info.quoted, arch.quoted):
         own = [net.answer(rows, row["mst_key"]) for rows in both]
         if all(np.isfinite(one).all() for one in own):
-            found += [
+            alone, *joined = (
                 replace(
                     _join(own, plain, baselines),
                     name=", ".join([row["net"], *baselines]),
@@ -328,8 +334,17 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
                     parameters=row["params"],
                 )
                 for baselines in ((), *BESIDE_NETS)
-            ]
+            )
+            # A net stands alone, and with the baselines that go best with it.
+            errors = [_mean_error(jobs, one) for one in joined]
+            found += [alone, joined[int(np.argmin(errors))]]
     return found
+
+
+def _mean_error(jobs: Jobs, one: Contender) -> float:
+    """Return how wrong an answer is on the windows that choose."""
+    found = backtest.measure(jobs.chooses, one.chooses, jobs.scales).mase
+    return found if np.isfinite(found) else np.inf
 
 
 def _join(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -18,7 +19,7 @@ from cerebro_plpy.relations import labels as terms
 from cerebro_plpy.relations.paths import MOMENT, NUMBER, ForeignKey, RelatedColumn, RelatedTable, TableName
 from cerebro_plpy.relations.planning import COUNT
 from cerebro_plpy.store import names, session
-from cerebro_plpy.store.names import quote, resolve_table
+from cerebro_plpy.store.names import literal, quote, resolve_table
 from cerebro_plpy.store.related import relations
 
 
@@ -116,7 +117,8 @@ def _key_between(entity: TableName, child: TableName, keys: Sequence[ForeignKey]
     if len(found) != 1:
         raise CerebroError(
             f"{len(found) or 'no'} foreign keys lead from {quote(*child)} to {quote(*entity)}",
-            hint="One is needed. Name it as orders (customer) REFERENCES customers (id) in foreign_keys.",
+            hint="One is needed: a label is about a table that refers to the entity itself."
+            " Name the key as orders (customer) REFERENCES customers (id) in foreign_keys.",
             sqlstate=WRONG_STATE,
         )
     return found[0]
@@ -126,10 +128,11 @@ def _only_time(db: Database, table: RelatedTable) -> RelatedColumn:
     moments = [column for column in table.columns if column.kind == MOMENT]
     if len(moments) != 1:
         listed = ", ".join(column.name for column in moments) or "none"
+        example = {".".join(table.name): moments[0].name if moments else "…"}
         raise CerebroError(
-            f"when a row of {quote(*table.name)} came to be is not said",
+            f"nothing says when a row of {quote(*table.name)} came to be",
             detail=f"Its columns of dates and times: {listed}.",
-            hint='Name the column: times => \'{"orders": "placed"}\'.',
+            hint=f"Name the column: times => {literal(json.dumps(example))}.",
             sqlstate=NULL_NOT_ALLOWED,
         )
     db.notice(f"the time of a row of {quote(*table.name)} is {moments[0].name}")

@@ -88,7 +88,7 @@ def refresh_propagation(db: Database, output_table: str | None) -> int:
     graph_changes.add_seen(db, found.seen.quoted, digests_changed, changes.labels, changes.digests)
     graphs.drop_temporary(db)
     new = int(changes.is_new.sum())
-    db.notice(f"{touched} of {size.nodes} nodes are computed anew; {new} are new, {changes.gone} are gone")
+    db.notice(f"{touched} of {size.nodes} nodes are computed anew; {new} new, {changes.gone} gone")
     return touched
 
 
@@ -221,13 +221,16 @@ def find_refresh(db: Database, output_table: str | None) -> Refresh:
     return found
 
 
-def read_propagation(db: Database, output: Table) -> tuple[Propagation, list[str]]:
+def read_propagation(
+    db: Database, output: Table, *, hint: str | None = None
+) -> tuple[Propagation, list[str]]:
     """Return how a table was made, and which kinds of edges its columns are of."""
     summary = names.find_table(db, quote(output.schema, output.name + packed.SUMMARY))
     if summary is None or graph_changes.PROPAGATION not in packed.columns_of(db, summary):
         raise CerebroError(
             f"{output.quoted} was not made by cerebro.propagate",
             detail=f"There is no table {quote(output.schema, output.name + packed.SUMMARY)} that says how.",
+            hint=hint,
             sqlstate=UNDEFINED_TABLE,
         )
     _check_tables(db, [summary])

@@ -222,7 +222,7 @@ def _check_times(
         moments = [one.name for one in tables[first][0].columns if one.kind == MOMENT]
         example = json.dumps({".".join(first): moments[0] if moments else None})
         raise CerebroError(
-            f"when a row of {', '.join(quote(*name) for name in untimed)} came to be is not said",
+            f"nothing says when a row of {' or '.join(quote(*name) for name in untimed)} came to be",
             detail="A row counts only if its time is before the cut-off."
             + (f" {quote(*first)} has the times {', '.join(moments)}." if moments else ""),
             hint=f"Name the column, or null for a table whose rows were always there: times => '{example}';"

@@ -97,7 +97,8 @@ def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
     missing = [name for name, given in wanted.items() if given is None]
     weight = call.weight
     if missing:
-        known, _ = refreshing.read_propagation(db, nodes)
+        instead = f"Give {', '.join(missing)}, or name such a table."
+        known, _ = refreshing.read_propagation(db, nodes, hint=instead)
         before = {"id": known.id.name, "source": known.edges.source, "target": known.edges.target}
         wanted |= {name: names.quote(before[name]) for name in missing}
         if weight is None and known.edges.weight is not None:
