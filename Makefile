@@ -205,9 +205,9 @@ typecheck: ## check the types
 	@$(VENV)/bin/basedpyright
 
 lock: ## renew the lock files from the groups of pyproject.toml (needs uv)
-	@for group in server gpu hub page demo dev bench; do \
+	@for group in server gpu hub page demo dev bench features; do \
 		lock=requirements/$$group.lock like='-c requirements.lock'; \
-		case $$group in server) lock=requirements.lock like= ;; gpu) like= ;; esac; \
+		case $$group in server) lock=requirements.lock like= ;; gpu | features) like= ;; esac; \
 		uv pip compile -q --upgrade --universal --fork-strategy=fewest --python-version=3.11 --generate-hashes \
 			--no-header --no-emit-index-url --group $$group $$like -o $$lock || exit; \
 	done

