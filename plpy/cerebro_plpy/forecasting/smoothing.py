@@ -36,8 +36,8 @@ class _Weights:
 
 
 @dataclass
-class _State:
-    """What has been learned up to a step: (windows, weights), of the season (places, windows, weights)."""
+class _Learned:
+    """The level and the trend at a step, (windows, weights), and the season, (places, windows, weights)."""
 
     level: np.ndarray
     trend: np.ndarray
@@ -105,7 +105,7 @@ def _list_weights(*, has_season: bool) -> _Weights:
     return _Weights(level, trend, stays, season, seasonal)
 
 
-def _begin(values: np.ndarray, places: int, weights: _Weights) -> _State:
+def _begin(values: np.ndarray, places: int, weights: _Weights) -> _Learned:
     """Return what the first values tell: with a season two of them, else a line through a few."""
     early = min(values.shape[1], max(4, places))
     level, slope = values[:, 0], (values[:, early - 1] - values[:, 0]) / (early - 1)
@@ -124,4 +124,4 @@ def _begin(values: np.ndarray, places: int, weights: _Weights) -> _State:
         for own, plain in zip(with_season, (level, slope), strict=True)
     )
     season = np.where(weights.seasonal, shape.T[:, :, None], 0.0)
-    return _State(levels, np.where(weights.stays > 0, slopes, 0.0), season)
+    return _Learned(levels, np.where(weights.stays > 0, slopes, 0.0), season)

@@ -88,7 +88,7 @@ class Contender:
 
     @property
     def label(self) -> str:
-        """What tells all of them apart."""
+        """A text that tells all of them apart."""
         return f"{self.mst_key}: {', '.join(self.baselines)}"
 
 
