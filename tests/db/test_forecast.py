@@ -350,6 +350,10 @@ def test_others_forecast_with_their_own_rights(
         with pytest.raises(psycopg2.Error, match="somebody else owns it"):
             execute(user, call)
         assert trial.value(call) == 23
+        trial.sql("SELECT cerebro.register('sales_f', 'trapped')")
+        trial.sql("SELECT cerebro.grant_model('trapped', %s, 'manage')", other)
+        with pytest.raises(psycopg2.Error, match="trap is no table, and somebody else owns it"):
+            execute(user, "SELECT * FROM cerebro.retrain('trapped')")
     finally:
         trial.sql(rename, "public.sales")
 

@@ -151,7 +151,9 @@ def _mean_change(values: np.ndarray, season: int) -> float:
     return float("nan")
 
 
-def cut(series: Sequence[Series], origins: Sequence[Sequence[int]], shape: WindowShape) -> Windowed:
+def cut(
+    series: Sequence[Series], origins: Sequence[Sequence[int] | np.ndarray], shape: WindowShape
+) -> Windowed:
     """Return the windows of these series at these origins; what followed is empty at the end."""
     ends = [np.asarray(one, np.int64) for one in origins]
     numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])

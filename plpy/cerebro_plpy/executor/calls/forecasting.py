@@ -72,6 +72,8 @@ class ForecastOrder:
     training: TrainOrder
     windows: TargetTable
     document: TargetTable
+    # The time zone in which the calendar counts.
+    zone: str
 
 
 @dataclass(frozen=True)
@@ -143,7 +145,7 @@ def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
 
 def train_series(db: Database, order: ForecastOrder) -> Backtest:
     """Train nets, keep what is to answer from now on, and return how good all answers were."""
-    zone = session.time_zone(db)
+    zone = order.zone
     read = readings.read_series(db, order.source, order.columns, zone, trains=True)
     step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
     if step is None:
@@ -235,6 +237,7 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
         training=TrainOrder(cut, "y", name, given, round(seconds), None),
         windows=names.target_table(db, cut),
         document=names.target_table(db, names.with_suffix(name, store.SUFFIX)),
+        zone=session.time_zone(db),
     )
 
 

@@ -17,6 +17,7 @@ from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastOrder
 from cerebro_plpy.executor.models import aliases, continuing, lineage, registering, retraining_forecasts
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.forecasting import backtest
+from cerebro_plpy.forecasting.document import read_forecast
 from cerebro_plpy.logical.options import Validator, boolean, one_of, parse_options
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
@@ -176,10 +177,11 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
 def _check_forecast(
     db: Database, call: RetrainCall, document: Mapping[str, Any], version: str
 ) -> ForecastOrder:
-    table = names.resolve_table(db, call.source or document["source"], "source table")
+    found = read_forecast(json.dumps(document), version)
+    table = names.resolve_table(db, call.source or found.source, "source table")
     if call.source is None:
         _check_unnamed(db, [table])
-    return retraining_forecasts.check(db, document, version, table, budget=call.budget, options=call.options)
+    return retraining_forecasts.check(db, found, table, budget=call.budget, options=call.options)
 
 
 def _check_rows(

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -13,7 +11,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.executor.calls import forecasting
 from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastCall, ForecastOrder
 from cerebro_plpy.forecasting import backtest, windows
-from cerebro_plpy.forecasting.document import read_forecast
+from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.logical.options import parse_options
 from cerebro_plpy.predicting.answering import forecasts
 from cerebro_plpy.predicting.answering.forecasts import WindowNet
@@ -35,8 +33,7 @@ class ComparedWindows:
 
 def check(
     db: Database,
-    document: Mapping[str, Any],
-    name: str,
+    found: Forecast,
     source: Table,
     *,
     budget: str | None,
@@ -44,7 +41,6 @@ def check(
 ) -> ForecastOrder:
     """Return the training that a version comes from, on the rows of a source, with some options changed."""
     parse_options(options, forecasting.OPTIONS)
-    found = read_forecast(json.dumps(document), name)
     call = ForecastCall(
         source_table=source.quoted,
         time=found.time,
@@ -56,7 +52,7 @@ def check(
         columns=list(found.columns),
         options=json.dumps({**found.options, **json.loads(options or "{}")}),
     )
-    return forecasting.check(db, call)
+    return replace(forecasting.check(db, call), zone=found.zone)
 
 
 def compare(db: Database, tested: Backtest, source: Table, previous: str) -> ComparedWindows:
