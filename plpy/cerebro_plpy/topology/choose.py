@@ -43,6 +43,8 @@ def find_topology(
     # Each session takes seconds to start, and compiles all programs for itself.
     worth = (rows or 0) // ROWS_OF_A_SESSION
     hands = reason is not None and worth > 1 and db.server.hands_rows and why_not_local(db, []) is None
+    if reason is not None and rows is not None and worth <= 1:
+        reason = f"{reason}, and {rows} rows are too few to be handed to others"
     if reason is None or hands:
         try:
             return (_choose_handing(db, worth) if hands else choose_local(db)), None
