@@ -85,3 +85,14 @@ def test_train_shares_its_rows(trial: Trial) -> None:
     assert "uses only this session" not in trial.notices()
     run_id = trial.value("SELECT run_id FROM one_call_summary")
     assert of_run(trial, run_id, "topology") == "local"
+
+
+def test_runs_of_both_kinds_go_together_in_one_transaction(trial: Trial) -> None:
+    """The rows that the first has written are locked until the end, and the second waits for none."""
+    trial.sql("BEGIN; SET LOCAL statement_timeout = '60s'; CREATE TABLE few AS SELECT * FROM rows LIMIT 1900")
+    trial.pack("few", "few_packed")
+    first = trial.fit("few_packed", "few_out", "mst", 1)
+    trial.pack("rows", "own", buffer_size=300)
+    second = trial.fit("own", "second", "mst", 1, validation_table="packed")
+    assert [of_run(trial, run_id, "topology") for run_id in (first, second)] == ["inline", "local"]
+    trial.sql("ROLLBACK")
