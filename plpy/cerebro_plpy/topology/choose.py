@@ -9,12 +9,12 @@ from typing import TypeVar
 
 from cerebro_plpy.commands import Engine
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
+from cerebro_plpy.errors import CONNECTION_FAILURE, TOO_MANY_CONNECTIONS, CerebroError
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.handing import HandingTopology
 from cerebro_plpy.topology.inline import InlineTopology
-from cerebro_plpy.topology.local import Bounds, LocalTopology, own_pids
+from cerebro_plpy.topology.local import Bounds, LocalTopology, check_room, own_pids
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
@@ -49,7 +49,7 @@ def find_topology(
         try:
             return (_choose_handing(db, worth) if hands else choose_local(db)), None
         except CerebroError as error:
-            if error.sqlstate != CONNECTION_FAILURE:
+            if error.sqlstate not in (CONNECTION_FAILURE, TOO_MANY_CONNECTIONS if hands else None):
                 raise
             reason = f"{error.message}. {error.detail} {error.hint}"
     return InlineTopology(db), reason
@@ -64,6 +64,9 @@ def choose_early(db: Database, tables: Sequence[int], rows: int) -> LocalTopolog
 
 
 def _choose_handing(db: Database, most: int) -> HandingTopology:
+    # One that leads, and one that trains at least.
+    room = session.room(db, session.current_user(db))
+    check_room(room, 2 - len(own_pids()))
     handing = _local(db, HandingTopology, interrupts.look_seconds(db), background=False)
     handing.run_here, handing.most = db.run_here, most
     handing.open([], 0)

@@ -166,7 +166,7 @@ class LocalTopology:
 
     def _tell_what_starts(self) -> None:
         """Tell the caller which sessions start, since engines take seconds to come up."""
-        number = sum(key not in self._pool or not self._pool[key].alive() for key in self._wanted())
+        number = self._count_missing(self._wanted())
         if number:
             self._say(
                 f"starting {number} session{'s' if number > 1 else ''} with {' and '.join(self._engines)}"
@@ -190,9 +190,11 @@ class LocalTopology:
         return bool(others)
 
     def _missing(self) -> int:
-        wanted = [self._key(CONTROL, ""), *self._wanted()]
-        there = [self._pool[key] for key in wanted if key in self._pool]
-        return len(wanted) - sum(own.busy or own.alive() for own in there)
+        return self._count_missing([self._key(CONTROL, ""), *self._wanted()])
+
+    def _count_missing(self, keys: Sequence[Key]) -> int:
+        there = [self._pool[key] for key in keys if key in self._pool]
+        return len(keys) - sum(own.busy or own.alive() for own in there)
 
     def _wanted(self) -> list[Key]:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]
