@@ -11,6 +11,8 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, rows_of
 
+# A cluster hands no rows over.
+pytestmark = pytest.mark.postgresql
 ROWS = 2600
 
 
