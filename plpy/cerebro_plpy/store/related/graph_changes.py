@@ -12,11 +12,13 @@ from cerebro_plpy.store.arrays import read_array
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed.packed import SUMMARY
-from cerebro_plpy.store.related.graphs import MADE, NUMBERED
+from cerebro_plpy.store.related.graphs import MADE, NUMBERED, with_setting
 
 # The column of the summary that has the call, and the table of what each node's edges were.
 PROPAGATION, SEEN = "propagation", "_nodes"
 _WRITTEN = 20_000
+# The server's memory for comparing the nodes with the result.
+_MEMORY = "256MB"
 
 
 def write_summary(db: Database, target: TargetTable, document: str) -> None:
@@ -62,16 +64,16 @@ def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, dig
 
 def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.ndarray]:
     """Return the label of each node, -1 for a new one, and what its edges were, in the order of numbers."""
-    digests = ", ".join(
-        f"cerebro._array_bytes(array_agg(coalesce(w.edges[{kind + 1}], 0) ORDER BY n.i)) AS d{kind}"
-        for kind in range(kinds)
-    )
+    wanted = {"i": "n.i", "labels": "coalesce(w.label, -1)"}
+    wanted |= {f"d{kind}": f"coalesce(w.edges[{kind + 1}], 0)" for kind in range(kinds)}
+    listed = ", ".join(f"cerebro._array_bytes(array_agg({one})) AS {name}" for name, one in wanted.items())
     (row,) = db.query_once(
-        f"SELECT cerebro._array_bytes(array_agg(coalesce(w.label, -1) ORDER BY n.i)) AS labels, {digests}"
-        f" FROM {NUMBERED} AS n LEFT JOIN {seen.quoted} AS w ON w.id = n.id"
+        f"SELECT {listed} FROM {NUMBERED} AS n LEFT JOIN {seen.quoted} AS w ON w.id = n.id"
     )
-    columns = [read_array(row[f"d{kind}"], "<i8") for kind in range(kinds)]
-    return read_array(row["labels"], "<i8"), np.stack(columns, axis=1)
+    # The server would sort wider rows.
+    numbers, *columns = (read_array(row[name], "<i8") for name in wanted)
+    labels, *digests = (column[np.argsort(numbers)] for column in columns)
+    return labels, np.stack(digests, axis=1)
 
 
 def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> None:
@@ -117,12 +119,15 @@ def find_changed(
         f" AS {name}"
         for name in wanted
     )
-    (row,) = db.query_once(
+    statement = (
         f"SELECT {lists}, count(*) FILTER (WHERE c.id IS NULL) AS gone FROM (SELECT s.{key} AS id, {differ}"
         f" FROM {nodes.rows} FULL JOIN {output.quoted} AS o ON o.{key} = s.{key}"
         f" WHERE o.{key} IS NULL OR s.{key} IS NULL OR {' OR '.join(list(wanted.values())[1:])}) AS c"
         f" LEFT JOIN {NUMBERED} AS n ON n.id = c.id"
     )
+    # Rows are wide: with less memory, all of them go through files.
+    with with_setting(db, "work_mem", _MEMORY):
+        (row,) = db.query_once(statement)
     empty = np.empty(0, "<i8")
     found = (read_array(row[name], "<i8") if row[name] else empty for name in wanted)
     return ChangedRows(*found, gone=row["gone"])

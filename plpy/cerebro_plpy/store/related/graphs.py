@@ -149,7 +149,8 @@ def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bo
         joins = f"JOIN {NUMBERED} AS a ON a.id = {source} JOIN {NUMBERED} AS b ON b.id = {target}"
         rows = f"{edges.table.rows} {joins}"
     arrays = ", ".join(f"cerebro._array_bytes(array_agg(e.{name})) AS {name}" for name in read)
-    with _without_sort(db):
+    # There are few groups, and the server expects many: a table of hashes is faster than a sort.
+    with with_setting(db, "enable_sort", "off"):
         parts = db.scan(
             f"SELECT {arrays} FROM (SELECT {ends}{counted}{kind} FROM {rows}) AS e"
             f" WHERE $1::text[] IS NOT NULL GROUP BY e.target & {_PARTS - 1}",
@@ -168,13 +169,13 @@ def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bo
 
 
 @contextmanager
-def _without_sort(db: Database) -> Iterator[None]:
-    """Have rows grouped by a table of hashes, since there are few groups, and the server expects many."""
-    before = db.query("SELECT pg_catalog.current_setting('enable_sort') AS found")[0]["found"]
-    set_sort = "SELECT pg_catalog.set_config('enable_sort', $1, true)"
-    db.query(set_sort, ["text"], ["off"])
+def with_setting(db: Database, name: str, value: str) -> Iterator[None]:
+    """Have a setting of the server's for some statements."""
+    before = db.query("SELECT pg_catalog.current_setting($1) AS found", ["text"], [name])[0]["found"]
+    change = "SELECT pg_catalog.set_config($1, $2, true)"
+    db.query(change, ["text", "text"], [name, value])
     yield
-    db.query(set_sort, ["text"], [before])
+    db.query(change, ["text", "text"], [name, before])
 
 
 def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
