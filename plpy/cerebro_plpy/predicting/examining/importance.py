@@ -66,7 +66,8 @@ class Mixing:
         gains: list[tuple[float, float]] = []
         for number in range(self.repeats):
             mixed = mix_column(self.rows.inputs, places, self._order(name, number))
-            gains.append(scoring.gain(before, self.judge.answer(mixed), self.rows.truth, self.metric))
+            answers = self.judge.answer(mixed, self.rows.groups)
+            gains.append(scoring.gain(before, answers, self.rows.truth, self.metric))
         errors, chances = np.array(gains).T
         spread = float(errors.std(ddof=1)) if len(errors) > 1 else 0.0
         mean, of_mixing = float(errors.mean()), scoring.SURE * spread / np.sqrt(len(errors))
@@ -95,14 +96,14 @@ def find_importance(
 ) -> list[Importance]:
     """Return what each column is worth, the most important first, in the metric's own unit."""
     given = parse_options(options, OPTIONS)
-    judge = find_judge(db, model, source, mst_key)
+    judge = find_judge(db, model, source, mst_key, takes_groups=True)
     metric = scoring.check_metric(given.get("metric"), judge.is_classes)
     columns = _columns(judge, given.get("together", []))
     seed = given.get("seed", SEED)
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
     scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
-    before = judge.answer(rows.inputs)
+    before = judge.answer(rows.inputs, rows.groups)
     error = scoring.ERRORS[metric](before, rows.truth)
     db.notice(f"{metric} {scoring.shown(metric, error):.4g} on {len(rows.truth)} rows as they are")
     found = [mixing.mix(before, name, places) for name, places in columns.items()]
@@ -128,4 +129,5 @@ def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, Colum
 
 def _join(parts: Sequence[LabeledRows]) -> LabeledRows:
     arrays: list[Any] = [np.concatenate(same) for same in zip(*(part.inputs for part in parts), strict=True)]
-    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [], [])
+    groups = [group for part in parts for group in part.groups]
+    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [], [], groups)
