@@ -175,6 +175,7 @@ def script_of_versions(place: str, name: str) -> list[str]:
     judged = [
         f"SELECT p.class FROM {made[0]} AS c, cerebro.predict('{{0}}', c) AS p",
         f"SELECT e.column_name FROM {made[0]} AS c, cerebro.explain_predict('{{0}}', c) AS e",
+        f"SELECT p.class FROM cerebro.predict_query('{{0}}', {query}, NULL::{made[0]}) AS p",
         f"SELECT c.verdict FROM cerebro.check('{{0}}', {rows}) AS c",
         f"SELECT c.verdict FROM cerebro.check('{{0}}', {query}) AS c",
         f"SELECT i.column_name FROM cerebro.importance('{{0}}', {rows}) AS i",
@@ -201,7 +202,7 @@ def script_of_versions(place: str, name: str) -> list[str]:
         f"SELECT cerebro.madlib_fit_multiple_model({grouped}, {each}, {mst}, 1)",
         f"SELECT cerebro.register({each}, 'each')",
         *(one.format("each@1") for one in judged),
-        "SELECT r.name FROM cerebro.read_model('each') AS r",
+        "SELECT r.model_weights FROM cerebro.read_model('each') AS r",
         *(
             f"SELECT v::pg_catalog.text FROM cerebro.{view} AS v"
             for view in ("models", "model_versions", "model_history", "model_health", "schedules")

@@ -19,6 +19,7 @@ from cerebro_plpy.features.rows import exact
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import Model
+from cerebro_plpy.store import session
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
@@ -74,7 +75,8 @@ class GroupKeys:
         if given not in self._looked_up:
             if len(self._looked_up) >= _KEPT_ROWS:
                 self._looked_up.clear()
-            key = self._found.group_of(self._db, json.loads(given))
+            with session.own_names(self._db):
+                key = self._found.group_of(self._db, json.loads(given))
             self._looked_up[given] = None if key is None else normal_key(key)
         return self._looked_up[given] or ALL_ROWS
 
@@ -105,7 +107,8 @@ class NetOfConfig:
         return by_numpy
 
     def _forward(self, db: Database) -> Inference:
-        models.start_engine(db, self.model.backend, False)
+        with session.own_names(db):
+            models.start_engine(db, self.model.backend, False)
         return inference(models.described(self.model, self.shapes))
 
 
