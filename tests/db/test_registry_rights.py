@@ -89,6 +89,7 @@ def test_a_model_without_the_right_is_as_one_that_is_not_there(trial: Trial, use
 
     there, absent = ask("churn"), ask("nobody")
     assert [(code, text.replace("churn", "nobody")) for code, text in there] == absent
+    assert "No registered model that you may use is called churn." in there[1][1]
     for view in ("models", "model_versions", "model_history"):
         assert user.sql(f"SELECT * FROM cerebro.{view}") == []
 

@@ -286,7 +286,7 @@ class Judge:
 def find_judge(
     db: Database,
     name: str | None,
-    table_name: str | None,
+    rows: str | Table | None,
     mst_key: int | None,
     keys: Sequence[str] = (),
     *,
@@ -301,7 +301,7 @@ def find_judge(
     """
     groups = group_holders.find_groups(db, name, mst_key) if takes_groups else None
     found = groups or trained.find_model(db, name, mst_key)
-    table = resolve_table(db, table_name, "table of rows")
+    table = rows if isinstance(rows, Table) else resolve_table(db, rows, "table of rows")
     known = packed.columns_of(db, table)
     seen = Faults()
     if isinstance(found, TrainedModel):

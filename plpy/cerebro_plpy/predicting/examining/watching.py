@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -21,6 +21,7 @@ from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
 from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.store.models import health
 from cerebro_plpy.store.models.model_versions import MANAGE
+from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import drift as samples
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import relations
@@ -133,13 +134,15 @@ def check(
     if source is None or not _QUERY.match(source):
         return _check(db, model, source, mst_key, thresholds)
     with relations.rows_of_query(db, source, _CHECKED) as rows:
-        return _check(db, model, rows.quoted, mst_key, thresholds, query=shorten(source, _LONGEST))
+        # As messages call it; its rows are read by the name that it has.
+        called = replace(rows, quoted="the query", selection=rows.quoted)
+        return _check(db, model, called, mst_key, thresholds, query=shorten(source, _LONGEST))
 
 
 def _check(
     db: Database,
     model: str | None,
-    source: str | None,
+    source: str | Table | None,
     mst_key: int | None,
     thresholds: str | None,
     query: str | None = None,
