@@ -264,7 +264,8 @@ CREATE TABLE theirs.trap AS TABLE packed WITH NO DATA;
 CREATE VIEW theirs.trap_summary AS SELECT s.*, theirs.step() AS recipe FROM packed_summary AS s;
 CREATE TABLE theirs.made AS TABLE models; CREATE TABLE theirs.made_info AS TABLE models_info;
 CREATE TABLE theirs.made_summary AS TABLE models_summary;
-UPDATE theirs.made_summary SET source_table = 'theirs.trap', validation_table = 'theirs.trap';
+UPDATE theirs.made_summary SET source_table = 'theirs.trap', validation_table = 'theirs.trap',
+    qualified_names = NULL;
 """
 
 
