@@ -226,6 +226,8 @@ def test_who_may_only_predict_predicts_and_reads_nothing(
                 "'shops', 'SELECT 1/0 AS heat, kind, shop, day FROM own', NULL::own)"
             )
         assert "n''s" not in str(caught.value) and "SQL statement" in str(caught.value)
+    assert user.sql("SELECT count(*) FROM cerebro.check('shops', 'sales')")[0][0] > 8
+    assert user.sql("SELECT * FROM cerebro.model_health") == []
     for asked in ("read_model('shops')", "register('shops', 'mine')", "show_net('shops@1')"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="you may only predict"):
             user.sql(f"SELECT cerebro.{asked}")
