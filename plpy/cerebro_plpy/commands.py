@@ -226,6 +226,8 @@ class CreateRun(Command):
     behind: Behind | None = None
     groups: Sequence[GroupRow] = field(default_factory=list[GroupRow])
     weights_of_groups: Sequence[WeightsOfGroups] = field(default_factory=list[WeightsOfGroups])
+    # Whether the run says already what its tables hold, which only the caller's own session sees.
+    handed: bool = False
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -239,7 +241,19 @@ class CreateRun(Command):
             behind=None if behind is None else Behind(**behind),
             groups=[GroupRow(**g) for g in fields.get("groups", ())],
             weights_of_groups=[WeightsOfGroups(**w) for w in fields.get("weights_of_groups", ())],
+            handed=fields.get("handed", False),
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class HandRows(Command):
+    """Hand a run's rows to sessions that do not see its tables: what only the caller's own session does."""
+
+    run: RunRow
+
+    @classmethod
+    def from_fields(cls, fields: Mapping[str, Any]) -> Self:
+        return cls(run=RunRow(**fields["run"]))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,6 +402,7 @@ WAYS: Mapping[type[Command], Way] = {
     GiveBack: Way("give_back", ROWS),
     NextRunId: Way("next_run_id", TABLES),
     CreateRun: Way("create_run", TABLES, stepwise=True),
+    HandRows: Way("hand_rows", TABLES),
     HoldRun: Way("hold_run", TABLES, stepwise=True),
     ResumeRun: Way("resume_run", TABLES, stepwise=True),
     LetGo: Way("let_go", TABLES),

@@ -98,6 +98,12 @@ class PostgreSQL:
         return True
 
     @property
+    def hands_rows(self) -> bool:
+        from cerebro_plpy.store.runs.handed import can_hand
+
+        return can_hand()
+
+    @property
     def makes_tables_first(self) -> bool:
         return True
 

@@ -86,6 +86,11 @@ class Server(Protocol):
         ...
 
     @property
+    def hands_rows(self) -> bool:
+        """Whether a session can hand rows to segment sessions that do not see its tables."""
+        ...
+
+    @property
     def makes_tables_first(self) -> bool:
         """Whether a run makes its tables before it trains, so that nobody else takes their names."""
         ...

@@ -201,6 +201,27 @@ def test_time_is_left_while_the_last_evaluations_run() -> None:
     assert seconds[6:] == [(VISIT, 5, 4.0), (VISIT, 6, 1.0), (EVALUATE, 6, 0.0), (MERGE, 6, 0.0)]
 
 
+def test_no_config_begins_that_would_end_too_late() -> None:
+    """One that has begun goes on, and so do all as long as there is no model."""
+    plan = make_plan(configs=3, segments=2, epochs=2)
+    for config in plan.configs.values():
+        config.kind, config.visit_units = "alike", 1.0
+        plan.costs.record("alike", 1.0, 4.0, first=False)
+        plan.evaluation_costs.record("alike", 1.0, 1.0, first=False)
+    plan.configs[1].step = 1
+
+    def waiting() -> set[int]:
+        return {config.mst_key for segment in range(2) for config in plan._waiting(segment)}
+
+    assert waiting() == {1, 2, 3}
+    plan.time_left = 9.5
+    assert waiting() == {1, 2, 3}
+    plan.time_left = 8.5
+    assert waiting() == {1} and not plan.rests()
+    plan.configs[1].step = 4
+    assert plan.rests() and not plan.done()
+
+
 def test_totals_leave_out_configs_that_failed() -> None:
     plan = make_plan(2, 2, 2)
     unit = plan.next(0)

@@ -94,6 +94,10 @@ class Greenplum:
         return False
 
     @property
+    def hands_rows(self) -> bool:
+        return False
+
+    @property
     def makes_tables_first(self) -> bool:
         # Early versions of Greenplum 7 may lose what the catalog has of a table that a function made, as long
         # as its transaction goes on (docs/greenplum.md, "A fault of early versions").

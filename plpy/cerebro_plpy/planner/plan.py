@@ -15,9 +15,6 @@ from cerebro_plpy.planner.estimating import remaining
 from cerebro_plpy.planner.estimating.costs import CostModel
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, PartDone, Unit
 
-# Estimates are not exact: a little more than its share is none.
-PRESSING = 1.1
-
 
 @dataclass
 class Plan:
@@ -35,6 +32,8 @@ class Plan:
     # From this epoch on all segments train a config at once, from the same state, and average theirs.
     average_from: int | None = None
     visits_limit: int | None = None
+    # Seconds until the time is up, once there is a model: no config begins that would end later.
+    time_left: float | None = None
     costs: CostModel = field(default_factory=CostModel)
     # Evaluation cost per segment, in visits.
     evaluation_costs: CostModel = field(default_factory=CostModel)
@@ -103,7 +102,7 @@ class Plan:
 
     def result_step(self, config: Config) -> int | None:
         """Return the step of the config's result: after its best epoch or its last whole one, or None."""
-        if config.failure is not None or config.deleted or config.step == 0:
+        if config.is_out or config.step == 0:
             return None
         if (best := self.best_epoch(config)) is not None:
             return best * self.segments
@@ -121,6 +120,11 @@ class Plan:
             return False
         return not self._bundles.any_left(self._has_left)
 
+    def rests(self) -> bool:
+        """Return whether nothing is under way and nothing can begin, though not all is done."""
+        waits = any(self._waiting(segment) for segment in range(self.segments))
+        return not (waits or self._under_way or self._measured or self._bundles.any_left(self._has_left))
+
     def _has_left(self, bundle: bundles.Bundle) -> bool:
         return any(self._is_left(self.configs[key]) for key in bundle.members)
 
@@ -130,7 +134,7 @@ class Plan:
 
     def visits_left(self, config: Config) -> int:
         last = config.until * self.segments if config.stop_at is None else config.stop_at
-        return 0 if config.failure is not None or config.deleted else max(0, last - config.step)
+        return 0 if config.is_out else max(0, last - config.step)
 
     def trains(self, mst_key: int) -> bool:
         """Return whether a config has visits left."""
@@ -155,11 +159,8 @@ class Plan:
 
     def _presses(self, segment: int) -> bool:
         """Return whether the next config here has more work left than its share of all remaining work."""
-        config = self._next_config(segment)
-        if config is None:
-            return False
-        left = {c.mst_key: self.remaining_seconds(c) for c in self._hopping}
-        return left[config.mst_key] > PRESSING * sum(left.values()) / self.segments
+        config, left = self._next_config(segment), map(self.remaining_seconds, self._hopping)
+        return config is not None and schedule.presses(self.remaining_seconds(config), left, self.segments)
 
     def _next_config(self, segment: int) -> Config | None:
         left = (schedule.Waiting(c.mst_key, self.remaining_seconds(c)) for c in self._waiting(segment))
@@ -170,6 +171,8 @@ class Plan:
         waiting = [c for c in self._hopping if self._stands_at(c, segment)]
         if self.visits_limit is not None and self.visits_begun >= self.visits_limit:
             waiting = [c for c in waiting if c.amid_epoch]
+        if self.time_left is not None:
+            waiting = [c for c in waiting if schedule.ends_in_time(self, c, self.time_left)]
         if self.even:
             least = min((self.whole_epochs(c) for c in self._going()), default=0)
             waiting = [c for c in waiting if self.whole_epochs(c) <= least]
@@ -369,7 +372,7 @@ class Plan:
     def _queue_evaluation(self, config: Config, epoch: int) -> None:
         place = config.mst_key, epoch
         # A config that was taken a step back has perhaps been evaluated there before.
-        if config.failure is not None or config.deleted or place in self.evaluated or place in self._measured:
+        if config.is_out or place in self.evaluated or place in self._measured:
             return
         if config.home is not None and epoch == self.whole_epochs(config):
             self._awaited[config.mst_key] = epoch
@@ -416,11 +419,8 @@ class Plan:
             self._stands_still(unit)
             return
         alone = replace(unit, members=(), apart=unit.apart or len(unit.keys) > 1)
-        each = [replace(alone, mst_key=key) for key in unit.keys if not self._is_out(key)]
+        each = [replace(alone, mst_key=key) for key in unit.keys if not self.configs[key].is_out]
         self._evaluations[unit.segment][:0] = each
-
-    def _is_out(self, mst_key: int) -> bool:
-        return self.configs[mst_key].failure is not None or self.configs[mst_key].deleted
 
     def failed(self, unit: Unit, reason: str) -> None:
         """Leave the configs of a failed unit out from here on; the others are not affected."""

@@ -118,4 +118,9 @@ class Config:
     def over(self) -> bool:
         """Whether the config gets no more visits, whatever is left of its epochs."""
         stopped = self.stop_at is not None and self.step >= self.stop_at
-        return self.failure is not None or self.deleted or stopped
+        return self.is_out or stopped
+
+    @property
+    def is_out(self) -> bool:
+        """Whether the config takes no further part in the run."""
+        return self.failure is not None or self.deleted

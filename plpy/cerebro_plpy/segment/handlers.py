@@ -29,6 +29,7 @@ from cerebro_plpy.commands import (
     Evaluate,
     FailConfig,
     GiveBack,
+    HandRows,
     HoldRun,
     LetGo,
     Merge,
@@ -204,7 +205,8 @@ def create_run(db: Database, command: CreateRun) -> Writes:
 def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing], None, None]:
     from cerebro_plpy.segment import rows
 
-    run = rows.with_versions(db, command.run)
+    # Of rows that were handed over, the caller's session has said what they are.
+    run = command.run if command.handed else rows.with_versions(db, command.run)
     yield runs.creation(db, run, command.architectures, command.configs)
     yield run_groups.creation(run.run_id, command.groups)
     used = [{"digest": digest} for digest in sorted(command.functions)]
@@ -237,6 +239,13 @@ def _copy_weights_of_groups(db: Database, run: runs.RunRow, source: WeightsOfGro
         some = source.rows[first : first + GROUPS_AT_ONCE]
         found = db.as_caller(run.owner, group_models.weights_from, db, source.table, source.types, some)
         starting_weights.add_several(db, run.run_id, source.model_id, found)
+
+
+def _hand_rows(db: Database, command: HandRows) -> CommandResult:
+    from cerebro_plpy.segment import handed
+
+    run = handed.hand_over(db, command.run)
+    return {"versions": run.versions, "packed_versions": run.packed_versions}
 
 
 def _next_run_id(db: Database, command: NextRunId) -> CommandResult:
@@ -342,6 +351,7 @@ WRITING: Mapping[type[Command], Callable[[Database, Any], Writes]] = {
 AT_TABLES: Mapping[type[Command], Callable[[Database, Any], CommandResult]] = {
     **{command: _written(steps) for command, steps in WRITING.items()},
     NextRunId: _next_run_id,
+    HandRows: _hand_rows,
     LetGo: _let_go,
     DeleteRun: _delete_run,
 }

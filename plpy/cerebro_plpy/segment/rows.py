@@ -365,11 +365,14 @@ class TableSource:
         )
 
     def load(self, number: int) -> Dataset:
+        return self.layout.dataset(self.read(number))
+
+    def read(self, number: int) -> Row:
+        """Return the bytes and shapes of one buffer."""
         columns, buffer_id = self.layout.columns, self._buffers[number].buffer_id
-        row = self._db.as_caller(
+        return self._db.as_caller(
             self._role, partitions.read_buffer, self._db, self._table, self.key, buffer_id, columns
         )
-        return self.layout.dataset(row)
 
     def load_all(self, within_budget: bool) -> Dataset | None:
         if not within_budget:

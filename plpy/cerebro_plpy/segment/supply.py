@@ -16,6 +16,7 @@ from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine.state import Frozen, State, frozen_to_parts, of_config, to_parts
 from cerebro_plpy.segment import cancel
+from cerebro_plpy.segment.handed import find_handed
 from cerebro_plpy.segment.kept import KeptFrozen
 from cerebro_plpy.segment.rows import PartitionSource, TableSource, layout
 from cerebro_plpy.store.models import functions
@@ -133,6 +134,9 @@ class TableSupply:
         return _read_state(self._db, run_id, mst_key, step)
 
     def source(self, run: runs.RunRow, table: str, segment: int) -> PartitionSource:
+        handed = find_handed(run, table, segment)
+        if handed is not None:
+            return handed
         known = self._db.as_caller(run.owner, layout, self._db, table, runs.below(run, table))
         return TableSource(self._db, run.owner, table, segment, known)
 

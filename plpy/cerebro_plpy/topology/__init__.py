@@ -38,6 +38,8 @@ class Answer:
 
 class Topology(Protocol):
     name: str
+    # Whether nothing is to be left of a run whose call fails, since its tables are gone then.
+    ends_with_transaction: bool
 
     def open(self, engines: Sequence[Engine], segments: int) -> None:
         """Make a session ready for each segment and engine."""

@@ -5,42 +5,83 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from functools import partial
+from typing import TypeVar
 
 from cerebro_plpy.commands import Engine
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
+from cerebro_plpy.errors import CONNECTION_FAILURE, TOO_MANY_CONNECTIONS, CerebroError
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.topology import Topology
+from cerebro_plpy.topology.handing import HandingTopology
 from cerebro_plpy.topology.inline import InlineTopology
-from cerebro_plpy.topology.local import Bounds, LocalTopology, own_pids
+from cerebro_plpy.topology.local import Bounds, LocalTopology, check_room, own_pids
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
+# Rows are handed to one more session for each so many.
+ROWS_OF_A_SESSION = 1000
+
+Local = TypeVar("Local", bound=LocalTopology)
 
 
-def choose(db: Database, tables: Sequence[int]) -> Topology:
-    """Return segment sessions if they can see the tables and may log in, else the caller's own backend."""
+def choose(db: Database, tables: Sequence[int], rows: int | None = None) -> Topology:
+    """Return segment sessions if they may log in and see the tables, else the caller's own backend.
+
+    Where `rows` says how many rows are to be trained on, sessions that do not see them may be handed them.
+    """
+    topology, reason = find_topology(db, tables, rows)
+    if reason is not None:
+        db.notice(f"this run uses only this session, one segment after the other, which is slower: {reason}")
+    return topology
+
+
+def find_topology(
+    db: Database, tables: Sequence[int], rows: int | None = None
+) -> tuple[Topology, str | None]:
+    """Return the topology of a call, and the reason if it is the caller's own backend."""
     reason = why_not_local(db, tables)
-    if reason is None:
+    # Each session takes seconds to start, and compiles all programs for itself.
+    worth = (rows or 0) // ROWS_OF_A_SESSION
+    hands = reason is not None and worth > 1 and db.server.hands_rows and why_not_local(db, []) is None
+    if reason is not None and rows is not None and worth <= 1:
+        reason = f"{reason}, and {rows} rows are too few to be handed to others"
+    if reason is None or hands:
         try:
-            return choose_local(db)
+            return (_choose_handing(db, worth) if hands else choose_local(db)), None
         except CerebroError as error:
-            if error.sqlstate != CONNECTION_FAILURE:
+            if error.sqlstate not in (CONNECTION_FAILURE, TOO_MANY_CONNECTIONS if hands else None):
                 raise
             reason = f"{error.message}. {error.detail} {error.hint}"
-    db.notice(f"this run uses only this session, one segment after the other, which is slower: {reason}")
-    return InlineTopology(db)
+    return InlineTopology(db), reason
+
+
+def choose_early(db: Database, tables: Sequence[int], rows: int) -> LocalTopology | None:
+    """Return the sessions that will be handed rows which are not packed yet; None if there will be none."""
+    if not db.server.hands_rows or rows < 2 * ROWS_OF_A_SESSION:
+        return None
+    topology, _ = find_topology(db, tables, rows)
+    return topology if isinstance(topology, LocalTopology) else None
+
+
+def _choose_handing(db: Database, most: int) -> HandingTopology:
+    # One that leads, and one that trains at least.
+    room = session.room(db, session.current_user(db))
+    check_room(room, 2 - len(own_pids()))
+    handing = _local(db, HandingTopology, interrupts.look_seconds(db), background=False)
+    handing.run_here, handing.most = db.run_here, most
+    handing.open([], 0)
+    return handing
 
 
 def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology:
     """Return segment sessions; in the background, `look_seconds` bounds the caller's code."""
     seconds = interrupts.look_seconds(db) if look_seconds is None else look_seconds
-    local = _local(db, seconds, background=look_seconds is not None)
+    local = _local(db, db.server.segment_sessions, seconds, background=look_seconds is not None)
     local.open([], 0)
     return local
 
 
-def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopology:
+def _local(db: Database, kind: type[Local], look_seconds: int, *, background: bool) -> Local:
     fixed = session.settings(db)
     role = session.current_user(db)
     bounds = Bounds(
@@ -51,14 +92,12 @@ def _local(db: Database, look_seconds: int, *, background: bool) -> LocalTopolog
         most_sessions=partial(_most_sessions, db),
         room=partial(session.room, db, role),
     )
-    return db.server.segment_sessions(
-        role, session.target(db), bounds, partial(interrupts.tick, db), db.notice
-    )
+    return kind(role, session.target(db), bounds, partial(interrupts.tick, db), db.notice)
 
 
 def warm_sessions(db: Database, engines: Sequence[Engine], segments: int) -> LocalTopology | None:
     """Return a run's sessions if this session has them all from an earlier run, else None; open none."""
-    topology = _local(db, interrupts.look_seconds(db), background=False)
+    topology = _local(db, db.server.segment_sessions, interrupts.look_seconds(db), background=False)
     return topology if topology.has(engines, segments) else None
 
 

@@ -28,6 +28,7 @@ class InlineTopology:
     """A topology whose commands run where they are submitted, so there is never more than one under way."""
 
     name = "inline"
+    ends_with_transaction = False
 
     def __init__(self, db: Database) -> None:
         self._db = db

@@ -96,6 +96,7 @@ class LocalTopology:
     """The segments of one run as loopback sessions."""
 
     name = "local"
+    ends_with_transaction = False
     kind = LoopbackSession
 
     def __init__(
@@ -131,8 +132,17 @@ class LocalTopology:
         found = [self._pool.get(key) for key in self._wanted()]
         return all(there is not None and not there.busy and there.alive() for there in found)
 
+    def begin_opening(self, engines: Sequence[Engine], segments: int) -> None:
+        """Begin to open what is not open yet, and do not wait: `open` does so later."""
+        self._insist(self._begin_opening, engines, segments)
+
     def _open(self, engines: Sequence[Engine], segments: int) -> None:
-        for key in [k for k, s in self._pool.items() if k[0] == self._role and s.busy]:
+        sessions = self._begin_opening(engines, segments)
+        self._finish(sessions)
+        tell_not_kept(self._say, [started.result() for started in sessions])
+
+    def _begin_opening(self, engines: Sequence[Engine], segments: int) -> list[LoopbackSession]:
+        for key in [k for k, s in self._pool.items() if k[0] == self._role and s.busy and not s.starts]:
             # What an earlier call had under way when it was cancelled.
             self._pool.pop(key).stop()
         self._engines = {engine.backend: engine for engine in engines}
@@ -150,13 +160,13 @@ class LocalTopology:
             self._make_room()
         sessions = {key: self._session(key) for key in self._wanted()}
         for key, started in sessions.items():
-            started.begin(Sent(StartEngine(segment=key[1], commits=True), self._engines[key[2]]))
-        self._finish(list(sessions.values()))
-        tell_not_kept(self._say, [started.result() for started in sessions.values()])
+            if not started.busy:
+                started.begin(Sent(StartEngine(segment=key[1], commits=True), self._engines[key[2]]))
+        return list(sessions.values())
 
     def _tell_what_starts(self) -> None:
         """Tell the caller which sessions start, since engines take seconds to come up."""
-        number = sum(key not in self._pool or not self._pool[key].alive() for key in self._wanted())
+        number = self._count_missing(self._wanted())
         if number:
             self._say(
                 f"starting {number} session{'s' if number > 1 else ''} with {' and '.join(self._engines)}"
@@ -180,9 +190,11 @@ class LocalTopology:
         return bool(others)
 
     def _missing(self) -> int:
-        wanted = [self._key(CONTROL, ""), *self._wanted()]
-        there = [self._pool[key] for key in wanted if key in self._pool]
-        return len(wanted) - sum(own.busy or own.alive() for own in there)
+        return self._count_missing([self._key(CONTROL, ""), *self._wanted()])
+
+    def _count_missing(self, keys: Sequence[Key]) -> int:
+        there = [self._pool[key] for key in keys if key in self._pool]
+        return len(keys) - sum(own.busy or own.alive() for own in there)
 
     def _wanted(self) -> list[Key]:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg2
 import psycopg2.extensions
 
-from cerebro_plpy.commands import Drive, Sent
+from cerebro_plpy.commands import Drive, Sent, StartEngine
 from cerebro_plpy.errors import (
     ADMIN_SHUTDOWN,
     CONNECTION_FAILURE,
@@ -41,6 +41,8 @@ class LoopbackSession:
         self._cursor: Any = None
         self.look_seconds = 0
         self.busy = False
+        # Whether what is under way is the start of its engine, for which nobody need wait.
+        self.starts = False
         self.opened = False
 
     def ready(self) -> bool:
@@ -59,6 +61,7 @@ class LoopbackSession:
 
     def begin(self, sent: Sent) -> None:
         bounded = replace(sent, look_seconds=self.look_seconds)
+        self.starts = isinstance(sent.command, StartEngine)
         self._send(session.COMMAND, sent.way.name, bounded.as_json())
 
     def _send(self, statement: str, *values: str) -> None:

@@ -37,6 +37,8 @@ from cerebro_plpy.store import dialect, names, session
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
+from cerebro_plpy.topology.choose import find_topology
+from cerebro_plpy.topology.inline import InlineTopology
 
 CONFIGS, EPOCHS = 12, 81
 # Of a large table an epoch has about so many rows, and so many at most are held out.
@@ -151,7 +153,7 @@ def prepare(db: Database, call: TrainCall) -> str:
 
 def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
     """Return the call of the search; `here` is set where this session is to train, alone."""
-    by_hand = [_pack(db, task)]
+    by_hand = [_pack(db, task, here=here)]
     _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
@@ -184,9 +186,10 @@ def prepare_search(
     rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
     for net, params in chosen:
         made += points.nets(net, params, rows)
-    backend = task.given.get("backend") or choose_backend(db, here=here)
-    if here:
-        tables.start_here(db, backend, summary.segments)
+    topology = find_topology(db, [table.oid], summary.total_rows)[0] if here else None
+    backend = task.given.get("backend") or choose_backend(db, here=isinstance(topology, InlineTopology))
+    if topology is not None:
+        tables.start_early(db, topology, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     loss = loss or _loss(rows.outputs[0], task.metric)
     return _build_search(task, summary, loss=loss, model_ids=model_ids, backend=backend)
@@ -232,7 +235,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     return TrainOrder(source, label, name, given, round(seconds), call.recipe)
 
 
-def _pack(db: Database, task: TrainOrder) -> str:
+def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     """Pack the rows, and return the statement that does the same by hand."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
@@ -248,6 +251,10 @@ def _pack(db: Database, task: TrainOrder) -> str:
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
+    if here:
+        backend = task.given.get("backend") or choose_backend(db, here=False)
+        trained = int(found.rows * (1 - share))
+        tables.begin_start(db, source.oid, backend, trained, options.get("segments"))
     if found.nulls:
         db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
     arguments = (task.source, task.table("_packed"), task.target, "*")

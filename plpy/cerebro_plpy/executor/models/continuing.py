@@ -27,6 +27,7 @@ from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import models as nets
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, source_rows
+from cerebro_plpy.topology.inline import InlineTopology
 
 # After so many epochs without a better one, the net has learned what there is.
 PATIENCE = 5
@@ -43,7 +44,7 @@ def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) 
     backend = given.get("backend") or train.choose_backend(db, here=True)
     rows = _pack(db, source, training, str(call.target), str(call.source_table))
     retraining.keep_recipe(db, rows.quoted, json.dumps(call.recipe))
-    tables.start_here(db, backend, training.segments)
+    tables.start_early(db, InlineTopology(db), backend, training.segments)
     model_id = tables.load_model(
         db,
         _named("nets"),

@@ -77,6 +77,7 @@ class Decider:
         self._seconds_before = seconds_before
         # When the budget is spent; known from the first visit on.
         self._ends_at: float | None = None
+        self._has_model = False
         self._next_look = 0.0
         self._number = 0
         self._begun = False
@@ -152,9 +153,20 @@ class Decider:
             self._begun = True
             self._commit(self._as_entries(self._procedure.begin()))
         self._deliver()
+        self._tell_time_left()
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_SECONDS
             self._look()
+
+    def _tell_time_left(self) -> None:
+        """Tell the plan how much time is left, once there is a model: others may come too late then."""
+        if self._ends_at is None:
+            return
+        self._has_model = self._has_model or any(
+            config.step >= config.first_step + self._plan.segments for config in self._plan.configs.values()
+        )
+        if self._has_model:
+            self._plan.time_left = self._ends_at - time.monotonic()
 
     def unpause(self, role: str) -> None:
         """Let the run go on if it was paused: whoever takes it up wants that."""
@@ -248,7 +260,7 @@ class Decider:
         for together in _in_turns(decisions.pending(self._db, self._run_id)):
             self._commit([decided for asked in together for decided in self._answer(asked)])
         limits = self._limits
-        if self._ends_at is not None and time.monotonic() >= self._ends_at:
+        if self._ends_at is not None and (time.monotonic() >= self._ends_at or self._plan.rests()):
             # Each config that has begun has a model in the end: it finishes its first epoch.
             self._close(f"the run's {limits.max_seconds} seconds are spent", self._first_whole_step)
         elif limits.max_visits is not None and self._plan.visits_begun >= limits.max_visits:

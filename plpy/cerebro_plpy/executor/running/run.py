@@ -389,8 +389,9 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
     cancelled = not isinstance(error, CerebroError) or error.sqlstate in (QUERY_CANCELED, SEGMENT_GONE)
     event = "interrupted" if cancelled else "failed"
     # Where the server is going down this cannot be said any more; the lock that is gone says it too.
+    ending = EndRun(run_id=run_id, event=event, detail=str(error))
     with suppress(CerebroError):
-        topology.command(EndRun(run_id=run_id, event=event, detail=str(error)))
+        topology.command(DeleteRun(run_id=run_id) if topology.ends_with_transaction else ending)
         topology.let_go()
     topology.close()
 

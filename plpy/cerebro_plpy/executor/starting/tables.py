@@ -19,7 +19,7 @@ from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_table, quote, resolve_table, target_table
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.choose import choose
+from cerebro_plpy.topology.choose import ROWS_OF_A_SESSION, choose, choose_early
 from cerebro_plpy.topology.inline import InlineTopology
 from cerebro_plpy.topology.local import list_started
 
@@ -89,10 +89,21 @@ def check_architecture(
     return _ask(db, topology, engines, (model_arch, weights), layers=layers)
 
 
-def start_here(db: Database, backend: str, segments: int) -> None:
-    """Start the engine that this session is to train on, so that it checks nets as well."""
-    engines = requests.engines(db, FitOptions(backend=backend), False, segments)
-    InlineTopology(db).open([replace(engines.start(backend, False), or_any=True)], 1)
+def begin_start(db: Database, oid: int, backend: str, rows: int, segments: int | None) -> None:
+    """Have the sessions start that are to train on rows of a table which are yet to be packed."""
+    topology = choose_early(db, [oid], rows)
+    if topology is not None:
+        usual = segments or session.usual_segments(db)
+        engine = requests.engines(db, FitOptions(backend=backend), False, usual).start(backend, False)
+        topology.begin_opening([engine], min(usual, rows // ROWS_OF_A_SESSION))
+
+
+def start_early(db: Database, topology: Topology, backend: str, segments: int) -> None:
+    """Start the engines that are to train on this transaction's tables, so that they check nets as well."""
+    engine = requests.engines(db, FitOptions(backend=backend), False, segments).start(backend, False)
+    if isinstance(topology, InlineTopology):
+        engine = replace(engine, or_any=True)
+    topology.open([engine], segments)
 
 
 def _ask(

@@ -1,0 +1,131 @@
+"""Rows that a session hands to the sessions that train for it, in a file that has no name.
+
+Other sessions do not see a table before the transaction that has made it is committed. So the caller's
+session copies the buffers into a file that is removed as soon as it is open. Processes of the same user of
+the operating system open it by the number that it has in this session; it is gone with the session.
+"""
+
+from __future__ import annotations
+
+import json
+import mmap
+import os
+import secrets
+import struct
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cerebro_plpy import memory
+from cerebro_plpy.database import Row
+from cerebro_plpy.errors import DISK_FULL, CerebroError
+
+# Where the server keeps temporary files, from its data directory.
+_FOLDER = os.path.join("base", "pgsql_tmp")
+_PROCESSES = "/proc"
+# At the beginning of the file: a secret, and where its index begins and how long it is.
+_HEAD = struct.Struct("16sQQ")
+
+
+@dataclass(frozen=True)
+class HandedPlace:
+    """The place where another process finds the file, and the secret by which it knows the file."""
+
+    pid: int
+    descriptor: int
+    secret: str
+
+
+def can_hand() -> bool:
+    """Return whether processes find each other's open files here."""
+    return os.path.exists(os.path.join(_PROCESSES, "self", "fd"))
+
+
+class HandedFile:
+    """A file that is being filled with buffers. Its index names the place of each field."""
+
+    def __init__(self) -> None:
+        os.makedirs(_FOLDER, mode=0o700, exist_ok=True)
+        self._file = tempfile.TemporaryFile(dir=_FOLDER)  # noqa: SIM115 - it is open until the run ends
+        self._secret = secrets.token_bytes(16)
+        self._index: dict[str, Any] = {}
+        self._file.seek(_HEAD.size)
+
+    def add_partition(self, table: str, facts: Mapping[str, Any], buffers: Sequence[Any]) -> None:
+        """Note a partition, with the fields of its buffers as `write_row` has returned them."""
+        self._index.setdefault(table, []).append({**facts, "buffers": buffers})
+
+    def write_row(self, row: Row) -> dict[str, Any]:
+        """Write the fields of one buffer; return them with the places of their bytes."""
+        return {
+            name: self._write(value) if isinstance(value, bytes) else value for name, value in row.items()
+        }
+
+    def _write(self, value: bytes) -> dict[str, int]:
+        first = self._file.tell()
+        try:
+            self._file.write(value)
+        except OSError as error:
+            raise CerebroError(
+                f"the rows cannot be handed to the sessions that train: {error.strerror}",
+                hint="Make room in the data directory, or commit the packed tables before the call.",
+                sqlstate=DISK_FULL,
+            ) from None
+        return {"first": first, "bytes": len(value)}
+
+    def finish(self) -> HandedPlace:
+        """Write the index; return where the file is."""
+        first, index = self._file.tell(), json.dumps(self._index).encode()
+        self._write(index)
+        self._file.seek(0)
+        self._file.write(_HEAD.pack(self._secret, first, len(index)))
+        self._file.flush()
+        return HandedPlace(os.getpid(), self._file.fileno(), self._secret.hex())
+
+    def close(self) -> None:
+        self._file.close()
+
+
+class HandedFiles(dict[int, HandedFile]):
+    """The files that this session has open for its runs, by the numbers of these."""
+
+
+def close_handed(run_id: int) -> None:
+    """Let go of a run's rows: the run is over."""
+    found = memory.get_instance(HandedFiles).pop(run_id, None)
+    if found is not None:
+        found.close()
+
+
+@dataclass(frozen=True)
+class HandedRows:
+    """The rows that another session has handed over. They are mapped into memory, not read."""
+
+    index: Mapping[str, Sequence[Mapping[str, Any]]]
+    content: memoryview
+
+    @classmethod
+    def open(cls, place: HandedPlace) -> Self | None:
+        """Return what is there; None if the session that had it is gone."""
+        path = os.path.join(_PROCESSES, str(place.pid), "fd", str(place.descriptor))
+        try:
+            with open(path, "rb") as file:
+                content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError):
+            return None
+        if len(content) < _HEAD.size:
+            return None
+        secret, first, size = _HEAD.unpack(content[: _HEAD.size])
+        if not secrets.compare_digest(secret, bytes.fromhex(place.secret)):
+            return None
+        return cls(json.loads(bytes(content[first : first + size])), content)
+
+    def read_row(self, fields: Mapping[str, Any]) -> Row:
+        """Return the fields of a buffer, those of bytes as views of the file."""
+        return {
+            name: self.content[value["first"] : value["first"] + value["bytes"]]
+            if isinstance(value, Mapping)
+            else value
+            for name, value in fields.items()
+        }
