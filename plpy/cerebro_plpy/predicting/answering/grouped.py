@@ -133,9 +133,11 @@ class Answers:
 
     def find_own(self, given: str | None) -> str | None:
         """Return the group of the key that a row comes with; None if it has no model of its own."""
+        if not given:
+            return None
         if self._keys is None:
-            return given if given and given in self._weights else None
-        return self._own.get(self._keys.find(normal_key(given or "{}"))) or None
+            return given if given in self._weights else None
+        return self._own.get(self._keys.find(normal_key(given))) or None
 
     def has_model(self, given: str | None) -> bool:
         """Return whether a model answers for a row that comes with this key."""

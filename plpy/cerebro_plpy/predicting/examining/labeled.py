@@ -184,10 +184,12 @@ class Judge:
 
     def _scan(self, table: Table, label: Sequence[Expression]) -> Iterator[list[Row]]:
         expressions = [*label, *self.texts, *reading.fields([column.part for column in self.columns])]
-        if not isinstance(self.found, TrainedModel):
-            table = self.found.models.with_keys(table, packed.columns_of(self.db, table))
-            expressions.append(Expression(packed.TEXT, (_KEY,)))
-        return self.db.scan(packed.select_rows(table, expressions), batch=reading.BATCH_ROWS)
+        if isinstance(self.found, TrainedModel):
+            return self.db.scan(packed.select_rows(table, expressions), batch=reading.BATCH_ROWS)
+        models_of_groups = self.found.models
+        table = models_of_groups.with_keys(table, packed.columns_of(self.db, table))
+        statement = packed.select_rows(table, [*expressions, Expression(packed.TEXT, (_KEY,))])
+        return self.db.scan(statement, *models_of_groups.parameters, batch=reading.BATCH_ROWS)
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[tuple[str | None, ...]]:
         """Return the texts of some rows, whose fields begin with the number `first`."""

@@ -63,10 +63,12 @@ class GroupModels:
         return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)", ""
 
     def with_keys(self, source: Table, known: Mapping[str, SourceColumn]) -> Table:
-        """Return the rows with the key of their group beside them."""
-        key, joined = self.key_of_rows(known)
+        """Return the rows with the key of their group beside them, NULL if it has no model.
+
+        The query takes the parameters.
+        """
         listed = ", ".join(f"s.{quote(column)}" for column in known)
-        query = f"SELECT {listed}, {key} AS {KEY_TEXT} FROM {source.rows} {joined}"
+        query = f"SELECT {listed}, g.{KEY_TEXT} FROM {source.rows} {self.joined(known)}"
         return replace(source, selection=f"({query})")
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
