@@ -86,7 +86,9 @@ def _write(save: Callable[[str, Path], Path], client: Any, experiment: str, row:
     for what, own in row["metrics"].items():
         for key in ("loss", "value"):
             if own.get(key) is not None:
-                client.log_metric(run_id, f"{what}_{own['metric'] if key == 'value' else key}", own[key])
+                name = own["metric"] if key == "value" else key
+                # One that is no number comes as text.
+                client.log_metric(run_id, f"{what}_{name}", float(own[key]))
     with tempfile.TemporaryDirectory() as made:
         folder = save(reference, Path(made) / _FOLDER)
         kept = {key: row[key] for key in _KEPT}
