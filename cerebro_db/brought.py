@@ -43,6 +43,8 @@ def register(
     about = found.get("about")
     if not isinstance(about, dict) or not isinstance(found.get("architecture"), dict):
         raise saved.no_model(folder, "it describes no net")
+    if not isinstance(about.get("class_values") or {}, dict):
+        raise saved.no_model(folder, "its class values are no object")
     origin = {"model": found.get("model"), "weights_sha256": found.get("weights_sha256")}
     given = {**(tags or {}), "brought_from": origin}
     columns = _summary(found, about, metrics or {})
@@ -81,7 +83,9 @@ def _array(values: object, kind: str) -> Raw:
 def _measured(metrics: Mapping[str, Any]) -> dict[str, Raw]:
     found: dict[str, Raw] = {}
     for what in _MEASURED:
-        own = metrics.get(what) or {}
+        own = metrics.get(what)
+        if not isinstance(own, dict):
+            continue
         for key, column in (("loss", f"{what}_loss_final"), ("value", f"{what}_metrics_final")):
             found[column] = Raw(f"{literal(own.get(key))}::pg_catalog.float8")
         if own.get("metric"):

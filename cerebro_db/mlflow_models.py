@@ -86,7 +86,9 @@ def _write(save: Callable[[str, Path], Path], client: Any, experiment: str, row:
     for what, own in row["metrics"].items():
         for key in ("loss", "value"):
             if own.get(key) is not None:
-                client.log_metric(run_id, f"{what}_{own['metric'] if key == 'value' else key}", own[key])
+                name = own["metric"] if key == "value" else key
+                # One that is no number comes as text.
+                client.log_metric(run_id, f"{what}_{name}", float(own[key]))
     with tempfile.TemporaryDirectory() as made:
         folder = save(reference, Path(made) / _FOLDER)
         kept = {key: row[key] for key in _KEPT}
@@ -131,13 +133,15 @@ def _register(db: Server, client: Any, version: Any, into: str) -> int:
         try:
             folder = Path(client.download_artifacts(version.run_id, _FOLDER, made))
             kept = json.loads((folder / _VERSION).read_text(encoding="utf-8"))
-        except (OSError, ValueError) as error:
+            if not all(isinstance(one, dict) for one in (kept, kept["tags"], kept["metrics"])):
+                raise ValueError(f"{_VERSION} has not what it should")
+        except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
             raise CerebroError(
                 f"version {version.version} in MLflow was not written by cerebro",
                 detail=str(error),
                 hint="db.models.to_mlflow writes versions that can be brought back.",
             ) from None
-        tags = {**(kept.get("tags") or {}), _THERE: int(version.version)}
+        tags = {**kept["tags"], _THERE: int(version.version)}
         lineage = {"lineage": kept["lineage"]} if kept.get("lineage") else {}
         return brought.register(
             db,
@@ -145,5 +149,5 @@ def _register(db: Server, client: Any, version: Any, into: str) -> int:
             into,
             comment=version.description or None,
             tags={**tags, **lineage},
-            metrics=kept.get("metrics"),
+            metrics=kept["metrics"],
         )

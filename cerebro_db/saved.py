@@ -154,7 +154,9 @@ def read_weights(folder: Path, digest: object) -> bytes:
 
     try:
         values = np.load(folder / _WEIGHTS, allow_pickle=False)
-    except (OSError, ValueError) as error:
+        if not isinstance(values, np.ndarray):
+            raise ValueError("it holds several arrays")
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         raise no_model(folder, f"{_WEIGHTS} cannot be read, {error}") from None
     weights = values.tobytes()
     if values.dtype != np.dtype("<f4") or hashlib.sha256(weights).hexdigest() != digest:

@@ -1,6 +1,6 @@
 -- The registry of models: versions that never change, the aliases that point at them, and who may use them.
-CREATE SEQUENCE cerebro._version_id_seq;
-CREATE SEQUENCE cerebro._model_event_id_seq;
+CREATE SEQUENCE cerebro._version_id_seq CACHE 1;
+CREATE SEQUENCE cerebro._model_event_id_seq CACHE 1;
 
 CREATE TABLE cerebro._model (
     name text PRIMARY KEY,

@@ -1,5 +1,5 @@
 -- Checks of registered models, which say whether rows still look like those that a version was trained on.
-CREATE SEQUENCE cerebro._check_id_seq;
+CREATE SEQUENCE cerebro._check_id_seq CACHE 1;
 
 CREATE TABLE cerebro._model_check (
     name text NOT NULL,

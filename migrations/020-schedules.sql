@@ -1,5 +1,5 @@
 -- Models that are trained again by a schedule, and what each run of it did.
-CREATE SEQUENCE cerebro._schedule_run_id_seq;
+CREATE SEQUENCE cerebro._schedule_run_id_seq CACHE 1;
 
 CREATE TABLE cerebro._schedule (
     name text NOT NULL,

@@ -59,6 +59,23 @@ def _without_password(_context: click.Context, _option: click.Parameter, dsn: st
     return dsn
 
 
+def without_password(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
+    """Refuse a password in an address of MLflow's, which every user of the machine can see."""
+    from urllib.parse import parse_qs, urlsplit
+
+    try:
+        parts = urlsplit(address or "")
+        secret = "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]
+    except ValueError:
+        raise click.BadParameter("it is not an address") from None
+    if secret or "password" in parse_qs(parts.query):
+        raise click.BadParameter(
+            "it has a password, which others could read here;"
+            " set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
+        )
+    return address
+
+
 def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
     """Return an engine that checks connections before each use, so that it finds a restarted server again."""
     import psycopg2

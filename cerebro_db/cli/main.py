@@ -84,7 +84,7 @@ def _add(commands: Sequence[click.Command]) -> None:
 _add([admin.init, admin.doctor])
 _add([data.train, data.pack, data.fit])
 _add([runs.watch, runs.runs, runs.leaderboard, runs.groups, runs.metrics, runs.advise, runs.report])
-_add([data.predict, runs.export, models.models])
+_add([data.predict, runs.export, models.bring, models.models])
 _add([forecasts.train_forecast, forecasts.forecast])
 _add([related.labels, related.relate, related.propagate, related.refresh_propagation, related.smooth])
 _add([models.check, models.explain, models.worst_rows])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import click
 
-from cerebro_db.cli.connection import connected, open_database
+from cerebro_db.cli.connection import connected, open_database, without_password
 from cerebro_db.cli.exits import Refused
 from cerebro_db.cli.output import formatted, show
 from cerebro_db.cli.values import read_object
@@ -39,6 +40,37 @@ def models(name: str | None, form: str, dsn: str) -> None:
             f"there is no registered model {name} that you may use", hint="cerebro models lists them."
         )
     show(found, form, VERSION_COLUMNS)
+
+
+@click.command("import", short_help="Register a model of a folder or of MLflow's.")
+@click.argument("source")
+@click.argument("name", required=False)
+@click.option(
+    "--mlflow", metavar="URI", callback=without_password, help="The store of MLflow's whose model SOURCE is."
+)
+@connected
+def bring(source: str, name: str | None, mlflow: str | None, dsn: str) -> None:
+    """Register a model that cerebro export has written, as NAME.
+
+    SOURCE is a folder, whose model becomes the next version of NAME. With --mlflow it is a model in MLflow's
+    registry: its versions that this database lacks are registered, and its aliases are set. NAME is then its
+    own if none is given.
+
+    \b
+    Examples:
+      cerebro import churn-folder churn
+      cerebro import churn --mlflow sqlite:///mlflow.db
+    """
+    if mlflow is None and name is None:
+        raise click.UsageError(f"say as what: cerebro import {source} NAME")
+    known = (name or source).lower()
+    with open_database(dsn) as db:
+        if mlflow is None:
+            click.echo(f"{known}@{db.models.load(Path(source), known)}")
+            return
+        found = db.models.from_mlflow(source, mlflow, known)
+    for there, version in found.items():
+        click.echo(f"{known}@{version} is version {there} in {mlflow}")
 
 
 @click.command(short_help="Compare rows with those that a model was trained on.")

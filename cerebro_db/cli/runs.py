@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from cerebro_db.cli.connection import connected, open_database
+from cerebro_db.cli.connection import connected, open_database, without_password
 from cerebro_db.cli.exits import NOT_FINISHED, Refused
 from cerebro_db.cli.output import formatted, say, show
 
@@ -250,23 +250,6 @@ def report(run: int | None, output: Path | None, rows: str | None, dsn: str) -> 
     click.echo(output)
 
 
-def _without_password(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
-    """Refuse a password in an address, which every user of the machine can see."""
-    from urllib.parse import parse_qs, urlsplit
-
-    try:
-        parts = urlsplit(address or "")
-        secret = "@" in parts.netloc and ":" in parts.netloc.rpartition("@")[0]
-    except ValueError:
-        raise click.BadParameter("it is not an address") from None
-    if secret or "password" in parse_qs(parts.query):
-        raise click.BadParameter(
-            "it has a password, which others could read here;"
-            " set MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD"
-        )
-    return address
-
-
 @click.command(short_help="Take a model or the metrics of a run elsewhere.")
 @click.argument("source", metavar="[RUN|MODEL]", required=False)
 @click.argument("path", metavar="[FOLDER]", type=PATH, required=False)
@@ -276,19 +259,22 @@ def _without_password(_context: click.Context, _option: click.Parameter, address
 @click.option("--groups", "folder", type=PATH, metavar="FOLDER", help="The best model of each, as .keras.")
 @click.option("--tensorboard", type=PATH, metavar="FOLDER", help="The metrics, as TensorBoard's event files.")
 @click.option(
-    "--mlflow", metavar="URI", callback=_without_password,
-    help="The configs with their metrics, to a tracking store of MLflow's.",
+    "--mlflow", metavar="URI", callback=without_password,
+    help="The configs with their metrics, or the versions of MODEL, to a store of MLflow's.",
 )  # fmt: skip
 @connected
 def export(source: str | None, path: Path | None, dsn: str, **given: Any) -> None:
     """Take a model or the metrics of a run elsewhere.
 
     MODEL is a registered model, as name, name@alias or name@version. FOLDER then gets all that predicting
-    takes: cerebro_db.load_model reads it where no server is. It may be a .keras or .onnx file as well.
+    takes: cerebro_db.load_model reads it where no server is, and cerebro import registers it elsewhere.
+    It may be a .keras or .onnx file as well. With --mlflow and a name alone, MLflow's registry gets all
+    versions of the model that it lacks, and the aliases.
 
     \b
     Examples:
       cerebro export churn@champion churn
+      cerebro export churn --mlflow sqlite:///mlflow.db
       cerebro export --model best.keras
       cerebro export 7 --config 3 --model net.onnx
       cerebro export 7 --group '{"shop": 3}' --model shop-3.keras
@@ -296,8 +282,13 @@ def export(source: str | None, path: Path | None, dsn: str, **given: Any) -> Non
     """
     named = [name for name, value in given.items() if value is not None]
     if source is not None and not source.isdecimal():
+        if path is None and named == ["mlflow"] and "@" not in source:
+            _export_versions(source, given["mlflow"], dsn)
+            return
         if path is None or named:
-            raise click.UsageError(f"a registered model takes a folder alone: cerebro export {source} FOLDER")
+            raise click.UsageError(
+                f"a registered model takes a folder, or --mlflow, alone: cerebro export {source} FOLDER"
+            )
         _export_version(source, path, dsn)
         return
     if path is not None or not set(named) - {"config", "group"}:
@@ -317,6 +308,14 @@ def _export_version(reference: str, path: Path, dsn: str) -> None:
     click.echo(saved)
     if saved.is_file() and features_file(saved).exists():
         click.echo(features_file(saved))
+
+
+def _export_versions(name: str, store: str, dsn: str) -> None:
+    with open_database(dsn) as db:
+        _load_quietly()
+        found = db.models.to_mlflow(name, store)
+    for version, there in found.items():
+        click.echo(f"{name.lower()}@{version} is version {there} in {store}")
 
 
 def _export_run(

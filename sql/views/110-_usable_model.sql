@@ -3,10 +3,12 @@ CREATE OR REPLACE VIEW cerebro._usable_model WITH (security_barrier) AS
 SELECT m.* FROM (
     SELECT
         x.name,
-        x.owner,
+        o.role AS owner,
         x.at,
-        CASE WHEN pg_catalog.pg_has_role(x.owner, 'USAGE') THEN 'manage' ELSE g.privilege END AS privilege
+        -- What nobody owns is superusers', who have the rights of the first one, role 10.
+        CASE WHEN pg_catalog.pg_has_role(COALESCE(o.role, 10::oid), 'USAGE') THEN 'manage' ELSE g.privilege END AS privilege
     FROM cerebro._model AS x
+    LEFT JOIN cerebro._model_owner AS o ON o.name = x.name
     LEFT JOIN (
         SELECT
             y.name,
@@ -16,7 +18,7 @@ SELECT m.* FROM (
         WHERE y.role = 0::oid OR pg_catalog.pg_has_role(y.role, 'USAGE')
         GROUP BY y.name
     ) AS g ON g.name = x.name
-    WHERE pg_catalog.pg_has_role(x.owner, 'USAGE') OR g.privilege IS NOT NULL
+    WHERE pg_catalog.pg_has_role(COALESCE(o.role, 10::oid), 'USAGE') OR g.privilege IS NOT NULL
     OFFSET 0
 ) AS m;
 COMMENT ON VIEW cerebro._usable_model IS 'Internal: the registered models that the current role may use, and how far.';

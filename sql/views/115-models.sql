@@ -35,7 +35,7 @@ SELECT m.* FROM (
 ) AS m;
 COMMENT ON VIEW cerebro.models IS 'Registered models that you may use.';
 COMMENT ON COLUMN cerebro.models.name IS 'Name of the model, by which functions that predict take it';
-COMMENT ON COLUMN cerebro.models.owner IS 'Role that owns it';
+COMMENT ON COLUMN cerebro.models.owner IS 'Role that owns it; NULL if it was restored from a dump after its owner was dropped';
 COMMENT ON COLUMN cerebro.models.default_version IS 'Version that the name alone means';
 COMMENT ON COLUMN cerebro.models.versions IS 'How many versions there are';
 COMMENT ON COLUMN cerebro.models.newest_version IS 'Highest number of a version that is there';

@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -193,6 +194,58 @@ def test_a_folder_is_registered_again(client: Database, folder: Path, tmp_path: 
         as_in_the_server(client, "odd@1")
 
 
+def _archive() -> bytes:
+    file = io.BytesIO()
+    np.savez(file, weights=np.zeros(3, "<f4"))
+    return file.getvalue()
+
+
+HUGE = "{'descr': '<f4', 'fortran_order': False, 'shape': (1000000000000000,), }".ljust(117) + "\n"
+WEIGHTS = {
+    "an archive": _archive(),
+    "nothing": b"",
+    "a size that no machine has": b"\x93NUMPY\x01\x00" + len(HUGE).to_bytes(2, "little") + HUGE.encode(),
+}
+CRAFTED: dict[str, tuple[list[str], Any]] = {
+    "class values in a list": (["about", "class_values"], ["yes"]),
+    "class values of another type": (["about", "class_values", "gone"], {"yes": 1}),
+    "classes that are no number": (["about", "num_classes"], "x"),
+    "a label that is code": (["about", "dependent_varname"], ["x'; DROP TABLE clients; --"]),
+    "a divisor that is code": (["about", "normalizing_const"], "1; DROP TABLE clients"),
+    "columns that are none": (["features"], {"columns": "x"}),
+    "a loss that is code": (["compile_params"], "loss=__import__('os').system('touch crafted')"),
+    "layers in a text": (["architecture", "config"], "x"),
+}
+
+
+@pytest.mark.parametrize("what", WEIGHTS)
+def test_weights_that_are_none_are_refused(client: Database, folder: Path, tmp_path: Path, what: str) -> None:
+    (tmp_path / "model.json").write_bytes((folder / "model.json").read_bytes())
+    (tmp_path / "weights.npy").write_bytes(WEIGHTS[what])
+    for read in (cerebro_db.load_model, lambda place: client.models.load(place, "crafted")):
+        with pytest.raises(CerebroError, match="holds no model that can be read"):
+            read(tmp_path)
+
+
+@pytest.mark.parametrize("what", CRAFTED)
+def test_a_crafted_folder_runs_nothing(client: Database, folder: Path, tmp_path: Path, what: str) -> None:
+    """It is refused when it is registered or asked, or what was crafted is no more than a name."""
+    document = place = json.loads((folder / "model.json").read_text())
+    *path, last = CRAFTED[what][0]
+    for name in path:
+        place = place[name]
+    place[last] = CRAFTED[what][1]
+    (tmp_path / "model.json").write_text(json.dumps(document))
+    (tmp_path / "weights.npy").write_bytes((folder / "weights.npy").read_bytes())
+    name = f"crafted_{list(CRAFTED).index(what)}"
+    with suppress(CerebroError):
+        client.models.load(tmp_path, name)
+        as_in_the_server(client, f"{name}@1")
+    with suppress(CerebroError):
+        cerebro_db.load_model(tmp_path).predict(client.rows(READ))
+    assert not Path("crafted").exists() and client.rows("SELECT FROM clients LIMIT 1")
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_versions_and_aliases_go_to_mlflow_and_come_back(
@@ -229,10 +282,35 @@ def test_versions_and_aliases_go_to_mlflow_and_come_back(
         client.models.from_mlflow("nobody", store)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")
+def test_the_command_takes_a_model_to_mlflow_and_back(
+    client_database: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    store = f"sqlite:///{tmp_path / 'mlflow.db'}"
+    done = cerebro("export", "churn", "--mlflow", store, database=client_database)
+    assert (done.code, done.out) == (
+        0, f"churn@1 is version 1 in {store}\nchurn@2 is version 2 in {store}\n"
+    )  # fmt: skip
+    done = cerebro("import", "churn", "by_command", "--mlflow", store, database=client_database)
+    assert (done.code, done.out.splitlines()[-1]) == (0, f"by_command@2 is version 2 in {store}")
+    done = cerebro("models", "by_command", "--format", "json", database=client_database)
+    assert [row["version"] for row in done.rows] == [2, 1]
+    done = cerebro("import", "nobody", "--mlflow", store, database=client_database)
+    assert done.code == 1 and "MLflow has no registered model nobody" in done.err
+
+
 def test_the_command_writes_the_folder(client_database: str, tmp_path: Path) -> None:
     done = cerebro("export", "churn@2", tmp_path / "out", database=client_database)
     assert (done.code, done.out) == (0, f"{tmp_path / 'out'}\n")
     assert cerebro_db.load_model(tmp_path / "out").name == "churn@2"
+    done = cerebro("import", tmp_path / "out", "Commanded", database=client_database)
+    assert (done.code, done.out) == (0, "commanded@1\n")
+    done = cerebro("import", tmp_path / "out", database=client_database)
+    assert done.code == 2 and "say as what" in done.err
+    done = cerebro("import", tmp_path / "nowhere", "commanded", database=client_database)
+    assert done.code == 1 and "Traceback" not in done.err
     done = cerebro("export", "churn@2", database=client_database)
     assert done.code == 2 and "cerebro export churn@2 FOLDER" in done.err
     done = cerebro("export", "churn@9", tmp_path / "none", database=client_database)

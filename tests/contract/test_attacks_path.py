@@ -167,6 +167,51 @@ def _of_relations(place: str, name: str) -> list[str]:
     ]
 
 
+def script_of_versions(place: str, name: str) -> list[str]:
+    """Return the life of a registered model, and of one of groups."""
+    made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_n", "_m", "_g", "_c", "_e")]
+    rows, packed, nets, model, grouped, mst, each = (f"$tag${one}$tag$" for one in made)
+    query = f"$tag$SELECT c.* FROM {made[0]} AS c$tag$"
+    judged = [
+        f"SELECT p.class FROM {made[0]} AS c, cerebro.predict('{{0}}', c) AS p",
+        f"SELECT e.column_name FROM {made[0]} AS c, cerebro.explain_predict('{{0}}', c) AS e",
+        f"SELECT p.class FROM cerebro.predict_query('{{0}}', {query}, NULL::{made[0]}) AS p",
+        f"SELECT c.verdict FROM cerebro.check('{{0}}', {rows}) AS c",
+        f"SELECT c.verdict FROM cerebro.check('{{0}}', {query}) AS c",
+        f"SELECT i.column_name FROM cerebro.importance('{{0}}', {rows}) AS i",
+        f"SELECT e.part FROM cerebro.evaluate_by('{{0}}', {rows}, ARRAY['kind']) AS e",
+        f"SELECT w.loss FROM cerebro.worst_rows('{{0}}', {rows}) AS w",
+    ]
+    columns = '\'{"columns": "auto", "exclude": ["x", "note"]'
+    return [
+        f"SELECT cerebro.training_preprocessor_dl({rows}, {packed}, 'y', '*', options => {columns}}}')",
+        f"SELECT cerebro.load_net({nets}, {packed}, 'linear')",
+        f"SELECT cerebro.madlib_fit({packed}, {model}, {nets}, 1, $${SGD}$$, '{FITTED}', 1)",
+        *[f"SELECT cerebro.register({model}, 'kept', tags => '{{}}')"] * 2,
+        "SELECT cerebro.set_alias('kept', 'champion', 2)",
+        "SELECT p.promoted FROM cerebro.promote('kept', 2) AS p",
+        "SELECT cerebro.rollback('kept')",
+        *(one.format("kept@champion") for one in judged),
+        f"SELECT i.layer FROM cerebro.inspect_net('kept', {rows}) AS i",
+        "SELECT cerebro.grant_model('kept', 'public', 'predict')",
+        "SELECT cerebro.revoke_model('kept', 'public')",
+        f"SELECT cerebro.training_preprocessor_dl({rows}, {grouped}, 'y', '*', options => {columns},"
+        ' "group_by": ["kind"]}\')',
+        f"SELECT cerebro.load_model_selection_table({nets}, {mst}, ARRAY[1], ARRAY[$${SGD}$$],"
+        f" ARRAY['{FITTED}'])",
+        f"SELECT cerebro.madlib_fit_multiple_model({grouped}, {each}, {mst}, 1)",
+        f"SELECT cerebro.register({each}, 'each')",
+        *(one.format("each@1") for one in judged),
+        "SELECT r.model_weights FROM cerebro.read_model('each') AS r",
+        *(
+            f"SELECT v::pg_catalog.text FROM cerebro.{view} AS v"
+            for view in ("models", "model_versions", "model_history", "model_health", "schedules")
+        ),
+        "SELECT cerebro.drop_alias('kept', 'champion'), cerebro.drop_version('kept', 2)",
+        "SELECT cerebro.unregister('each'), cerebro.unregister('kept')",
+    ]
+
+
 MIXED = """CREATE TABLE lab.{0} AS
 SELECT g AS id, 20 + g % 7 AS age, 'k' || g % 3 AS kind, now() + g * '1 day'::interval AS at,
        'so many words ' || g AS note, ARRAY[g, 1]::real[] AS x, g % 2 = 0 AS y
@@ -212,6 +257,16 @@ def test_nothing_is_stepped_on_where_columns_are_as_they_are(scene: Stage, user:
     rows, batches, related = (found for statement, found in done if "cerebro.predict" in statement)
     assert len(rows) == len(related) == 40
     assert sorted(rows) == sorted(batches)
+
+
+def test_nothing_is_stepped_on_by_registered_models(scene: Stage, user: str, trapped: str) -> None:
+    scene.sql(MIXED.format("versions"))
+    scene.named("ALTER TABLE lab.versions OWNER TO {0}", user)
+    with closing(connect(scene.connection.info.dbname, user)) as session:
+        execute(session, f"SET search_path = lab, {trapped}")
+        for statement in script_of_versions("", "versions"):
+            assert execute(session, statement) or "schedules" in statement
+    assert scene.sql("SELECT * FROM trap.stepped") == []
 
 
 @pytest.mark.parametrize("trap", ["SELECT count()", "SELECT now()", "SELECT 1 + 1", "SELECT 2 = 2"])

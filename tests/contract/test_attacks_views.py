@@ -29,12 +29,19 @@ VIEWS = (
     "models",
     "progress",
     "runs",
+    "schedule_runs",
+    "schedules",
     "sizes",
     "visits",
 )
 # Names of runs, configs and epochs are no secret: everybody may listen to them.
 KEYS = {"mst_key", "epoch", "segment", "step", "number"}
 LOSS = "from keras import ops\n\ndef secret_loss(y_true, y_pred):\n    return ops.mean(y_true - y_pred)\n"
+# As cerebro.schedule leaves them, where there is a pg_cron.
+SCHEDULED = (
+    ("_schedule", "schedule, job_id, source, promote", "'0 3 * * 1', 7, 'others.secret_rows', 'never'"),
+    ("_schedule_run", "pid, outcome, version, reason", "1, 'failed', 2, 'secret_rows is gone'"),
+)
 
 
 @dataclass(frozen=True)
@@ -53,6 +60,9 @@ def scene(database: str) -> Iterator[Scene]:
             run_id = made.fit("others")
             made.sql("SELECT cerebro.register('others.m', 'secret_model')")
             made.sql("SELECT cerebro.check('secret_model', 'others.held')")
+        for table, columns, values in SCHEDULED:
+            made.sql(f"INSERT INTO cerebro.{table} (name, alias, role, {columns}) VALUES"
+                     f" ('secret_model', 'default', %s, {values})", victim)  # fmt: skip
         made.sql("SELECT cerebro.register_function('secret_loss', %s, 'loss')", LOSS)
         with closing(connect(database, stranger)) as login:
             yield Scene(made, login, run_id)

@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
+import psycopg2
 import pytest
 from psycopg2 import sql as syntax
 
@@ -55,11 +56,31 @@ VERSIONED = (
     "SELECT cerebro.grant_model('kept', 'public', 'predict')",
     "SELECT cerebro.grant_model('kept', '{0}_left', 'predict')",
 )
+GROUPED = (
+    "CREATE TABLE lab.many AS SELECT r.*, s AS shop FROM lab.rows AS r, generate_series(1, 2) AS s",
+    "SELECT cerebro.training_preprocessor_dl('lab.many', 'lab.shops', 'y', 'x',"
+    ' options => \'{{"group_by": ["shop"], "segments": 1}}\')',
+    "SELECT cerebro.madlib_fit_multiple_model('lab.shops', 'lab.each', 'lab.mst', 1)",
+    "SELECT cerebro.register('lab.each', 'shops')",
+    "SELECT cerebro.set_alias('shops', 'champion', 1)",
+)
+# As cerebro.schedule leaves them, where there is a pg_cron.
+SCHEDULED = (
+    "INSERT INTO cerebro._schedule (name, alias, schedule, job_id, role, source, promote, options)"
+    " VALUES ('kept', 'champion', '0 3 * * 1', 7, '{0}', 'lab.rows', 'never', '{{\"seed\": 2}}')",
+    "INSERT INTO cerebro._schedule_run (name, alias, role, pid, outcome, version, promoted, reason, ended_at)"
+    " VALUES ('kept', 'champion', '{0}', 1, 'done', 2, FALSE, 'it is not better', now())",
+    "INSERT INTO cerebro._schedule_run (name, alias, role, pid) VALUES ('kept', 'champion', '{0}', 1)",
+)
 PREDICTIONS = (
     "SELECT id, p.class, p.probability FROM lab.held, cerebro.predict('lab.m', 1, x::float8[]) AS p"
     " ORDER BY id"
 )
 BY_VERSION = PREDICTIONS.replace("'lab.m', 1", "'kept@champion', NULL")
+BY_GROUPS = (
+    "SELECT id, shop, p.class, p.probability FROM lab.many AS m, cerebro.predict('shops@champion', m) AS p"
+    " ORDER BY id, shop"
+)
 RIGHTS = """
 SELECT relname::text, relacl::text, relrowsecurity FROM pg_class WHERE relnamespace = 'cerebro'::regnamespace
 UNION ALL SELECT oid::regprocedure::text, proacl::text, prosecdef FROM pg_proc
@@ -70,6 +91,7 @@ UNION ALL SELECT polrelid::regclass::text, pg_get_expr(polqual, polrelid), NULL 
 SAME = {
     "settings": "SELECT * FROM cerebro.settings ORDER BY 1",
     "rights": RIGHTS,
+    "models": "SELECT m::text FROM cerebro.models AS m WHERE name <> 'orphan' ORDER BY 1",
     **{
         view: f"SELECT v::text FROM cerebro.{view} AS v ORDER BY 1"
         for view in (
@@ -80,10 +102,11 @@ SAME = {
             "progress",
             "sizes",
             "functions",
-            "models",
             "model_versions",
             "model_history",
             "model_health",
+            "schedules",
+            "schedule_runs",
         )
     },
 }
@@ -121,8 +144,12 @@ def copies(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
             made.sql(FIT.format("m", 1))
         made.sql(f"CREATE ROLE {owner}_left; SELECT cerebro.grant_usage('{owner}_left')")
         with made.acting(owner):
-            for statement in VERSIONED:
+            for statement in (*VERSIONED, *GROUPED):
                 made.sql(statement.format(owner))
+        made.sql("SELECT cerebro.register('kept@1', 'orphan')")
+        made.sql(f"SELECT cerebro.set_model_owner('orphan', '{owner}_left')")
+        for statement in SCHEDULED:
+            made.sql(statement.format(owner))
         made.sql(f"DROP OWNED BY {owner}_left; DROP ROLE {owner}_left")
         with made.acting(owner):
             made.sql(FAILING)
@@ -166,7 +193,39 @@ def test_a_registered_model_is_restored_whole(copies: Copies) -> None:
     assert execute(copies.restored, grants) == [(0,)]
     assert _as(copies.restored, copies.owner, "SELECT cerebro.register('lab.m', 'kept', 1)") == [(3,)]
     ids = "SELECT count(DISTINCT version_id), count(*) FROM cerebro._model_version"
-    assert execute(copies.restored, ids) == [(3, 3)]
+    assert execute(copies.restored, ids) == [(5, 5)]
+    numbers = "SELECT max(event_id) FROM cerebro._model_event"
+    ((last,),) = execute(copies.restored, numbers)
+    change = "SELECT cerebro.set_alias('kept', 'champion', 1)"
+    assert _as(copies.restored, copies.owner, change)
+    assert execute(copies.restored, numbers) == [(last + 1,)]
+
+
+def test_a_registered_model_of_groups_is_restored_whole(copies: Copies) -> None:
+    before = _as(copies.original, copies.owner, BY_GROUPS)
+    assert len(before) == 24
+    assert _as(copies.restored, copies.owner, BY_GROUPS) == before
+
+
+def test_a_model_whose_owner_is_gone_is_nobodys(copies: Copies) -> None:
+    """By its number alone it would be that of whoever has it on the server that restores it."""
+    asked = "SELECT owner FROM cerebro.models WHERE name = 'orphan'"
+    assert execute(copies.original, asked)[0][0].isdecimal()
+    assert execute(copies.restored, asked) == [(None,)]
+    assert _as(copies.restored, copies.owner, asked) == []
+    given = "SELECT cerebro.set_model_owner('orphan', %s)"
+    with pytest.raises(psycopg2.Error, match="no registered model 'orphan'"):
+        _as(copies.restored, copies.owner, given.replace("%s", f"'{copies.owner}'"))
+    execute(copies.restored, given, copies.owner)
+    assert _as(copies.restored, copies.owner, asked) == [(copies.owner,)]
+    execute(copies.restored, "SELECT cerebro.unregister('orphan')")
+
+
+def test_a_run_of_a_schedule_that_was_dumped_is_interrupted(copies: Copies) -> None:
+    asked = "SELECT outcome FROM cerebro.schedule_runs ORDER BY schedule_run_id"
+    assert execute(copies.restored, asked) == [("done",), ("interrupted",)]
+    assert _as(copies.restored, copies.owner, "SELECT cerebro.unschedule('kept', 'champion')",
+               "SELECT count(*) FROM cerebro.schedules") == [(0,)]  # fmt: skip
 
 
 def test_predictions_are_equal(copies: Copies) -> None:

@@ -29,6 +29,19 @@ RUNNER, READER = "cerebro_old_runner", "cerebro_old_reader"
 PREDICTED = (
     "SELECT r.id, p.class, p.probability FROM lab.rows AS r, cerebro.predict('lab.m', 1, r.x) AS p ORDER BY 1"
 )
+# What the present version keeps of the old models, before the server is moved or in the updated database.
+REGISTERED = (
+    "SELECT cerebro.register('lab.m', 'kept', 1, 'of an earlier release')",
+    "SELECT cerebro.register('lab.m', 'kept', 2)",
+    "SELECT cerebro.set_alias('kept', 'champion', 1)",
+    "SELECT cerebro.check('kept@champion', 'lab.rows')",
+    "SELECT cerebro.grant_model('kept', 'cerebro_old_reader', 'predict')",
+)
+SCHEDULED = (
+    "INSERT INTO cerebro._schedule (name, alias, schedule, job_id, role, promote)"
+    " VALUES ('kept', 'champion', '0 3 * * 1', 7, %s, 'never')"
+)
+BY_ALIAS = PREDICTED.replace("'lab.m', 1", "'kept@champion', NULL")
 # What pg_dump says of an extension in its own right: which rows it dumps, and the order of columns.
 DUMPED = (
     "SELECT c::regclass::text FROM pg_extension, unnest(extconfig) AS c WHERE extname = 'cerebro' ORDER BY 1"
@@ -185,7 +198,11 @@ def moved(dump: str) -> Iterator[Server]:
             _make_roles(connection)
             execute(connection, "DROP EXTENSION cerebro")
         _restore_later(dump, "postgres", "-h", str(old.folder))
+        with closing(old.connect(user=RUNNER)) as connection:
+            for statement in REGISTERED:
+                execute(connection, statement)
         with closing(old.connect()) as connection:
+            execute(connection, SCHEDULED, RUNNER)
             ((boot,),) = execute(connection, "SELECT pg_get_functiondef('cerebro._boot()'::regprocedure)")
             execute(connection, re.sub(r'packages, site = ".*"', 'packages, site = "/none", "/none"', boot))
         old.stop("fast")
@@ -307,6 +324,30 @@ def test_the_old_models_predict_what_they_predicted(runner: Connection) -> None:
     assert [(number, name) for number, name, _ in found] == [(number, name) for number, name, _ in expected]
     # Another machine may round otherwise.
     assert [value for *_, value in found] == pytest.approx([value for *_, value in expected], rel=1e-5)
+
+
+@pytest.mark.slow
+def test_the_old_models_are_registered_and_answer_by_their_alias(runner: Connection) -> None:
+    """They were registered before where the server was moved."""
+    for statement in REGISTERED:
+        if not execute(runner, "SELECT FROM cerebro.model_health WHERE name = 'kept'"):
+            execute(runner, statement)
+    assert execute(runner, BY_ALIAS) == execute(runner, PREDICTED)
+    assert execute(runner, "SELECT aliases FROM cerebro.models") == [({"default": 1, "champion": 1},)]
+    assert execute(runner, "SELECT event FROM cerebro.model_history ORDER BY event_id") == [
+        ("registered",), ("set",), ("registered",), ("set",),
+    ]  # fmt: skip
+    assert execute(runner, "SELECT version, verdict FROM cerebro.model_health") == [(1, "ok")]
+    assert execute(runner, "SELECT cerebro.register('kept@2', 'again')") == [(1,)]
+    execute(runner, "SELECT cerebro.unregister('again')")
+
+
+@pytest.mark.slow
+def test_what_a_moved_server_had_scheduled_is_there(told: tuple[Server, psycopg2.Error]) -> None:
+    with closing(told[0].connect(user=RUNNER)) as connection:
+        assert execute(connection, "SELECT name, alias, job_id FROM cerebro.schedules") == [
+            ("kept", "champion", 7)
+        ]
 
 
 @pytest.mark.slow

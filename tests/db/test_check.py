@@ -94,6 +94,12 @@ def test_the_rows_of_a_query_are_checked_with_the_rights_and_names_of_the_caller
     assert kept == [("public.after",), ("SELECT * FROM hidden -- all",)]
 
 
+def test_what_is_wrong_with_a_query_is_told_of_the_query(trial: Trial) -> None:
+    for query, text in (("SELECT * FROM after LIMIT 0", "has no rows"), ("SELECT let FROM after", "lacks")):
+        with pytest.raises(psycopg2.Error, match=f"the query {text}"):
+            check(trial, query)
+
+
 def test_what_has_changed_is_told(trial: Trial) -> None:
     trial.sql("CREATE VIEW larger AS SELECT i, size + 0.5 AS size, kind, age, let FROM after")
     assert ("size", "stability") in alarms(check(trial, "larger"))

@@ -61,16 +61,20 @@ def test_few_rows_are_worth_no_sessions(trial: Trial) -> None:
 
 
 def test_a_server_without_room_for_sessions_trains_in_the_callers(trial: Trial, database: str) -> None:
-    # Sessions end a moment after their caller does.
     with closing(psycopg2.connect(dbname=database)) as connection:
+        connection.autocommit = True
         lone = Trial(connection)
-        used = "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()"
-        lone.sql(f"ALTER DATABASE {database} CONNECTION LIMIT {lone.value(used)}")
-        lone.pack("rows", "alone", buffer_size=300)
-        run_id = lone.fit("alone", "by_one", "mst", 2, validation_table="packed")
-        assert of_run(lone, run_id, "topology") == "inline"
-        assert "there is no room for the sessions" in lone.notices()
-        assert lone.weights("by_one") == trial.weights("out")
+        lone.sql(f"ALTER DATABASE {database} CONNECTION LIMIT 1")
+        try:
+            lone.sql("BEGIN")
+            lone.pack("rows", "alone", buffer_size=300)
+            run_id = lone.fit("alone", "by_one", "mst", 2, validation_table="packed")
+            assert of_run(lone, run_id, "topology") == "inline"
+            assert "there is no room for the sessions" in lone.notices()
+            assert lone.weights("by_one") == trial.weights("out")
+            lone.sql("COMMIT")
+        finally:
+            trial.sql(f"ALTER DATABASE {database} CONNECTION LIMIT -1")
 
 
 def test_nothing_is_left_of_a_run_that_fails(trial: Trial) -> None:

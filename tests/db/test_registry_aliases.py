@@ -141,6 +141,25 @@ def test_whoever_listens_is_told_and_learns_no_name(
 
 
 @pytest.mark.postgresql
+def test_a_change_is_not_prepared_and_an_answer_is(trial: Trial) -> None:
+    """The server refuses to prepare a notification: nothing has changed afterwards."""
+    if trial.value("SHOW max_prepared_transactions") == "0":
+        pytest.skip("this server prepares no transactions")
+    expected, before = answers(trial, "churn@1"), pointed(trial)
+    trial.sql("BEGIN")
+    assert answers(trial, "churn@1") == expected
+    trial.sql("PREPARE TRANSACTION 'asked'")
+    # It keeps its locks until then.
+    trial.sql("ROLLBACK PREPARED 'asked'")
+    for change in ("set_alias('churn', 'later', 2)", "promote('churn', 2)", "register('models', 'churn', 1)"):
+        trial.sql(f"BEGIN; SELECT cerebro.{change}")
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match="cannot PREPARE .* NOTIFY"):
+            trial.sql("PREPARE TRANSACTION 'changed'")
+    assert pointed(trial) == before
+    assert trial.value("SELECT newest_version FROM cerebro.models WHERE name = 'churn'") == 4
+
+
+@pytest.mark.postgresql
 def test_a_cursor_keeps_the_version_that_it_began_with(trial: Trial, other: Connection) -> None:
     trial.sql("SELECT cerebro.set_alias('churn', 'default', 1)")
     expected = answers(trial, "churn@1")

@@ -33,6 +33,7 @@ def tables(trial: Trial) -> None:
         ROWS + 9,
     )
     trial.sql(f"CREATE VIEW known AS SELECT * FROM sales WHERE id <= {ROWS}")
+    trial.sql("CREATE VIEW later AS SELECT * FROM sales WHERE shop = 'later'")
     options = {"columns": "auto", "group_by": ["shop", "day"], "segments": 1}
     trial.pack("known", "packed", "gone", "heat, kind", options=options)
     trial.sql("SELECT cerebro.load_net('arch', 'packed', 'Dense(4, \"relu\")')")
@@ -133,11 +134,63 @@ def test_a_row_is_explained_by_the_model_of_its_group(trial: Trial) -> None:
     assert all(abs(lacks) < 0.05 and parts == 2 for _, _, lacks, parts in found)
 
 
+BY_SHOP = (
+    "SELECT part->>'shop', rows, value FROM cerebro.evaluate_by(%s, 'sales', ARRAY['shop']) WHERE metric = %s"
+)
+WORST = "SELECT w.\"row\"->>'id', truth, prediction, loss FROM cerebro.worst_rows(%s, 'sales', 3) AS w"
+WORTH = "SELECT column_name, importance FROM cerebro.importance(%s, 'sales', options => '{\"repeats\": 2}')"
+
+
+def test_rows_are_judged_by_the_models_of_their_groups(trial: Trial) -> None:
+    found = {shop: (rows, value) for shop, rows, value in trial.sql(BY_SHOP, "shops@1", "accuracy")[1:]}
+    assert found.keys() == {"n's", "few", "later", None}
+    if trial.topology == "local":
+        expected = trial.sql(
+            "SELECT s.shop, count(*), avg((p.class = s.gone)::int)::float FROM sales AS s,"
+            " cerebro.predict('shops', s) AS p GROUP BY 1"
+        )
+        assert found == {shop: (rows, pytest.approx(value)) for shop, rows, value in expected}
+    worth = trial.sql(WORTH, "shops@1")
+    assert {name for name, _ in worth} == {"heat", "kind"} and worth[0][1] > 0
+    assert worth == trial.sql(WORTH, "models")
+    worst = trial.sql(WORST, "shops@1")
+    assert worst == trial.sql(WORST, "models") and worst[0][3] >= worst[2][3] > 0
+
+
+def test_rows_of_groups_are_checked(trial: Trial) -> None:
+    """By what is known of the rows of all groups; groups without a model of their own are unseen values."""
+    asked = "SELECT column_name, measure, value, before, verdict FROM cerebro.check(%s, %s)"
+    found = {(name, measure): (value, before, verdict) for name, measure, value, before, verdict
+             in trial.sql(asked, "shops@1", "known")}  # fmt: skip
+    assert {verdict for _, _, verdict in found.values()} == {"ok"}
+    assert found.keys() >= {("heat", "stability"), (None, "predictions"), (None, "accuracy")}
+    assert found["shop, day", "unseen"][:2] == pytest.approx((3 / ROWS, 3 / ROWS))
+    assert found[None, "logloss"][0] == pytest.approx(found[None, "logloss"][1], rel=1e-4)
+    assert trial.sql(asked, "models", "known")[-1][0] is None
+    later = "SELECT * FROM sales WHERE shop = 'later'"
+    alarms = {(name, measure) for name, measure, *_, verdict in trial.sql(asked, "shops", later)
+              if verdict == "alarm"}  # fmt: skip
+    assert ("shop, day", "unseen") in alarms
+    kept = trial.sql("SELECT rows, verdict FROM cerebro.model_health WHERE name = 'shops' ORDER BY check_id")
+    assert kept == [(ROWS, "ok"), (9, "alarm")]
+
+
+def test_rows_of_groups_without_a_model_are_left_out(trial: Trial) -> None:
+    trial.sql("CREATE TABLE bare AS SELECT * FROM models WHERE NOT is_fallback")
+    trial.sql("CREATE TABLE bare_info AS SELECT * FROM models_info WHERE NOT is_fallback")
+    trial.sql("CREATE TABLE bare_summary AS TABLE models_summary")
+    trial.sql("SELECT cerebro.register('bare', 'bare')")
+    for model in ("bare", "bare@1"):
+        assert trial.sql(BY_SHOP, model, "logloss")[0][1] == ROWS - 3
+        assert f"12 of {ROWS + 9} rows are of groups that have no model" in trial.notices()
+        asked = "SELECT count(*) FROM cerebro.check(%s, 'later') WHERE measure = %s"
+        assert trial.sql(asked, model, "accuracy") == [(0,)]
+        assert trial.sql(asked, model, "stability") == [(2,)]
+        with pytest.raises(psycopg2.Error, match="a model for none of the groups of 9 rows"):
+            trial.sql("SELECT * FROM cerebro.worst_rows(%s, 'later')", model)
+
+
 REFUSED = {
-    "importance": "SELECT * FROM cerebro.importance('shops', 'sales')",
-    "parts": "SELECT * FROM cerebro.evaluate_by('shops', 'sales', ARRAY['kind'])",
-    "worst rows": "SELECT * FROM cerebro.worst_rows('shops', 'sales')",
-    "a check": "SELECT * FROM cerebro.check('shops', 'sales')",
     "the inside": "SELECT * FROM cerebro.inspect_net('shops', 'sales')",
     "confusion": "SELECT * FROM cerebro.confusion_matrix('shops', 'packed')",
     "an ensemble": "SELECT cerebro.ensemble('shops', 'joined', 2, NULL, 'packed')",
@@ -173,6 +226,8 @@ def test_who_may_only_predict_predicts_and_reads_nothing(
                 "'shops', 'SELECT 1/0 AS heat, kind, shop, day FROM own', NULL::own)"
             )
         assert "n''s" not in str(caught.value) and "SQL statement" in str(caught.value)
+    assert user.sql("SELECT count(*) FROM cerebro.check('shops', 'sales')")[0][0] > 8
+    assert user.sql("SELECT * FROM cerebro.model_health") == []
     for asked in ("read_model('shops')", "register('shops', 'mine')", "show_net('shops@1')"):
         with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="you may only predict"):
             user.sql(f"SELECT cerebro.{asked}")

@@ -89,6 +89,7 @@ def test_a_model_without_the_right_is_as_one_that_is_not_there(trial: Trial, use
 
     there, absent = ask("churn"), ask("nobody")
     assert [(code, text.replace("churn", "nobody")) for code, text in there] == absent
+    assert "No registered model that you may use is called churn." in there[1][1]
     for view in ("models", "model_versions", "model_history"):
         assert user.sql(f"SELECT * FROM cerebro.{view}") == []
 
@@ -253,6 +254,32 @@ def test_a_model_outlives_the_role_that_owned_it(trial: Trial, user: User, conne
     assert ("left_behind", "manage") in trial.sql(asked)
     assert "registry_leaver" not in str(trial.sql("SELECT granted_to FROM cerebro.models"))
     trial.sql("SELECT cerebro.unregister('left_behind')")
+
+
+TRAP = """
+CREATE TABLE theirs.stepped (who text); GRANT ALL ON theirs.stepped TO PUBLIC;
+CREATE FUNCTION theirs.step() RETURNS jsonb LANGUAGE plpgsql AS $$ BEGIN
+    INSERT INTO theirs.stepped VALUES (current_user); RETURN NULL; END $$;
+CREATE TABLE theirs.trap AS TABLE packed WITH NO DATA;
+CREATE VIEW theirs.trap_summary AS SELECT s.*, theirs.step() AS recipe FROM packed_summary AS s;
+CREATE TABLE theirs.made AS TABLE models; CREATE TABLE theirs.made_info AS TABLE models_info;
+CREATE TABLE theirs.made_summary AS TABLE models_summary;
+UPDATE theirs.made_summary SET source_table = 'theirs.trap', validation_table = 'theirs.trap',
+    qualified_names = NULL;
+"""
+
+
+def test_who_registers_a_strangers_model_runs_none_of_their_code(trial: Trial, user: User) -> None:
+    """The stranger's summary names what stands where the packed rows should be."""
+    trial.sql("GRANT SELECT ON models, models_info, models_summary, packed, packed_summary TO " + user.name)
+    trial.sql(f"CREATE SCHEMA theirs AUTHORIZATION {user.name}; GRANT USAGE ON SCHEMA theirs TO PUBLIC")
+    user.sql(TRAP)
+    trial.sql("SELECT cerebro.register('theirs.made', 'trapped')")
+    assert trial.sql("SELECT * FROM theirs.stepped") == []
+    assert "recipe" not in trial.value("SELECT lineage FROM cerebro.model_versions WHERE name = 'trapped'")
+    trial.sql("SELECT * FROM cerebro.check('theirs.made', 'customers')")
+    assert trial.sql("SELECT * FROM theirs.stepped") == []
+    trial.sql("SELECT cerebro.unregister('trapped'); DROP SCHEMA theirs CASCADE")
 
 
 WRONG = {

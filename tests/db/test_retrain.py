@@ -198,6 +198,27 @@ def test_a_model_that_was_trained_by_hand_has_no_recipe(trial: Trial) -> None:
     assert caught.value.pgcode == "55000"
 
 
+FORGED = (
+    "null", "7", "[]", "{}", '{"source": 5, "target": "gone", "inputs": ["a"], "options": {}, "seconds": 9}',
+    '{"source": "january", "target": "gone", "inputs": [["a"]], "options": {}, "seconds": 9}',
+    '{"source": "january", "target": "gone", "inputs": ["a"], "options": {}, "seconds": "9; DROP"}',
+    '{"source": "january", "target": "gone", "inputs": ["a"], "options": {}, "seconds": 9, "appended": 1}',
+)  # fmt: skip
+
+
+def test_a_recipe_that_somebody_has_written_is_told_from_one(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.register('public.churn', 'forged')")
+    for recipe in FORGED:
+        trial.sql(
+            "UPDATE cerebro._model_version SET lineage = jsonb_set(lineage, '{recipe}', %s::jsonb)"
+            " WHERE name = 'forged'",
+            recipe,
+        )
+        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState):
+            retrain(trial, "'forged'")
+    trial.sql("SELECT cerebro.unregister('forged')")
+
+
 def test_who_may_only_predict_may_not_retrain(trial: Trial, connect: Connect, role: MakeRole) -> None:
     user = role()
     trial.sql(f"GRANT SELECT ON january, march TO {user}")

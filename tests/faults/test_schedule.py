@@ -12,6 +12,7 @@ from typing import Any
 import psycopg2
 import pytest
 
+from fixtures import Connection, execute
 from scratch import Server, as_server, server, shell, wait_until
 from trial import Trial
 
@@ -69,6 +70,13 @@ def newest(scratch: Server) -> dict[str, Any]:
     return scratch.sql(query)[0][0]
 
 
+def heard(listener: Connection) -> list[dict[str, Any]]:
+    """Return what a listener has been told of runs of schedules."""
+    execute(listener, "SELECT")
+    said = [json.loads(one.payload) for one in listener.notifies]
+    return [one for one in said if "schedule_run_id" in one]
+
+
 def call(scratch: Server, failures: list[BaseException]) -> threading.Thread:
     """Begin a run of the schedule in a session of its own, and return when it goes on."""
 
@@ -112,10 +120,17 @@ def scheduled(scratch: Server) -> None:
 @pytest.mark.usefixtures("scheduled")
 def test_a_run_is_skipped_while_another_goes_on(scratch: Server) -> None:
     failures: list[BaseException] = []
-    thread = call(scratch, failures)
-    scratch.sql("CALL cerebro.run_schedule('leaves')")
-    thread.join()
-    assert failures == []
+    with closing(scratch.connect()) as listener:
+        execute(listener, "LISTEN cerebro_model")
+        thread = call(scratch, failures)
+        scratch.sql("CALL cerebro.run_schedule('leaves')")
+        thread.join()
+        assert failures == []
+        last = "SELECT schedule_run_id, outcome FROM cerebro.schedule_runs ORDER BY 1 DESC LIMIT 2"
+        runs = scratch.sql(last)
+        assert heard(listener) == [
+            {"event": f"schedule {outcome}", "schedule_run_id": number} for number, outcome in runs
+        ]
     assert outcomes(scratch)[-2:] == ["done", "skipped"]
     (reason,) = scratch.sql("SELECT reason FROM cerebro.schedule_runs WHERE outcome = 'skipped'")[0]
     assert reason.endswith("of this schedule went on")
@@ -137,12 +152,16 @@ def test_a_manual_retraining_meanwhile_is_another_version(scratch: Server) -> No
 @pytest.mark.usefixtures("scheduled")
 def test_a_failure_is_kept_and_changes_nothing(scratch: Server) -> None:
     (before,) = scratch.sql("SELECT default_version FROM cerebro.models")[0]
-    scratch.sql("ALTER VIEW march RENAME TO april")
-    try:
-        with pytest.raises(psycopg2.Error, match=r"march.* does not exist"):
-            scratch.sql("CALL cerebro.run_schedule('leaves')")
-    finally:
-        scratch.sql("ALTER VIEW april RENAME TO march")
+    with closing(scratch.connect()) as listener:
+        execute(listener, "LISTEN cerebro_model")
+        scratch.sql("ALTER VIEW march RENAME TO april")
+        try:
+            with pytest.raises(psycopg2.Error, match=r"march.* does not exist"):
+                scratch.sql("CALL cerebro.run_schedule('leaves')")
+        finally:
+            scratch.sql("ALTER VIEW april RENAME TO march")
+        number = newest(scratch)["schedule_run_id"]
+        assert heard(listener) == [{"event": "schedule failed", "schedule_run_id": number}]
     found = newest(scratch)
     assert (found["outcome"], found["version"]) == ("failed", None)
     assert "does not exist" in found["reason"]

@@ -17,6 +17,7 @@ from cerebro_plpy.predicting.examining.scoring import (
     check_metric,
     check_rows,
     gain,
+    jackknife,
     shown,
 )
 
@@ -29,6 +30,10 @@ def shares(classes: int, rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
     near = RANDOM.dirichlet(np.ones(classes), rows) + 0.4 * np.eye(classes)[labels]
     rounded = np.round(near, 1) + 0.01
     return labels, rounded / rounded.sum(axis=1, keepdims=True)
+
+
+def compared(answers: np.ndarray, others: np.ndarray, truth: np.ndarray, metric: str) -> tuple[float, float]:
+    return gain(jackknife(answers, truth, metric), jackknife(others, truth, metric))
 
 
 def area(labels: np.ndarray, answers: np.ndarray) -> float:
@@ -106,23 +111,36 @@ def test_one_answer_for_all_rows() -> None:
 def test_what_answers_know_is_more_than_chance(metric: str) -> None:
     labels, answers = shares(3, 300)
     truth = np.eye(3)[labels]
-    won, chance = gain(answers, blind(truth, metric), truth, metric)
+    won, chance = compared(answers, blind(truth, metric), truth, metric)
     assert won > chance > 0
-    won, chance = gain(RANDOM.permutation(answers), blind(truth, metric), truth, metric)
+    won, chance = compared(RANDOM.permutation(answers), blind(truth, metric), truth, metric)
     assert won <= chance
-    assert gain(answers, answers, truth, metric) == (0, 0)
+    assert compared(answers, answers, truth, metric) == (0, 0)
+
+
+@pytest.mark.parametrize("metric", [*OF_CLASSES, *OF_QUANTITIES])
+def test_an_error_without_a_part_is_that_of_the_other_rows(metric: str) -> None:
+    labels, answers = shares(3, 67)
+    truth = np.eye(3)[labels]
+    if metric in OF_QUANTITIES:
+        truth, answers = labels[:, np.newaxis].astype(float), answers[:, :1]
+    found = jackknife(answers, truth, metric)
+    part = np.arange(67) % 20
+    expected = [ERRORS[metric](answers[part != one], truth[part != one]) for one in range(20)]
+    assert found.without == pytest.approx(expected, abs=1e-12)
+    assert found.whole == pytest.approx(ERRORS[metric](answers, truth), abs=1e-12)
 
 
 def test_answers_by_chance_have_a_better_f1_than_one_answer() -> None:
     """So the one answer is no measure of F1."""
     labels, answers = shares(3, 300)
     truth = np.eye(3)[labels]
-    won, chance = gain(RANDOM.permutation(answers), blind(truth, "f1"), truth, "f1")
+    won, chance = compared(RANDOM.permutation(answers), blind(truth, "f1"), truth, "f1")
     assert won > chance
 
 
 def test_one_row_shows_nothing() -> None:
-    won, chance = gain(np.array([[2.0]]), np.array([[9.0]]), np.array([[2.0]]), "mae")
+    won, chance = compared(np.array([[2.0]]), np.array([[9.0]]), np.array([[2.0]]), "mae")
     assert won == chance == 7
 
 

@@ -9,6 +9,8 @@ import pytest
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features import drift, profile, verdicts
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
 
 TRIALS, COLUMNS, ROWS = 100, 10, 1000
 LIMITS = verdicts.read_limits(None, {})
@@ -34,6 +36,34 @@ def test_the_same_distribution_gives_no_alarm(rows: int) -> None:
             }
         alarms += verdicts.ALARM in found
     assert alarms <= 5
+
+
+@pytest.mark.parametrize("rows", [100, ROWS])
+def test_chance_gives_no_alarm_of_shares_and_of_errors(rows: int) -> None:
+    """In no more than 5 of 100 trials, each of many shares and of two metrics."""
+    random = np.random.default_rng(10)
+    alarms = 0
+    for _ in range(TRIALS):
+        found = set()
+        for share in np.linspace(0.01, 0.5, COLUMNS):
+            then, now = random.binomial((5000, rows), share) / (5000, rows)
+            excess = verdicts.share_beyond(now, then, rows, 5000)
+            found |= {LIMITS.judge(measure, None, excess) for measure in (verdicts.NULLS, verdicts.UNSEEN)}
+        before, now = (_errors(random, count) for count in (1500, rows))
+        sums = RunningSums(0, np.zeros(2), np.zeros(2))
+        sums.add(now)
+        for place, metric in enumerate((scoring.LOGLOSS, scoring.ACCURACY)):
+            _, low, _ = sums.bounds(place, metric)
+            excess = verdicts.error_beyond(low, float(before[place].mean()), 0.01)
+            found.add(LIMITS.judge(verdicts.METRIC, None, excess))
+        alarms += verdicts.ALARM in found
+    assert alarms <= 5
+
+
+def _errors(random: np.random.Generator, rows: int) -> np.ndarray:
+    """Return the log loss of rows, and which are wrong, of a model that is sure of some and not of others."""
+    right = random.beta(3, 1, rows)
+    return np.stack([-np.log(right), right < 0.5])
 
 
 def test_half_a_deviation_is_an_alarm() -> None:

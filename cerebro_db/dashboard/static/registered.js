@@ -8,13 +8,13 @@ const at = (id) => document.getElementById(id);
 export class Registered {
   constructor() {
     this.name = null;
-    this.ask("worth", readImportance, ({ columns }) => columns.map(({ column_name: name, importance, low, high }) => [name, importance, `${number(importance)} (${number(low)} to ${number(high)})`]));
+    this.ask("worth", readImportance, ({ columns }) => columns.map(({ column_name: name, importance: value, low, high }) => ({ name, value, text: `${number(value)} (${number(low)} to ${number(high)})`, span: [low, high] })));
     this.ask("parts", readExplanation, ({ columns }) => {
       const [first] = columns;
       if (!first) throw new Error("the table has no such row");
       const answer = first.class === null ? number(first.prediction) : `${first.class} (${number(first.probability)})`;
       setText(at("parts-about"), `${answer}; score ${number(first.score)}, of the mean row ${number(first.baseline)}`);
-      return columns.map(({ column_name: name, value, contribution, map }) => [map ? name : `${name} = ${value ?? "NULL"}`, contribution, number(contribution), map]);
+      return columns.map(({ column_name: name, value, contribution, map }) => ({ name: map ? name : `${name} = ${value ?? "NULL"}`, value: contribution, text: number(contribution), map }));
     });
   }
 
@@ -101,15 +101,25 @@ export class Registered {
   }
 }
 
-// A bar for each: its name, with a map of an image; its length; and in words.
+// A bar for each: its name, with a map of an image; its length, with the span in which the value lies; and in words.
 function drawn(bars) {
-  const most = Math.max(...bars.map(([, value]) => Math.abs(value)), Number.MIN_VALUE);
-  return bars.flatMap(([name, value, text, map]) => {
+  const ends = bars.flatMap(({ value, span }) => span ?? [Math.abs(value)]);
+  const from = Math.min(0, ...ends), width = Math.max(...ends) - from || 1;
+  const share = (length) => `${(100 * length) / width}%`;
+  return bars.flatMap(({ name, value, text, map, span }) => {
     const bar = make("div", { data: { against: String(value < 0) } });
-    bar.style.width = `${(100 * Math.abs(value)) / most}%`;
+    bar.style.left = share((span ? Math.min(0, value) : 0) - from);
+    bar.style.width = share(Math.abs(value));
+    const track = make("span", { className: "track" }, bar);
+    if (span) {
+      const reach = make("i");
+      reach.style.left = share(span[0] - from);
+      reach.style.width = share(span[1] - span[0]);
+      track.append(reach);
+    }
     const said = make("span", { textContent: name, title: name });
     if (map) said.append(make("img", { className: "map", src: `data:image/png;base64,${map}`, alt: "red pixels speak for the answer, blue ones against it" }));
-    return [said, bar, make("span", { className: "number", textContent: text })];
+    return [said, track, make("span", { className: "number", textContent: text })];
   });
 }
 

@@ -16,6 +16,7 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.logical.metrics import standing
+from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
 from cerebro_plpy.registry import references
@@ -40,7 +41,23 @@ def resolve(db: Database, name: str | None) -> ResultTable | RegisteredVersion:
         held = _registered(db, str(name))
         if held is not None:
             return held
-    return ResultTable(table or resolve_table(db, name, "model table"))
+    return ResultTable(table or _refuse_absent(db, name))
+
+
+def _refuse_absent(db: Database, name: str | None) -> Table:
+    """Raise the error that a model table is not there; say that a registered model is not, either."""
+    try:
+        return resolve_table(db, name, "model table")
+    except CerebroError as error:
+        if error.sqlstate != UNDEFINED_TABLE or references.parse(str(name)) is None:
+            raise
+        neither = f"No registered model that you may use is called {shorten(str(name), 63)}."
+        raise CerebroError(
+            error.message,
+            detail=f"{error.detail} {neither}" if error.detail else neither,
+            hint=error.hint,
+            sqlstate=error.sqlstate,
+        ) from None
 
 
 def find_registered(db: Database, name: str) -> RegisteredVersion:

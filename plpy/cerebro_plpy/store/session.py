@@ -6,7 +6,8 @@ import ctypes
 import functools
 import importlib.util
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -73,6 +74,18 @@ def take_names(db: Database, names: NamesIn) -> None:
 
 
 OWN_NAMES = NamesIn(OWN_PATH, "off")
+
+
+@contextmanager
+def own_names(db: Database) -> Iterator[None]:
+    """Have names mean the extension's own while a row of a caller's query takes statements of ours.
+
+    Whatever an error leaves of this is undone with the transaction, or the part of it, that the error ends.
+    """
+    theirs = names_in(db)
+    take_names(db, OWN_NAMES)
+    yield
+    take_names(db, theirs)
 
 
 def seconds(db: Database, interval: str) -> float:

@@ -39,20 +39,28 @@ def find_topology(
     db: Database, tables: Sequence[int], rows: int | None = None
 ) -> tuple[Topology, str | None]:
     """Return the topology of a call, and the reason if it is the caller's own backend."""
-    reason = why_not_local(db, tables)
-    # Each session takes seconds to start, and compiles all programs for itself.
-    worth = (rows or 0) // ROWS_OF_A_SESSION
-    hands = reason is not None and worth > 1 and db.server.hands_rows and why_not_local(db, []) is None
-    if reason is not None and rows is not None and worth <= 1:
-        reason = f"{reason}, and {rows} rows are too few to be handed to others"
-    if reason is None or hands:
+    reason, handed = find_sessions(db, tables, rows)
+    if reason is None or handed:
         try:
-            return (_choose_handing(db, worth) if hands else choose_local(db)), None
+            return (_choose_handing(db, handed) if handed else choose_local(db)), None
         except CerebroError as error:
-            if error.sqlstate not in (CONNECTION_FAILURE, TOO_MANY_CONNECTIONS if hands else None):
+            if error.sqlstate not in (CONNECTION_FAILURE, TOO_MANY_CONNECTIONS if handed else None):
                 raise
             reason = f"{error.message}. {error.detail} {error.hint}"
     return InlineTopology(db), reason
+
+
+def find_sessions(db: Database, tables: Sequence[int], rows: int | None) -> tuple[str | None, int]:
+    """Return why sessions do not see the tables, if so, and how many may be handed so many rows.
+
+    Each session takes seconds to start, and compiles all programs for itself: few rows are worth none.
+    """
+    reason = why_not_local(db, tables)
+    if reason is None or rows is None or not db.server.hands_rows or why_not_local(db, []) is not None:
+        return reason, 0
+    if rows < 2 * ROWS_OF_A_SESSION:
+        return f"{reason}, and {rows} rows are too few to be handed to others", 0
+    return reason, rows // ROWS_OF_A_SESSION
 
 
 def choose_early(db: Database, tables: Sequence[int], rows: int) -> LocalTopology | None:

@@ -155,6 +155,7 @@ def test_a_password_does_not_belong_on_a_command_line(dsn: str) -> None:
         ["runs", "--dsn", "secret"],
         ["export", "--mlflow", "http://me:secret@db/"],
         ["export", "--mlflow", "postgresql://db/x?user=me&password=secret"],
+        ["import", "churn", "--mlflow", "http://me:secret@db/"],
     ],
 )
 def test_what_may_be_a_password_is_not_repeated(words: list[str]) -> None:

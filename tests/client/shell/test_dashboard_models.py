@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 from urllib.parse import urlencode
 
+import numpy as np
 import psycopg2
 import pytest
+from PIL import Image
 from playwright.sync_api import Page as Tab
 from playwright.sync_api import expect
 
@@ -91,6 +94,45 @@ def test_what_cannot_be_asked_is_refused(page: Page, trial: Trial, role: MakeRol
     trial.sql("DROP VIEW trap")
 
 
+def picture(number: int) -> bytes:
+    """A white square at the left or at the right of some noise."""
+    pixels = np.random.default_rng(number).integers(0, 90, (12, 12, 3)).astype(np.uint8)
+    pixels[4:8, 1 + 6 * (number % 2) :][:, :4] = 255
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, "png")
+    return file.getvalue()
+
+
+@pytest.fixture
+def shots(trial: Trial) -> None:
+    """A model of pictures."""
+    trial.sql("CREATE TABLE shots (id int, shot bytea, kind text)")
+    for number in range(60):
+        trial.sql("INSERT INTO shots VALUES (%s, %s, %s)", number, picture(number), "ab"[number % 2])
+    options = {"columns": {"shot": {"decode": [12, 12, 3]}}, "exclude": ["id"], "segments": 1}
+    trial.pack("shots", "shots_packed", "kind", "*", options=options)
+    trial.sql("SELECT cerebro.load_net('shot_nets', 'shots_packed', 'image')")
+    compiled = "loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics=['accuracy']"
+    trial.select("shot_configs", [1], [compiled], ["batch_size=10"], arch="shot_nets")
+    trial.fit("shots_packed", "shot_models", "shot_configs", 6)
+    trial.sql("SELECT cerebro.register('shot_models', 'shots')")
+
+
+@NEEDS_BROWSER
+@pytest.mark.usefixtures("shots")
+def test_the_page_draws_what_the_pixels_of_a_picture_add(page: Page) -> None:
+    with open_tab(page.address) as tab:
+        tab.locator("#models a", has_text="shots").click()
+        for name, value in (("table", "public.shots"), ("column", "id"), ("row", "7")):
+            tab.locator(f'#parts-form input[name="{name}"]').fill(value)
+        tab.locator("#parts-form button").click()
+        drawn = tab.locator("#parts img.map")
+        expect(drawn).to_be_visible(timeout=60_000)
+        assert drawn.evaluate("map => [map.naturalWidth, map.naturalHeight]") == [12, 12]
+        tab.locator("#parts").scroll_into_view_if_needed()
+        shoot(tab, "map")
+
+
 @NEEDS_BROWSER
 def test_the_page_shows_a_model(page: Page) -> None:
     with open_tab(page.address) as tab:
@@ -98,8 +140,7 @@ def test_the_page_shows_a_model(page: Page) -> None:
 
 
 def look(tab: Tab) -> None:
-    link = tab.locator("#models a")
-    expect(link).to_contain_text("churn")
+    link = tab.locator("#models a", has_text="churn")
     link.click()
     expect(tab.locator("#registered-title")).to_have_text("churn")
     expect(tab.locator("#run")).to_be_hidden()
@@ -115,6 +156,9 @@ def look(tab: Tab) -> None:
     expect(tab.locator("#worth div").first).to_be_visible(timeout=60_000)
     widths = [bar.bounding_box() for bar in tab.locator("#worth div").all()]
     assert widths[0] and widths[1] and widths[0]["width"] > 3 * widths[1]["width"]
+    reach = tab.locator("#worth i").first.bounding_box()
+    # The bar of the most important column ends within its interval.
+    assert reach and reach["x"] < widths[0]["x"] + widths[0]["width"] < reach["x"] + reach["width"]
     assert tab.locator("#worth span").first.inner_text() == "age"
     for name, value in (("table", "public.customers"), ("column", "id"), ("row", "7")):
         tab.locator(f'#parts-form input[name="{name}"]').fill(value)

@@ -66,7 +66,7 @@ def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarra
     # Answers by mere chance have a better F1 than one answer for all rows.
     metric = BALANCED if metric == F1 else metric
     blind = scoring.blind(truth, metric)
-    gain, chance = scoring.gain(answers, blind, truth, metric)
+    gain, chance = scoring.gain(*(scoring.jackknife(one, truth, metric) for one in (answers, blind)))
     if gain > chance:
         return
     verdict = "it is worse" if gain < -chance else "the difference may be chance"

@@ -78,7 +78,9 @@ def _compare(
     found = Promotion(True, version, previous, chosen, scoring.shown(chosen, errors[version]))
     if previous is None:
         return found
-    gain, chance = scoring.gain(answers[version], answers[previous], judging.truth, chosen)
+    gain, chance = scoring.gain(
+        *(scoring.jackknife(answers[one], judging.truth, chosen) for one in (version, previous))
+    )
     return replace(
         found,
         promoted=errors[version] < errors[previous],

@@ -13,6 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor.models import lineage
 from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.examining import profiles
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.store.models import group_models, model_versions, predictions, registered_groups
 from cerebro_plpy.store.models.model_versions import PREDICT
@@ -38,7 +39,12 @@ def describe_version(db: Database, found: TableOfGroups | VersionOfGroups) -> tu
         "metrics": {what: _mean(what, measured) for what in lineage.TABLES if _of(what, measured)},
         "lineage": lineage.describe_origin(db, found.holder.name, summary, found.models.mst_key),
     }
-    about = {**lineage.describe_rows(db, found.holder, summary), GROUPS: held.as_json()}
+    known = profiles.find_profile(db, found)
+    about = {
+        **lineage.describe_rows(db, found.holder, summary),
+        GROUPS: held.as_json(),
+        "profile": None if known is None else known.as_json(),
+    }
     data = b"".join(weights[one.key][1] for one in held.models)
     return {**_parameters(held), "about": json.dumps(about), **origin}, data
 

@@ -18,7 +18,7 @@ from cerebro_plpy.executor.models import aliases, continuing, lineage, registeri
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.forecasting.document import read_forecast
-from cerebro_plpy.logical.options import Validator, boolean, one_of, parse_options
+from cerebro_plpy.logical.options import Validator, boolean, is_number, one_of, parse_options
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import find_judge
@@ -243,7 +243,26 @@ def _recipe(origin: Mapping[str, Any], version: str) -> Mapping[str, Any]:
             hint="Register a model of cerebro.train as the next version; that one can be retrained.",
             sqlstate=WRONG_STATE,
         )
+    if not _is_recipe(recipe):
+        raise CerebroError(
+            f"what {version} says of its training is no call of cerebro.train",
+            hint="Register a model of cerebro.train as the next version; that one can be retrained.",
+            sqlstate=WRONG_STATE,
+        )
     return recipe
+
+
+def _is_recipe(found: object) -> bool:
+    """Return whether a document has what a recipe has: whoever made the packed table may have written it."""
+    if not isinstance(found, dict):
+        return False
+    texts = [found.get("source"), found.get("target")]
+    for listed in (found.get("inputs"), found.get(APPENDED, [])):
+        if not isinstance(listed, list):
+            return False
+        texts += listed
+    is_whole = isinstance(found.get("options"), dict) and is_number(found.get("seconds"))
+    return is_whole and all(isinstance(text, str) for text in texts)
 
 
 def _common(db: Database, tables: Sequence[Table]) -> list[str]:

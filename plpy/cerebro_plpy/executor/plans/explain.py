@@ -38,7 +38,7 @@ from cerebro_plpy.planner.explanation import tree as explained
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
-from cerebro_plpy.topology.choose import cores, warm_sessions, why_not_local
+from cerebro_plpy.topology.choose import cores, find_sessions, warm_sessions
 
 # As many as a table can be packed for.
 MOST_SEGMENTS = 1024
@@ -186,9 +186,10 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     request = cutting.settled(request, examples, described)
     fusing.check(request)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
-    if why_not_local(db, request.tables) is not None:
-        # The session that asks does the work of every segment in turn.
-        work = replace(work, sessions=1, warm=False)
+    reason, handed = find_sessions(db, request.tables, request.handed_rows)
+    if reason is not None:
+        # Without others, the session that asks does the work of every segment in turn.
+        work = replace(work, sessions=min(work.sessions, handed) or 1, warm=False)
     work = _supposed(work, wanted, request)
     if request.search is not None and work.segments > MOST_SEARCHED:
         raise CerebroError(

@@ -126,7 +126,7 @@ def _read_nodes(
     answers = np.zeros((nodes, len(values)))
     texts: list[tuple[str | None, str | None]] = [(None, None)] * nodes
     read = 0
-    for inputs, _, rows in judge.read_all():
+    for inputs, _, rows, _ in judge.read_all():
         places = [int(str(row[0])) for row in rows]
         answers[places] = judge.answer(inputs)
         for place, (_, node, label) in zip(places, rows, strict=True):

@@ -125,7 +125,7 @@ def begin(db: Database, call: RunCall) -> None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
         replacing.tell_readers(db, tables[0])
-    topology = choose(db, request.tables, None if given.background or earlier else handed_rows(request))
+    topology = choose(db, request.tables, None if given.background or earlier else request.handed_rows)
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)
     described = runner.check(
@@ -150,13 +150,6 @@ def begin(db: Database, call: RunCall) -> None:
         return
     write = writer(db, call.result_tables, tables, request, replaces=earlier is not None)
     runner.perform(db, topology, new, write)
-
-
-def handed_rows(request: requests.Request) -> int | None:
-    """Return how many rows sessions may be handed; None if they need more that they do not see."""
-    if any(a.has_weights for a in request.architectures):
-        return None
-    return request.source.summary.total_rows
 
 
 def writer(

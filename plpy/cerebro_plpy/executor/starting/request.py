@@ -160,6 +160,11 @@ class Request:
         data = [self.source, self.validation] if self.validation else [self.source]
         return [d.table.oid for d in data] + [self.arch_table.oid]
 
+    @property
+    def handed_rows(self) -> int | None:
+        """The rows that sessions may be handed, if these are all that they need of the tables; else None."""
+        return None if any(a.has_weights for a in self.architectures) else self.source.summary.total_rows
+
 
 def data(db: Database, name: str | None, what: str) -> Data:
     table = resolve_table(db, name, what)

@@ -19,12 +19,15 @@ from cerebro_plpy.features.rows import exact
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import Model
+from cerebro_plpy.store import session
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 
 # Of rows whose groups had to be looked up, so many are kept.
 _KEPT_ROWS = 10_000
+# So many rows are answered at a time.
+BATCH = 4096
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 
 
@@ -72,7 +75,8 @@ class GroupKeys:
         if given not in self._looked_up:
             if len(self._looked_up) >= _KEPT_ROWS:
                 self._looked_up.clear()
-            key = self._found.group_of(self._db, json.loads(given))
+            with session.own_names(self._db):
+                key = self._found.group_of(self._db, json.loads(given))
             self._looked_up[given] = None if key is None else normal_key(key)
         return self._looked_up[given] or ALL_ROWS
 
@@ -103,28 +107,60 @@ class NetOfConfig:
         return by_numpy
 
     def _forward(self, db: Database) -> Inference:
-        models.start_engine(db, self.model.backend, False)
+        with session.own_names(db):
+            models.start_engine(db, self.model.backend, False)
         return inference(models.described(self.model, self.shapes))
 
 
 class Answers:
     """The nets of all groups, each made when it is first asked for."""
 
-    def __init__(
-        self, db: Database, found: GroupsHolder, shapes: Callable[[Model], tuple[tuple[int, ...], ...]]
-    ) -> None:
+    def __init__(self, db: Database, found: GroupsHolder) -> None:
         self._db = db
         self._weights = weights(db, found)
         self.models = models_of(db, found, {key for key, _ in self._weights.values()})
-        self._nets = {key: NetOfConfig(model, shapes(model)) for key, model in self.models.items()}
+        # The shapes of the inputs, which architectures may leave open.
+        self.shapes: tuple[tuple[int, ...], ...] = ()
         self._made: dict[str, NetOfGroup] = {}
+        # Of groups that are held, their keys by the form in which those are compared.
+        self._own = {} if found.models.held is None else {normal_key(key): key for key in self._weights}
+        self._keys = GroupKeys(db, found.models, self._own) if self._own else None
 
     @property
-    def keys(self) -> Collection[str]:
-        """The keys of the groups that have a model."""
-        return self._weights.keys()
+    def any_model(self) -> Model:
+        """The model of one of the groups, whose inputs and output are those of all."""
+        return next(iter(self.models.values()))
 
-    def find_net(self, key: str, rows: int, tick: Callable[[], None]) -> NetOfGroup | None:
+    def find_own(self, given: str | None) -> str | None:
+        """Return the group of the key that a row comes with; None if it has no model of its own."""
+        if not given:
+            return None
+        if self._keys is None:
+            return given if given in self._weights else None
+        return self._own.get(self._keys.find(normal_key(given))) or None
+
+    def has_model(self, given: str | None) -> bool:
+        """Return whether a model answers for a row that comes with this key."""
+        return ALL_ROWS in self._weights or self.find_own(given) is not None
+
+    def answer_rows(
+        self, inputs: Sequence[np.ndarray], given: Sequence[str | None], width: int, tick: Callable[[], None]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return what the model of each row's group answers, and which rows have an answer."""
+        results = np.zeros((len(given), width), np.float32)
+        answered = np.zeros(len(given), bool)
+        known = [self.find_own(key) or ALL_ROWS for key in given]
+        order = np.argsort(np.array(known, object), kind="stable")
+        for key, place in stretches([known[number] for number in order]):
+            net = self._find_net(key or ALL_ROWS, tick)
+            if net is not None:
+                own = order[place]
+                results[own] = net([array[own] for array in inputs])[0].reshape(len(own), -1)
+                answered[own] = True
+            tick()
+        return results, answered
+
+    def _find_net(self, key: str, tick: Callable[[], None]) -> NetOfGroup | None:
         """Return the net of a group, else that of all rows; None if there is neither."""
         if key not in self._weights:
             key = ALL_ROWS
@@ -132,7 +168,8 @@ class Answers:
             return None
         if key not in self._made:
             mst_key, data = self._weights[key]
-            self._made[key] = self._nets[mst_key].answer(self._db, data, rows, tick)
+            net = NetOfConfig(self.models[mst_key], self.shapes)
+            self._made[key] = net.answer(self._db, data, BATCH, tick)
         return self._made[key]
 
 

@@ -29,13 +29,11 @@ from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import predictions
-from cerebro_plpy.store.models.group_models import ALL_ROWS
 from cerebro_plpy.store.models.predictions import QueryRows
 from cerebro_plpy.store.packed import packed
 
 # class, probability, prediction of each row
 BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
-BATCH = 4096
 KEPT = 8
 
 
@@ -79,11 +77,9 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     known = packed.columns_of(db, rows.columns)
     fields = reading.fields(reader.parts)
     if groups is None:
-        return predictions.query_statement(rows, fields, ticket, BATCH)
-    key, joined = groups.models.own_key, ""
-    if groups.models.held is None:
-        key, joined = groups.models.joined_key, groups.models.joined(known)
-    return predictions.query_statement(rows, fields, ticket, BATCH, key, joined=joined)
+        return predictions.query_statement(rows, fields, ticket, grouped.BATCH)
+    key, joined = groups.models.key_of_rows(known)
+    return predictions.query_statement(rows, fields, ticket, grouped.BATCH, key, joined=joined)
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
@@ -98,7 +94,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     loaded = forward.load(model.weights())
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
-        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, BATCH), tick)
+        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, grouped.BATCH), tick)
         return result.reshape(len(result), -1), None
 
     return Reader(parts, model.divisor, answer, _output(name, model, described))
@@ -106,37 +102,16 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
 
 def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     """Return a reader in which the model of its group answers for each row."""
-    nets = grouped.Answers(db, found, lambda model: tuple(tuple(one) for one in _shapes(model)))
-    model = next(iter(nets.models.values()))
+    nets = grouped.Answers(db, found)
+    model = nets.any_model
+    nets.shapes = tuple(tuple(one) for one in _shapes(model))
     output = _output(found.models.name, model, _described(db, model))
 
-    find_key = _key_finder(db, found, nets)
-
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
-        results = np.zeros((len(keys), output.width), np.float32)
-        answered = np.zeros(len(keys), bool)
-        # Rows of no group that is known have no key.
-        known = list(map(find_key, keys))
-        order = np.argsort(np.array(known, object), kind="stable")
-        for key, place in grouped.stretches([known[number] for number in order]):
-            net = nets.find_net(key or "", BATCH, tick)
-            if net is not None:
-                own = order[place]
-                results[own] = net([array[own] for array in inputs])[0].reshape(len(own), -1)
-                answered[own] = True
-            tick()
+        results, answered = nets.answer_rows(inputs, keys, output.width, tick)
         return results, answered.tolist()
 
     return Reader(_parts(db, model, rows), model.divisor, answer, output)
-
-
-def _key_finder(db: Database, found: GroupsHolder, nets: grouped.Answers) -> Callable[[str | None], str]:
-    """Return what finds a group's key by the key that a row comes with."""
-    if found.models.held is None:
-        return lambda key: key or ALL_ROWS
-    own = {grouped.normal_key(key): key for key in nets.keys}
-    keys = grouped.GroupKeys(db, found.models, own)
-    return lambda key: own.get(keys.find(grouped.normal_key(key or "{}")), ALL_ROWS)
 
 
 def _shapes(model: models.Model) -> Sequence[Sequence[int]]:

@@ -20,6 +20,7 @@ from cerebro_plpy.features.rows import RowEncoder, parse
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.holders import ModelMark
 from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.store import session
 
 # class, probability, prediction
 RowAnswer = tuple[str | None, float | None, float | None]
@@ -123,8 +124,9 @@ def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tup
 
 def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
     """Describe the model by an engine, which takes its time to come up."""
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
+    with session.own_names(db):
+        models.start_engine(db, model.backend, False)
+        models.take_functions(db, model)
     return models.described(model, shapes)
 
 

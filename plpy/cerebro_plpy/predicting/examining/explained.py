@@ -43,6 +43,7 @@ from cerebro_plpy.predicting.answering.one_of_groups import KeptGroups
 from cerebro_plpy.predicting.answering.ready import Kept
 from cerebro_plpy.predicting.choices import LOGITS_SOFTMAX
 from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.store import session
 
 LONGEST = 100
 
@@ -150,7 +151,8 @@ def _of_group(kept: KeptGroups, given: Mapping[str, Any]) -> Kept | None:
     """Return the model of a row's group, ready to explain; None if there is none."""
     found = kept.of_row(given)
     if found is not None and found.explainer is None:
-        _add_explainer(kept.db, found)
+        with session.own_names(kept.db):
+            _add_explainer(kept.db, found)
     return found
 
 

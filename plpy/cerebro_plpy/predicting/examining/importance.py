@@ -19,6 +19,7 @@ from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
+from cerebro_plpy.predicting.examining.scoring import JackknifedError
 
 REPEATS, ROWS, SEED = 5, 5_000, 1
 # column_name, importance, stddev, low, high
@@ -58,7 +59,11 @@ class Mixing:
     repeats: int
     seed: int
 
-    def mix(self, before: np.ndarray, name: str, places: ColumnPlaces) -> Importance:
+    def measure(self, inputs: Sequence[np.ndarray]) -> JackknifedError:
+        """Return the error of what the model answers to such inputs."""
+        return scoring.jackknife(self.judge.answer(inputs, self.rows.groups), self.rows.truth, self.metric)
+
+    def mix(self, before: JackknifedError, name: str, places: ColumnPlaces) -> Importance:
         """Return by how much more error there is with the column mixed, and between what chance may put it.
 
         Chance has chosen the rows, and how they are mixed.
@@ -66,7 +71,7 @@ class Mixing:
         gains: list[tuple[float, float]] = []
         for number in range(self.repeats):
             mixed = mix_column(self.rows.inputs, places, self._order(name, number))
-            gains.append(scoring.gain(before, self.judge.answer(mixed), self.rows.truth, self.metric))
+            gains.append(scoring.gain(before, self.measure(mixed)))
         errors, chances = np.array(gains).T
         spread = float(errors.std(ddof=1)) if len(errors) > 1 else 0.0
         mean, of_mixing = float(errors.mean()), scoring.SURE * spread / np.sqrt(len(errors))
@@ -95,16 +100,15 @@ def find_importance(
 ) -> list[Importance]:
     """Return what each column is worth, the most important first, in the metric's own unit."""
     given = parse_options(options, OPTIONS)
-    judge = find_judge(db, model, source, mst_key)
+    judge = find_judge(db, model, source, mst_key, takes_groups=True)
     metric = scoring.check_metric(given.get("metric"), judge.is_classes)
     columns = _columns(judge, given.get("together", []))
     seed = given.get("seed", SEED)
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
     scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
-    before = judge.answer(rows.inputs)
-    error = scoring.ERRORS[metric](before, rows.truth)
-    db.notice(f"{metric} {scoring.shown(metric, error):.4g} on {len(rows.truth)} rows as they are")
+    before = mixing.measure(rows.inputs)
+    db.notice(f"{metric} {scoring.shown(metric, before.whole):.4g} on {len(rows.truth)} rows as they are")
     found = [mixing.mix(before, name, places) for name, places in columns.items()]
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
@@ -128,4 +132,5 @@ def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, Colum
 
 def _join(parts: Sequence[LabeledRows]) -> LabeledRows:
     arrays: list[Any] = [np.concatenate(same) for same in zip(*(part.inputs for part in parts), strict=True)]
-    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [], [])
+    groups = [group for part in parts for group in part.groups]
+    return LabeledRows(arrays, np.concatenate([part.truth for part in parts]), [], [], groups)

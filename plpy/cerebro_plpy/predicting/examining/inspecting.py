@@ -13,7 +13,8 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine.backends.interfaces import ScoreOf
 from cerebro_plpy.engine.inside import scores
 from cerebro_plpy.engine.inside.inspecting import Batch, LayerFacts, inspect
-from cerebro_plpy.predicting import trained
+from cerebro_plpy.engine.models.inference import inference
+from cerebro_plpy.predicting import models, trained
 from cerebro_plpy.predicting.examining.explained import score_of
 from cerebro_plpy.predicting.examining.importance import mix_column
 from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
@@ -55,7 +56,9 @@ def inspect_net(
     rows = list(judge.read(ROWS, SEED))
     inputs = [np.concatenate(same) for same in zip(*(part.inputs for part in rows), strict=True)]
     truth = np.concatenate([part.truth for part in rows])
-    facts = inspect(judge.forward, judge.loaded, _loss_of(judge), _batches(judge, inputs, truth))
+    forward = inference(models.described(judge.model, [column.shape for column in judge.columns]))
+    loaded = forward.load(judge.model.weights())
+    facts = inspect(forward, loaded, _loss_of(judge), _batches(judge, inputs, truth))
     greatest = max((one.gradient or 0.0 for one in facts), default=0.0)
     parts = [_part(one, greatest) for one in facts]
     return [*parts, *(_unused(name) for name in _find_unused(judge, inputs))]

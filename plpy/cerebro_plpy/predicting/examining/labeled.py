@@ -3,33 +3,114 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
+from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.engine.models.inference import Inference, Loaded, inference
 from cerebro_plpy.errors import DATATYPE_MISMATCH, INTERNAL, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
-from cerebro_plpy.predicting import models, trained
+from cerebro_plpy.predicting import group_holders, models, trained
+from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
+from cerebro_plpy.predicting.holders import ModelHolder, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.store.packed import packed, source_rows
+from cerebro_plpy.store.packed.groups import KEY_TEXT
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn
+
+# The models that a judge has: one of all rows, or those of groups.
+JudgedModel = TrainedModel | TableOfGroups | VersionOfGroups
+# Of rows whose key of a group is read with them.
+_KEY = SourceColumn(
+    name=KEY_TEXT, element="text", is_array=False, base_type="text", shown_type="text", sortable=True
+)
 
 
 @dataclass(frozen=True)
 class LabeledRows:
-    """Some rows: the inputs, what is true of them, as numbers and as it was read, and further texts."""
+    """Some rows: the inputs, what is true of them, as numbers and as it was read, and further texts.
+
+    Rows of models of groups have the keys of their groups.
+    """
 
     inputs: list[np.ndarray]
     truth: np.ndarray
     labels: list[str]
     texts: list[tuple[str | None, ...]]
+    groups: list[str | None] = field(default_factory=list)
+
+
+class SomeRows(NamedTuple):
+    """Some rows, whatever is known of them: a label is None where there is none."""
+
+    inputs: list[np.ndarray]
+    labels: list[str | None]
+    texts: list[tuple[str | None, ...]]
+    groups: list[str | None]
+
+
+class RowNets(Protocol):
+    """The net that answers all rows, or those that answer the rows of their groups."""
+
+    def count_strange(self, groups: Sequence[str | None]) -> int:
+        """Count the rows of groups without a model of their own."""
+        ...
+
+    def has_model(self, group: str | None) -> bool:
+        """Return whether a model answers a row."""
+        ...
+
+    def answer(
+        self, inputs: Sequence[np.ndarray], groups: Sequence[str | None], tick: Callable[[], None]
+    ) -> np.ndarray: ...
+
+
+@dataclass(frozen=True)
+class OneNet:
+    """The net that answers all rows."""
+
+    forward: Inference
+    loaded: Loaded
+
+    def count_strange(self, groups: Sequence[str | None]) -> int:
+        return 0
+
+    def has_model(self, group: str | None) -> bool:
+        return True
+
+    def answer(
+        self, inputs: Sequence[np.ndarray], groups: Sequence[str | None], tick: Callable[[], None]
+    ) -> np.ndarray:
+        (result,) = self.forward.predict_many(self.loaded, list(inputs), self.forward.rows, tick)
+        return result
+
+
+@dataclass(frozen=True)
+class NetsOfGroups:
+    """The nets of groups, which answer only rows of groups that have one."""
+
+    nets: grouped.Answers
+    width: int
+
+    def count_strange(self, groups: Sequence[str | None]) -> int:
+        return sum(self.nets.find_own(group) is None for group in groups)
+
+    def has_model(self, group: str | None) -> bool:
+        return self.nets.has_model(group)
+
+    def answer(
+        self, inputs: Sequence[np.ndarray], groups: Sequence[str | None], tick: Callable[[], None]
+    ) -> np.ndarray:
+        return self.nets.answer_rows(inputs, groups, self.width, tick)[0]
 
 
 @dataclass(frozen=True)
@@ -37,6 +118,7 @@ class Judge:
     """A model that is ready to answer the rows of a table, and where their labels are."""
 
     db: Database
+    found: JudgedModel
     model: models.Model
     output: Output
     table: Table
@@ -45,57 +127,88 @@ class Judge:
     label: SourceColumn | None
     # What is read of each row besides its label and its inputs.
     texts: Sequence[Expression]
-    forward: Inference
-    loaded: Loaded
+    nets: RowNets
     seen: Faults
     tick: Callable[[], None]
+
+    @property
+    def holder(self) -> ModelHolder:
+        return self.found.holder
+
+    @property
+    def grouped_by(self) -> str | None:
+        """The columns of groups, as one name; None if one model answers all rows."""
+        return None if isinstance(self.found, TrainedModel) else self.found.models.shown_columns
 
     @property
     def is_classes(self) -> bool:
         return self.output.values is not None
 
     def read(self, most: int | None = None, seed: int = 0) -> Iterator[LabeledRows]:
-        """Yield the rows whose label the model knows: all, or so many that chance chooses."""
+        """Yield the rows whose label the model knows: all, or so many that chance chooses.
+
+        Of models of groups, yield those of groups that have one.
+        """
         label = self._needed_label
         table = source_rows.with_values(self.table, label)
         if most is not None:
             table = source_rows.draw_rows(table, most, seed)
-        before = [Expression(packed.TEXT, (label,)), *self.texts]
-        total = read = 0
-        for batch in self._scan(table, before):
-            known = [row for row in batch if self.knows(row["c0"])]
-            arrays = self._inputs(known, len(before), read)
-            total, read = total + len(batch), read + len(known)
+        total = read = without = 0
+        for batch in self._scan(table, [Expression(packed.TEXT, (label,))]):
+            named = [row for row in batch if self.knows(row["c0"])]
+            groups = self._groups(named, 1)
+            known = [row for row, key in zip(named, groups, strict=True) if self.nets.has_model(key)]
+            arrays = self._inputs(known, 1, read)
+            total, read, without = total + len(batch), read + len(known), without + len(named) - len(known)
             self.tick()
             if known and not self.seen:
                 labels = [row["c0"] for row in known]
-                texts = [tuple(row[f"c{n}"] for n in range(1, len(before))) for row in known]
-                yield LabeledRows(arrays, self.truth(labels), labels, texts)
-        self._finish(total, read)
+                yield LabeledRows(
+                    arrays, self.truth(labels), labels, self._texts(known, 1), self._groups(known, 1)
+                )
+        self._finish(total, read, without)
 
-    def read_all(self) -> Iterator[tuple[list[np.ndarray], list[str | None], list[tuple[str | None, ...]]]]:
+    def read_all(self) -> Iterator[SomeRows]:
         """Yield the inputs of all rows, with their labels, None where there is none, and their texts."""
         label = [] if self.label is None else [Expression(packed.TEXT, (self.label,))]
-        before = [*label, *self.texts]
-        read = 0
-        for batch in self._scan(self.table, before):
-            arrays = self._inputs(batch, len(before), read)
+        first, read = len(label), 0
+        for batch in self._scan(self.table, label):
+            arrays = self._inputs(batch, first, read)
             read += len(batch)
             self.tick()
             if not self.seen:
-                texts = [tuple(row[f"c{n}"] for n in range(len(label), len(before))) for row in batch]
-                yield arrays, [row["c0"] if label else None for row in batch], texts
+                labels = [row["c0"] if label else None for row in batch]
+                yield SomeRows(arrays, labels, self._texts(batch, first), self._groups(batch, first))
         if self.seen:
             raise self.seen.error(read)
 
-    def _scan(self, table: Table, before: Sequence[Expression]) -> Iterator[list[Row]]:
-        expressions = [*before, *reading.fields([column.part for column in self.columns])]
-        return self.db.scan(packed.select_rows(table, expressions), batch=reading.BATCH_ROWS)
+    def _scan(self, table: Table, label: Sequence[Expression]) -> Iterator[list[Row]]:
+        expressions = [*label, *self.texts, *reading.fields([column.part for column in self.columns])]
+        if isinstance(self.found, TrainedModel):
+            return self.db.scan(packed.select_rows(table, expressions), batch=reading.BATCH_ROWS)
+        models_of_groups = self.found.models
+        table = models_of_groups.with_keys(table, packed.columns_of(self.db, table))
+        statement = packed.select_rows(table, [*expressions, Expression(packed.TEXT, (_KEY,))])
+        return self.db.scan(statement, *models_of_groups.parameters, batch=reading.BATCH_ROWS)
+
+    def _texts(self, rows: Sequence[Row], first: int) -> list[tuple[str | None, ...]]:
+        """Return the texts of some rows, whose fields begin with the number `first`."""
+        return [tuple(row[f"c{first + n}"] for n in range(len(self.texts))) for row in rows]
+
+    def _groups(self, rows: Sequence[Row], first: int) -> list[str | None]:
+        """Return the keys of the rows' groups, which follow all other fields."""
+        name = f"c{first + len(self.texts) + self._fields}"
+        return [row.get(name) for row in rows]
+
+    @property
+    def _fields(self) -> int:
+        """The number of fields that inputs are read from."""
+        return len(reading.fields([column.part for column in self.columns]))
 
     def _inputs(self, rows: Sequence[Row], first: int, before: int) -> list[np.ndarray]:
-        """Decode the inputs of some rows, whose fields begin with the number `first`."""
-        count = len(reading.fields([column.part for column in self.columns]))
-        values = [[row[f"c{number}"] for row in rows] for number in range(first, first + count)]
+        """Decode the inputs of some rows, which follow the texts; those begin with the number `first`."""
+        first += len(self.texts)
+        values = [[row[f"c{number}"] for row in rows] for number in range(first, first + self._fields)]
         given = zip(self.columns, reading.by_column(values, self.columns), strict=True)
         return [reading.read_column(column, own, before) for column, own in given]
 
@@ -105,19 +218,28 @@ class Judge:
             raise CerebroError(f"{self.table.quoted} has no labels", sqlstate=INTERNAL)
         return self.label
 
-    def _finish(self, total: int, read: int) -> None:
+    def _finish(self, total: int, read: int, without: int) -> None:
         if self.seen:
             raise self.seen.error(read)
         label = self._needed_label.name
+        if without and not read:
+            raise CerebroError(
+                f"{self.holder.name} has a model for none of the groups of {total} rows"
+                f" of {self.table.quoted}",
+                hint="Give rows of groups that it was trained on.",
+                sqlstate=WRONG_STATE,
+            )
         if not read:
             raise CerebroError(
                 f'the model knows the label "{label}" of none of {total} rows of {self.table.quoted}',
                 hint="Give rows whose label is one that it was trained on.",
                 sqlstate=WRONG_STATE,
             )
-        if read < total:
-            few = f"{total - read} of {total} rows are left out"
+        if read + without < total:
+            few = f"{total - read - without} of {total} rows are left out"
             self.db.notice(f'{few}: the model does not know their "{label}"')
+        if without:
+            self.db.notice(f"{without} of {total} rows are of groups that have no model: they are left out")
 
     def knows(self, label: str | None) -> bool:
         """Return whether the model can be right about a label."""
@@ -130,10 +252,24 @@ class Judge:
         places = {value: place for place, value in enumerate(self.output.values)}
         return np.eye(len(places))[[places[label] for label in labels]]
 
-    def answer(self, arrays: Sequence[np.ndarray]) -> np.ndarray:
-        """Return the probability of each class, or the predicted quantity, for each row."""
-        (result,) = self.forward.predict_many(self.loaded, list(arrays), self.forward.rows, self.tick)
-        return self.output.read(result)
+    def choose_answered(self, rows: SomeRows) -> SomeRows:
+        """Return the rows that a model answers."""
+        if isinstance(self.found, TrainedModel):
+            return rows
+        places = [place for place, group in enumerate(rows.groups) if self.nets.has_model(group)]
+        return SomeRows(
+            [array[places] for array in rows.inputs],
+            [rows.labels[place] for place in places],
+            [rows.texts[place] for place in places],
+            [rows.groups[place] for place in places],
+        )
+
+    def answer(self, arrays: Sequence[np.ndarray], groups: Sequence[str | None] = ()) -> np.ndarray:
+        """Return the probability of each class, or the predicted quantity, for each row.
+
+        Models of groups take the keys of the rows' groups.
+        """
+        return self.output.read(self.nets.answer(arrays, groups, self.tick))
 
     def find_places(self) -> Mapping[str, tuple[int, slice]]:
         """Return what each source column became: the number of the input, and which numbers of its rows."""
@@ -152,54 +288,86 @@ class Judge:
 def find_judge(
     db: Database,
     name: str | None,
-    table_name: str | None,
+    rows: str | Table | None,
     mst_key: int | None,
     keys: Sequence[str] = (),
     *,
     whole_rows: bool = False,
     needs_label: bool = True,
+    takes_groups: bool = False,
 ) -> Judge:
     """Make a model ready for a table or view that has its columns, and its label if that is needed.
 
     Texts of the columns `keys` are read as well, or of `whole_rows` the JSON, without columns of bytes.
+    Models of groups are refused where not each row is to be answered by that of its group.
     """
-    model = models.trained(db, trained.find_model(db, name, mst_key))
-    table = resolve_table(db, table_name, "table of rows")
+    groups = group_holders.find_groups(db, name, mst_key) if takes_groups else None
+    found = groups or trained.find_model(db, name, mst_key)
+    table = rows if isinstance(rows, Table) else resolve_table(db, rows, "table of rows")
     known = packed.columns_of(db, table)
     seen = Faults()
+    if isinstance(found, TrainedModel):
+        answers, model = None, models.trained(db, found)
+    else:
+        grouped.check_columns(found.models, known, table)
+        answers = grouped.Answers(db, found)
+        model = answers.any_model
     columns = _open_columns(db, model, table, known, seen)
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     described = models.described(model, [column.shape for column in columns])
-    outputs = model.outputs(described)
-    if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
-        raise CerebroError(f"{name} has several outputs", sqlstate=NOT_SUPPORTED)
-    has_label = needs_label or outputs[0].name in known
-    label = sources.find_column(outputs[0].name, known, table.quoted) if has_label else None
+    output = _only_output(model, described, str(name))
+    has_label = needs_label or output.name in known
+    label = _find_label(output, known, table) if has_label else None
     texts = [Expression(packed.TEXT, (sources.find_column(key, known, table.quoted),)) for key in keys]
     if whole_rows:
         shown = [column for column in known.values() if column.element != "bytea"]
         texts.append(Expression(packed.ROW, tuple(shown)))
-    if label and outputs[0].values is None and label.element not in (*sources.INTEGERS, *sources.FLOATS):
+    return Judge(
+        db=db,
+        found=found,
+        model=model,
+        output=output,
+        table=table,
+        columns=columns,
+        label=label,
+        texts=texts,
+        nets=_find_nets(described, model, columns, answers, output),
+        seen=seen,
+        tick=ticker(db),
+    )
+
+
+def _only_output(model: models.Model, described: DescribedModel, name: str) -> Output:
+    outputs = model.outputs(described)
+    if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
+        raise CerebroError(f"{name} has several outputs", sqlstate=NOT_SUPPORTED)
+    return outputs[0]
+
+
+def _find_label(output: Output, known: Mapping[str, SourceColumn], table: Table) -> SourceColumn:
+    label = sources.find_column(output.name, known, table.quoted)
+    if output.values is None and label.element not in (*sources.INTEGERS, *sources.FLOATS):
         raise CerebroError(
             f'column "{label.name}" of {table.quoted} is {label.shown_type}, and the model predicts numbers',
             hint="Cast it in a view.",
             sqlstate=DATATYPE_MISMATCH,
         )
-    forward = inference(described)
-    return Judge(
-        db=db,
-        model=model,
-        output=outputs[0],
-        table=table,
-        columns=columns,
-        label=label,
-        texts=texts,
-        forward=forward,
-        loaded=forward.load(model.weights()),
-        seen=seen,
-        tick=ticker(db),
-    )
+    return label
+
+
+def _find_nets(
+    described: DescribedModel,
+    model: models.Model,
+    columns: Sequence[reading.Column],
+    answers: grouped.Answers | None,
+    output: Output,
+) -> RowNets:
+    if answers is None:
+        forward = inference(described)
+        return OneNet(forward, forward.load(model.weights()))
+    answers.shapes = tuple(tuple(column.shape) for column in columns)
+    return NetsOfGroups(answers, output.width)
 
 
 def _open_columns(

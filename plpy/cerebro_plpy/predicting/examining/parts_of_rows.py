@@ -66,11 +66,11 @@ def evaluate_by(
             "by is NULL or empty", hint="Name columns: ARRAY['region'].", sqlstate=NULL_NOT_ALLOWED
         )
     columns = [str(name) for name in names]
-    judge = find_judge(db, model, source, mst_key, columns)
+    judge = find_judge(db, model, source, mst_key, columns, takes_groups=True)
     metrics = scoring.of_rows(judge.is_classes)
     known: dict[tuple[str | None, ...] | None, RunningSums] = {}
     for rows in judge.read():
-        answers = judge.answer(rows.inputs)
+        answers = judge.answer(rows.inputs, rows.groups)
         errors = np.stack([scoring.EACH[metric](answers, rows.truth) for metric in metrics])
         for key, places in _parts(rows.texts).items():
             for part in (None, key):

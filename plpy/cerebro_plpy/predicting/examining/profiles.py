@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
-from cerebro_plpy.database import Database
+from cerebro_plpy import seeding
+from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.errors import (
     DATA_CORRUPTED,
@@ -22,15 +23,18 @@ from cerebro_plpy.features import drift, profile
 from cerebro_plpy.features.profile import Distribution, Profile
 from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, decode_buffer
 from cerebro_plpy.predicting import belonging, models
-from cerebro_plpy.predicting.answering import of_packed
+from cerebro_plpy.predicting.answering import grouped, of_packed
 from cerebro_plpy.predicting.examining import scoring
-from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel
+from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
+from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.store import interrupts
-from cerebro_plpy.store.models.models import strange_views
-from cerebro_plpy.store.names import find_table, quote, resolve_table
+from cerebro_plpy.store.models.models import strange_views, types_with_casts
+from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 from cerebro_plpy.store.packed import drift as samples
+from cerebro_plpy.store.packed import groups as groups_beside
 from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed.groups import Groups
 from cerebro_plpy.store.runs import results
 
 # More answers, and more numbers of one column, would change nothing.
@@ -47,37 +51,54 @@ class PackedSample:
     summary: packed.PackedSummary
     inputs: list[np.ndarray]
     truth: np.ndarray
+    # The key of each row's group, where they were packed in groups.
+    groups: list[str | None] = field(default_factory=list)
+
+    def choose(self, places: np.ndarray) -> PackedSample:
+        """Return some of the rows."""
+        groups = [self.groups[place] for place in places] if self.groups else []
+        return PackedSample(self.summary, [one[places] for one in self.inputs], self.truth[places], groups)
 
 
-def find_profile(db: Database, found: TrainedModel) -> Profile | None:
-    """Return the profile of a model's training rows; None where nobody, or not the caller, may read them."""
+def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGroups) -> Profile | None:
+    """Return the profile of a model's training rows; None where nobody, or not the caller, may read them.
+
+    Models of groups have one of the rows of all groups.
+    """
     if isinstance(found.holder, RegisteredVersion):
         return found.holder.profile(db)
     summary = found.holder.summary(db)
-    rows = {what: _sample(db, found, results.named_table(summary, f"{what}_table")) for what in WAYS}
+    rows = {what: _sample(db, found.holder, results.named_table(summary, f"{what}_table")) for what in WAYS}
     training = rows["source"]
     if training is None:
         return None
     measured, judged = WAYS["validation"], rows["validation"]
     if judged is None:
         measured, judged = WAYS["source"], training
-    answered = _answer(db, models.trained(db, found), judged.inputs)
-    columns = dict(_columns(training))
     unseen = dict(_unseen(training))
+    judged = judged.choose(np.arange(min(len(judged.truth), ENOUGH_ROWS)))
+    if isinstance(found, TrainedModel):
+        answered = _answer(db, models.trained(db, found), judged.inputs)
+    else:
+        nets = grouped.Answers(db, found)
+        has_own = np.array([nets.find_own(key) is not None for key in training.groups])
+        unseen[found.models.shown_columns] = float(1 - has_own.mean())
+        judged = judged.choose(np.flatnonzero([nets.has_model(key) for key in judged.groups]))
+        answered = _answer_groups(db, nets, judged) if judged.groups else None
+    known = Profile(training.summary.total_rows, dict(_columns(training)), unseen)
     if answered is None:
-        return Profile(training.summary.total_rows, columns, unseen)
+        return known
     output, answers = answered
+    truth = judged.truth.astype(np.float64)
     metrics = scoring.of_rows(output.values is not None)
-    return Profile(
-        rows=training.summary.total_rows,
-        columns=columns,
-        unseen=unseen,
+    return replace(
+        known,
         answers=describe_answers(output, answers),
         measured=measured,
         metrics={
-            metric: scoring.shown(metric, scoring.ERRORS[metric](answers, judged.truth))
+            metric: scoring.shown(metric, scoring.ERRORS[metric](answers, truth))
             for metric in metrics
-            if answers.shape == judged.truth.shape
+            if answers.shape == truth.shape
         },
     )
 
@@ -86,7 +107,7 @@ def find_profile(db: Database, found: TrainedModel) -> Profile | None:
 WAYS = {"source": "training", "validation": "validation"}
 
 
-def _sample(db: Database, found: TrainedModel, name: str | None) -> PackedSample | None:
+def _sample(db: Database, holder: ModelHolder, name: str | None) -> PackedSample | None:
     """Return some rows of a packed table that a model table names, if they are what they were."""
     try:
         table = None if name is None else find_table(db, name)
@@ -96,9 +117,10 @@ def _sample(db: Database, found: TrainedModel, name: str | None) -> PackedSample
         if strange_views(db, [table, beside]):
             return None
         summary = packed.summary(db, table.schema, table.name)
-        belonging.check(db, found.holder, summary, table.quoted)
+        belonging.check(db, holder, summary, table.quoted)
         columns = [*summary.independent_varname, *summary.dependent_varname]
-        buffers = samples.sample(db, table, columns, 0, summary.below or _ALL)
+        groups = None if summary.group_by is None else _groups_of(db, table, summary.group_by)
+        buffers = samples.sample(db, table, columns, 0, summary.below or _ALL, in_groups=groups is not None)
     except CerebroError as error:
         if error.sqlstate not in _NOT_THERE:
             raise
@@ -110,7 +132,35 @@ def _sample(db: Database, found: TrainedModel, name: str | None) -> PackedSample
         np.concatenate([decode_buffer(one[column], one[column + packed.SHAPE], kind) for one in buffers])
         for column, kind in zip(columns, kinds, strict=True)
     ]
-    return PackedSample(summary, inputs, labels.reshape(len(labels), -1)[:ENOUGH_ROWS].astype(np.float64))
+    truth = labels.reshape(len(labels), -1)
+    if groups is None:
+        return PackedSample(summary, inputs, truth)
+    keys = _keys(groups, buffers, len(truth))
+    if keys is None:
+        return None
+    # Groups lie one after the other.
+    mixed = seeding.permutation(len(keys), summary.seed, "profile")[: samples.SAMPLE_ROWS]
+    return PackedSample(summary, inputs, truth, keys).choose(mixed)
+
+
+def _keys(groups: Groups, buffers: Sequence[Row], total: int) -> list[str | None] | None:
+    """Return the key of each row's group; None if the buffers do not say it."""
+    try:
+        stretches = [(number, rows) for one in buffers for number, rows in one[packed.GROUPS]]
+    except (TypeError, ValueError):
+        return None
+    is_whole = all(number in groups.rows and rows > 0 for number, rows in stretches)
+    if not is_whole or sum(rows for _, rows in stretches) != total:
+        return None
+    return [groups.rows[number].key for number, rows in stretches for _ in range(rows)]
+
+
+def _groups_of(db: Database, table: Table, columns: Sequence[str]) -> Groups:
+    """Return the groups of a packed table; refuse those whose keys a stranger's code would make."""
+    beside = resolve_table(db, quote(table.schema, table.name + groups_beside.SUFFIX))
+    if strange_views(db, [beside]) or types_with_casts(db, beside, columns):
+        raise CerebroError(f"the groups of {table.quoted} cannot be read", sqlstate=WRONG_STATE)
+    return groups_beside.read_groups(db, table, columns)
 
 
 def _columns(rows: PackedSample) -> Iterator[tuple[str, Distribution]]:
@@ -141,8 +191,31 @@ def _answer(
     db: Database, model: models.Model, inputs: Sequence[np.ndarray]
 ) -> tuple[Output, np.ndarray] | None:
     """Return what a model answers; None where an engine would have to come up for it."""
-    few = [values[:ENOUGH_ROWS] for values in inputs]
-    shapes = tuple(tuple(values.shape[1:]) for values in few)
+    output = _find_output(db, model, _shapes(inputs))
+    if output is None:
+        return None
+    (found,) = of_packed.answers(db, model, inputs, partial(interrupts.tick, db))
+    return output, output.read(found)
+
+
+def _answer_groups(
+    db: Database, nets: grouped.Answers, rows: PackedSample
+) -> tuple[Output, np.ndarray] | None:
+    """Return what the models of the rows' groups answer, by the same rule."""
+    nets.shapes = _shapes(rows.inputs)
+    outputs = [_find_output(db, model, nets.shapes) for model in nets.models.values()]
+    if None in outputs or outputs[0] is None:
+        return None
+    answers, _ = nets.answer_rows(rows.inputs, rows.groups, outputs[0].width, partial(interrupts.tick, db))
+    return outputs[0], outputs[0].read(answers)
+
+
+def _shapes(inputs: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
+    return tuple(tuple(values.shape[1:]) for values in inputs)
+
+
+def _find_output(db: Database, model: models.Model, shapes: tuple[tuple[int, ...], ...]) -> Output | None:
+    """Return the only output of a net that can answer at once, if it has one."""
     plain = plain_net(model.model_arch, model.weights(), shapes)
     if plain is not None and plain.is_light:
         described = plain.described
@@ -154,8 +227,7 @@ def _answer(
     outputs = model.outputs(described)
     if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
         return None
-    (found,) = of_packed.answers(db, model, few, partial(interrupts.tick, db))
-    return outputs[0], outputs[0].read(found)
+    return outputs[0]
 
 
 def describe_answers(output: Output, answers: np.ndarray) -> Distribution:

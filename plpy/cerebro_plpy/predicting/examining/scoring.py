@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -161,7 +162,7 @@ def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
 
 def error_of(metric: str, mean: float) -> float:
     """Return the error of rows that are wrong by so much on average."""
-    return float(np.sqrt(mean)) if metric == RMSE else mean
+    return float(np.sqrt(max(mean, 0.0))) if metric == RMSE else float(mean)
 
 
 def shown(metric: str, error: float) -> float:
@@ -175,21 +176,37 @@ def blind(truth: np.ndarray, metric: str) -> np.ndarray:
     return np.broadcast_to(middle, truth.shape)
 
 
-def gain(answers: np.ndarray, others: np.ndarray, truth: np.ndarray, metric: str) -> tuple[float, float]:
-    """Return by how much answers have less error than others, and what could be chance of it.
+@dataclass(frozen=True)
+class JackknifedError:
+    """The error of answers on all rows, and on all but each part of them in turn."""
 
-    Chance is measured by leaving out parts of the rows in turn.
-    """
-    measure = ERRORS[metric]
-    parts = min(_PARTS, len(truth))
-    part = np.arange(len(truth)) % parts
+    whole: float
+    without: np.ndarray
 
-    def apart(kept: np.ndarray) -> float:
-        return measure(others[kept], truth[kept]) - measure(answers[kept], truth[kept])
 
-    whole = apart(part >= 0)
+def jackknife(answers: np.ndarray, truth: np.ndarray, metric: str) -> JackknifedError:
+    """Measure the error of answers with parts of the rows left out in turn."""
+    rows = len(truth)
+    parts = min(_PARTS, rows)
+    part = np.arange(rows) % parts
+    if metric in EACH:
+        errors = EACH[metric](answers, truth)
+        total, count = errors.sum(), np.maximum(rows - np.bincount(part), 1)
+        means = (total - np.bincount(part, errors)) / count
+        whole, without = error_of(metric, total / rows), [error_of(metric, mean) for mean in means]
+    else:
+        measure = ERRORS[metric]
+        whole = measure(answers, truth)
+        kept = [part != one for one in range(parts if parts > 1 else 0)]
+        without = [measure(answers[some], truth[some]) for some in kept]
+    return JackknifedError(whole, np.array(without))
+
+
+def gain(own: JackknifedError, other: JackknifedError) -> tuple[float, float]:
+    """Return by how much the one error is less than the other, and what could be chance of it."""
+    whole, each = other.whole - own.whole, other.without - own.without
+    parts = len(each)
     if parts < 2:
         return whole, abs(whole)
-    each = np.array([apart(part != one) for one in range(parts)])
     deviation = np.sqrt((parts - 1) / parts * np.square(each - each.mean()).sum())
     return whole, SURE * float(deviation)

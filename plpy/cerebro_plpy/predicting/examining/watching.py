@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -15,13 +15,13 @@ from cerebro_plpy.features import drift, verdicts
 from cerebro_plpy.features.profile import Profile
 from cerebro_plpy.features.specification import Feature, Number
 from cerebro_plpy.madlib.literal import shorten
-from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import profiles, scoring
-from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
+from cerebro_plpy.predicting.examining.labeled import Judge, SomeRows, find_judge
 from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
 from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.store.models import health
 from cerebro_plpy.store.models.model_versions import MANAGE
+from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import drift as samples
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import relations
@@ -58,20 +58,26 @@ class SeenRows:
     counts: dict[str, np.ndarray] = field(default_factory=dict)
     unseen: dict[str, float] = field(default_factory=dict)
     outside: dict[str, int] = field(default_factory=dict)
+    # Rows of groups without a model of their own.
+    strange: int = 0
     answers: np.ndarray | None = None
     errors: RunningSums | None = None
 
-    def add(self, inputs: Sequence[np.ndarray], labels: Sequence[str | None]) -> None:
-        self.rows += len(labels)
-        for name, feature, values in _samples(self.judge, inputs):
+    def add(self, read: SomeRows) -> None:
+        self.rows += len(read.labels)
+        for name, feature, values in _samples(self.judge, read.inputs):
             self._add_column(name, feature, values)
-        answers = self.judge.answer(inputs)
+        self.strange += self.judge.nets.count_strange(read.groups)
+        rows = self.judge.choose_answered(read)
+        if not rows.labels:
+            return
+        answers = self.judge.answer(rows.inputs, rows.groups)
         if self.profile is not None and self.profile.answers is not None:
             found = self.profile.answers.count(profiles.answer_values(self.judge.output, answers))
             self.answers = found if self.answers is None else self.answers + found
-        known = [place for place, label in enumerate(labels) if self.judge.knows(label)]
+        known = [place for place, label in enumerate(rows.labels) if self.judge.knows(label)]
         if known:
-            truth = self.judge.truth([str(labels[place]) for place in known])
+            truth = self.judge.truth([str(rows.labels[place]) for place in known])
             errors = [scoring.EACH[metric](answers[known], truth) for metric in self.metrics]
             if self.errors is None:
                 self.errors = RunningSums(0, np.zeros(len(errors)), np.zeros(len(errors)))
@@ -128,31 +134,35 @@ def check(
     if source is None or not _QUERY.match(source):
         return _check(db, model, source, mst_key, thresholds)
     with relations.rows_of_query(db, source, _CHECKED) as rows:
-        return _check(db, model, rows.quoted, mst_key, thresholds, query=shorten(source, _LONGEST))
+        # As messages call it; its rows are read by the name that it has.
+        called = replace(rows, quoted="the query", selection=rows.quoted)
+        return _check(db, model, called, mst_key, thresholds, query=shorten(source, _LONGEST))
 
 
 def _check(
     db: Database,
     model: str | None,
-    source: str | None,
+    source: str | Table | None,
     mst_key: int | None,
     thresholds: str | None,
     query: str | None = None,
 ) -> list[CheckLine]:
-    judge = find_judge(db, model, source, mst_key, needs_label=False)
-    limits = verdicts.read_limits(thresholds, judge.find_places())
-    found = trained.find_model(db, model, mst_key)
-    profile = profiles.find_profile(db, found)
+    judge = find_judge(db, model, source, mst_key, needs_label=False, takes_groups=True)
+    names = [*judge.find_places(), *([] if judge.grouped_by is None else [judge.grouped_by])]
+    places = {name: place for place, name in enumerate(names)}
+    limits = verdicts.read_limits(thresholds, places)
+    holder = judge.holder
+    profile = profiles.find_profile(db, judge.found)
     if profile is None:
-        db.notice(f"the training rows of {found.holder.name} are gone: distributions are not compared")
+        db.notice(f"the training rows of {holder.name} are gone: distributions are not compared")
     metrics = scoring.of_rows(judge.is_classes)
     seen = SeenRows(judge, profile, metrics)
-    for inputs, labels, _ in judge.read_all():
-        seen.add(inputs, labels)
-    places = {name: place for place, name in enumerate(judge.find_places())}
-    of_columns = sorted(_of_columns(seen, limits), key=lambda line: places[line.column or ""])
+    for rows in judge.read_all():
+        seen.add(rows)
+    of_columns = sorted(
+        [*_of_columns(seen, limits), *_of_groups(seen, limits)], key=lambda line: places[line.column or ""]
+    )
     lines = [*of_columns, *_of_answers(seen, limits), *_of_metrics(seen, limits)]
-    holder = found.holder
     if isinstance(holder, RegisteredVersion) and holder.found.privilege == MANAGE:
         kept = [{**line._asdict(), "value": _finite(line.value)} for line in lines]
         worst = max((line.verdict for line in lines), key=verdicts.ORDER.index, default=verdicts.OK)
@@ -187,6 +197,16 @@ def _of_columns(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLi
             if then is not None:
                 excess = verdicts.share_beyond(now, then, seen.rows, known.rows)
                 yield _judge(limits, name, measure, value=now, before=then, excess=excess)
+
+
+def _of_groups(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLine]:
+    """Yield the share of rows whose group has no model of its own."""
+    name, profile = seen.judge.grouped_by, seen.profile
+    if name is None:
+        return
+    now, then = seen.strange / seen.rows, 0.0 if profile is None else profile.unseen.get(name, 0.0)
+    excess = verdicts.share_beyond(now, then, seen.rows, seen.rows if profile is None else profile.rows)
+    yield _judge(limits, name, verdicts.UNSEEN, value=now, before=then, excess=excess)
 
 
 def _count_nulls(judge: Judge, features: Sequence[Feature]) -> Mapping[str, float]:

@@ -29,7 +29,7 @@ def find_worst_rows(
 ) -> list[WorstRow]:
     """Return so many rows, that with the greatest loss first; of equal ones, the first that was read."""
     most = _check_limit(limit)
-    judge = find_judge(db, model, source, mst_key, whole_rows=True)
+    judge = find_judge(db, model, source, mst_key, whole_rows=True, takes_groups=True)
     kept: list[WorstRow] = []
     for rows in judge.read():
         kept = sorted([*kept, *_worst(judge, rows, most)], key=lambda one: -one.loss)[:most]
@@ -45,7 +45,7 @@ def _check_limit(limit: int | None) -> int:
 
 
 def _worst(judge: Judge, rows: LabeledRows, most: int) -> list[WorstRow]:
-    answers = judge.answer(rows.inputs)
+    answers = judge.answer(rows.inputs, rows.groups)
     metric = scoring.LOGLOSS if judge.is_classes else scoring.MAE
     losses = scoring.EACH[metric](answers, rows.truth)
     # A net that answers with NaN is as wrong as can be.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -47,15 +47,29 @@ class GroupModels:
         return ([], []) if self.held is None else (["text"], [self.held])
 
     @property
-    def joined_key(self) -> str:
-        """The key of a row's group, as `joined` gives it."""
-        return f"g.{KEY_TEXT}"
+    def shown_columns(self) -> str:
+        """The columns of groups, as one name."""
+        return ", ".join(self.types)
 
-    @property
-    def own_key(self) -> str:
-        """The key of a row s by its own values, which may be written otherwise than those of its group."""
+    def key_of_rows(self, known: Mapping[str, SourceColumn]) -> tuple[str, str]:
+        """Return an expression for the key of a row's group, and the join that it takes.
+
+        Where the groups are held, it is the key by the row's own values, which may be written otherwise than
+        those of its group.
+        """
+        if self.held is None:
+            return f"g.{KEY_TEXT}", self.joined(known)
         names = ", ".join(f"s.{quote(name)}" for name in self.types)
-        return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)"
+        return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)", ""
+
+    def with_keys(self, source: Table, known: Mapping[str, SourceColumn]) -> Table:
+        """Return the rows with the key of their group beside them, NULL if it has no model.
+
+        The query takes the parameters.
+        """
+        listed = ", ".join(f"s.{quote(column)}" for column in known)
+        query = f"SELECT {listed}, g.{KEY_TEXT} FROM {source.rows} {self.joined(known)}"
+        return replace(source, selection=f"({query})")
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
         """Return the join that gives each row s its group's key, as g; NULL if the group has no model."""

@@ -104,12 +104,19 @@ def last_version(db: Database, name: str) -> int:
 @as_owner
 def begin(db: Database, name: str, owner: str) -> None:
     """Make a model without versions, unless there is one of this name."""
-    db.query(
-        "INSERT INTO cerebro._model (name, owner, last_version)"
-        " SELECT $1, r.oid, 0 FROM pg_catalog.pg_roles AS r WHERE r.rolname = $2 ON CONFLICT DO NOTHING",
-        ["text", "text"],
-        [name, owner],
+    begun = db.query(
+        "INSERT INTO cerebro._model (name, last_version) VALUES ($1, 0)"
+        " ON CONFLICT DO NOTHING RETURNING name",
+        ["text"],
+        [name],
     )
+    if begun:
+        db.query(
+            "INSERT INTO cerebro._model_owner (name, role)"
+            " SELECT $1, r.oid FROM pg_catalog.pg_roles AS r WHERE r.rolname = $2",
+            ["text", "text"],
+            [name, owner],
+        )
 
 
 def privilege(db: Database, name: str) -> str | None:
@@ -239,7 +246,7 @@ def drop_model(db: Database, name: str) -> None:
     """Remove all rows of a model."""
     db.query("DELETE FROM cerebro._model_alias WHERE name = $1", ["text"], [name])
     drop(db, name)
-    for table in ("_schedule", "_schedule_run", "_model_grant", "_model_event", "_model"):
+    for table in ("_schedule", "_schedule_run", "_model_grant", "_model_owner", "_model_event", "_model"):
         db.query(f"DELETE FROM cerebro.{table} WHERE name = $1", ["text"], [name])
     tell_of_model(db, "unregistered")
 
@@ -281,7 +288,8 @@ def may_use_cerebro(db: Database, role: int) -> bool:
 def belongs_to(db: Database, name: str, role: str) -> bool:
     """Return whether a role has the rights of a model's owner."""
     rows = db.query(
-        "SELECT pg_catalog.pg_has_role($2::name, owner, 'USAGE') AS has FROM cerebro._model WHERE name = $1",
+        "SELECT pg_catalog.pg_has_role($2::name, coalesce(o.role, 10::oid), 'USAGE') AS has"
+        " FROM cerebro._model AS m LEFT JOIN cerebro._model_owner AS o ON o.name = m.name WHERE m.name = $1",
         ["text", "text"],
         [name, role],
     )
@@ -296,7 +304,12 @@ def may_become(db: Database, role: int) -> bool:
 @as_owner
 def set_owner(db: Database, name: str, role: int) -> None:
     """Give a model to a role; what that was granted is no longer needed."""
-    db.query("UPDATE cerebro._model SET owner = $2 WHERE name = $1", ["text", "oid"], [name, role])
+    db.query(
+        "INSERT INTO cerebro._model_owner (name, role) VALUES ($1, $2)"
+        " ON CONFLICT (name) DO UPDATE SET role = excluded.role",
+        ["text", "oid"],
+        [name, role],
+    )
     db.query("DELETE FROM cerebro._model_grant WHERE name = $1 AND role = $2", ["text", "oid"], [name, role])
 
 

@@ -5,13 +5,14 @@ Counts and samples are taken with the caller's rights; the rows of `cerebro._dri
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
 from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed.packed import BUFFER, SHAPE, SourceColumn, as_double
+from cerebro_plpy.store.packed.packed import BUFFER, GROUPS, SHAPE, SourceColumn, as_double
 from cerebro_plpy.store.writing import ColumnKind, Role, as_given, insertion, write
 
 Relation = Annotated[int, ColumnKind("bigint", "{}::oid")]
@@ -72,20 +73,28 @@ def count(
     return row["rows"], [(row[f"c{number}"], row[f"m{number}"]) for number in range(len(columns))]
 
 
-def sample(db: Database, table: Table, columns: Sequence[str], first: int, below: int) -> list[Row]:
-    """Return the first buffers with numbers in this range: enough rows, and no more than fit into memory."""
+def sample(
+    db: Database, table: Table, columns: Sequence[str], first: int, below: int, *, in_groups: bool = False
+) -> list[Row]:
+    """Return the first buffers with numbers in this range: enough rows, and no more than fit into memory.
+
+    Of rows that lie in groups, return buffers that chance chooses, as many as fit, with their groups.
+    """
+    order = f"hashint4({BUFFER}), {BUFFER}" if in_groups else BUFFER
     shape, sizes = quote(columns[0] + SHAPE), " + ".join(f"octet_length({quote(c)})::bigint" for c in columns)
     listed = db.query(
         f"SELECT {BUFFER} AS number, {shape}[1] AS rows, {sizes} AS bytes FROM {table.quoted}"
-        f" WHERE {BUFFER} >= $1 AND {BUFFER} < $2 ORDER BY {BUFFER}",
+        f" WHERE {BUFFER} >= $1 AND {BUFFER} < $2 ORDER BY {order}",
         ["integer", "integer"],
         [first, below],
     )
     wanted = ", ".join(f"{quote(name)}, {quote(name + SHAPE)}" for name in columns)
+    wanted += f", {GROUPS}" if in_groups else ""
+    most = sys.maxsize if in_groups else SAMPLE_ROWS
     found: list[Row] = []
     rows = size = 0
     for buffer in listed:
-        if found and (rows >= SAMPLE_ROWS or size + buffer["bytes"] > SAMPLE_BYTES):
+        if found and (rows >= most or size + buffer["bytes"] > SAMPLE_BYTES):
             break
         found += db.query(
             f"SELECT {wanted} FROM {table.quoted} WHERE {BUFFER} = $1", ["integer"], [buffer["number"]]
