@@ -212,7 +212,8 @@ def test_who_may_only_predict_predicts_and_reads_nothing(
     trial: Trial, role: MakeRole, connect: Connect
 ) -> None:
     name = role()
-    trial.sql(f"SELECT cerebro.grant_model('shops', '{name}', 'predict'); GRANT SELECT ON sales TO {name}")
+    trial.sql("SELECT cerebro.grant_model('shops', %s, 'predict')", name)
+    trial.sql(f"GRANT SELECT ON sales TO {name}")
     user = Trial(connect(user=name))
     if trial.topology == "local":
         assert user.sql(ONE, "shops@1") == trial.sql(ONE, "shops@1")

@@ -56,6 +56,7 @@ def test_a_version_is_not_better_than_itself(trial: Trial) -> None:
     assert (found["promoted"], found["value"]) == (False, found["previous_value"])
 
 
+@pytest.mark.postgresql
 def test_the_interval_is_as_wide_as_chance_allows(trial: Trial) -> None:
     """The mean of differences row by row, with its error, is the same by hand."""
     rows = trial.sql(
