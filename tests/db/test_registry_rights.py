@@ -274,7 +274,8 @@ UPDATE theirs.made_summary SET source_table = 'theirs.trap', validation_table = 
 def test_who_registers_a_strangers_model_runs_none_of_their_code(trial: Trial, user: User) -> None:
     """The stranger's summary names what stands where the packed rows should be."""
     trial.sql("GRANT SELECT ON models, models_info, models_summary, packed, packed_summary TO " + user.name)
-    trial.sql(f"CREATE SCHEMA theirs AUTHORIZATION {user.name}; GRANT USAGE ON SCHEMA theirs TO PUBLIC")
+    trial.sql(f"CREATE SCHEMA theirs; ALTER SCHEMA theirs OWNER TO {user.name}")
+    trial.sql("GRANT USAGE ON SCHEMA theirs TO PUBLIC")
     user.sql(TRAP)
     trial.sql("SELECT cerebro.register('theirs.made', 'trapped')")
     assert trial.sql("SELECT * FROM theirs.stepped") == []
