@@ -44,7 +44,11 @@ def test_a_lock_names_its_group_for_what_the_group_asks_for(group: str) -> None:
     assert wanted == set(asked(group))
 
 
-@pytest.mark.parametrize("group", [group for group in GROUPS if group not in ("server", "gpu")])
+# What is not installed beside the others: another machine's, and a peer that needs old packages.
+APART = ("server", "gpu", "features")
+
+
+@pytest.mark.parametrize("group", [group for group in GROUPS if group not in APART])
 def test_what_stands_in_two_locks_has_one_version(group: str) -> None:
     server = locked("server")
     assert {
