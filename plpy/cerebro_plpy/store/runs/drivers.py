@@ -61,7 +61,8 @@ def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     The mark holds until the session ends or lets go. From then on the session must run no code of a user's,
     which could give back the lock.
     """
-    if not _is_free(db, run_id):
+    # Who stands behind it and says so anew need not be let in: another may look at the run at this moment.
+    if not (holds(db, run_id) and _own_locks(db, run_id)) and not _is_free(db, run_id):
         raise _running(run_id)
     return hold_new(db, run_id, behind)
 
@@ -76,6 +77,11 @@ def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     at = datetime.now(UTC).isoformat()
     row = {"run_id": run_id, "pid": os.getpid(), "lock": lock, "at": at, **asdict(behind)}
     return [(_MARK, row)]
+
+
+def _own_locks(db: Database, run_id: int) -> bool:
+    query = f"SELECT FROM {_LOCKS} AND l.pid = pg_backend_pid()"
+    return bool(db.query(query, ["bigint", "bigint"], [_lock_class(run_id), _LOCK_MARK]))
 
 
 def _running(run_id: int) -> CerebroError:
