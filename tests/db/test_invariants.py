@@ -243,6 +243,9 @@ def test_a_lost_session_changes_nothing(trial: Trial, database: str) -> None:
         other.autocommit = True
         run = pool.submit(trial.fit, "packed", "disturbed", "long_mst", 4)
         killed = kill_a_visit(other, run)
+        # As one does that looks whether it may resume the run, while the new session says that it is there.
+        other.autocommit = False
+        execute(other, "SELECT FROM cerebro._run FOR UPDATE")
         run_id = run.result(timeout=100)
     assert killed
     assert trial.weights("disturbed") == trial.weights("undisturbed")
