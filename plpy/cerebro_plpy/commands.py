@@ -226,8 +226,6 @@ class CreateRun(Command):
     behind: Behind | None = None
     groups: Sequence[GroupRow] = field(default_factory=list[GroupRow])
     weights_of_groups: Sequence[WeightsOfGroups] = field(default_factory=list[WeightsOfGroups])
-    # Whether the run says already what its tables hold, which only the caller's own session sees.
-    handed: bool = False
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -241,7 +239,6 @@ class CreateRun(Command):
             behind=None if behind is None else Behind(**behind),
             groups=[GroupRow(**g) for g in fields.get("groups", ())],
             weights_of_groups=[WeightsOfGroups(**w) for w in fields.get("weights_of_groups", ())],
-            handed=fields.get("handed", False),
         )
 
 

@@ -75,25 +75,18 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _on_own_path(work: Callable[[], T]) -> T:
-    """Work with the extension's search_path, and note the caller's.
-
-    A SET clause of the SQL function would hide the caller's. Whatever an error leaves of this is undone with
-    the transaction, or the part of it, that the error ends.
-    """
+    """Work with the extension's search_path, and note the caller's."""
     called_at = time.monotonic()
     _check_place()
     db, own = Session(), backend()
-    theirs = session.names_in(db)
-    session.take_names(db, session.OWN_NAMES)
-    before = own.search_path, own.called_at
-    own.search_path, own.called_at = theirs.path, called_at
-    try:
-        gangs.learn_segments(db)
-        result = work()
-    finally:
-        own.search_path, own.called_at = before
-    session.take_names(db, theirs)
-    return result
+    with session.own_names(db) as theirs:
+        before = own.search_path, own.called_at
+        own.search_path, own.called_at = theirs.path, called_at
+        try:
+            gangs.learn_segments(db)
+            return work()
+        finally:
+            own.search_path, own.called_at = before
 
 
 def _check_place() -> None:

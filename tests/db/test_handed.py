@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 from contextlib import closing
+from pathlib import Path
 
 import psycopg2
 import pytest
 
 import nets
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.store.runs.handed import HandedPlace, HandedRows, refusing_full_disk
 from trial import ADAM, Trial, blobs, rows_of
 
 # A cluster hands no rows over.
@@ -89,13 +93,35 @@ def test_nothing_is_left_of_a_run_that_fails(trial: Trial) -> None:
 
 
 def test_a_run_goes_on_when_its_tables_are_committed(trial: Trial) -> None:
-    """The file is gone with the run, and the tables are there."""
+    """The file is gone with the run: what another epoch needs is read from the tables."""
     trial.sql("BEGIN")
     trial.pack("rows", "kept", buffer_size=300)
-    run_id = trial.fit("kept", "longer", "mst", 1, validation_table="packed")
-    trial.sql("COMMIT")
-    trial.fit("kept", "longer", "mst", 1, warm_start=True, validation_table="packed")
-    assert of_run(trial, run_id, "status") == "finished"
+    trial.sql("SAVEPOINT packed")
+    run_id = trial.fit("kept", "again", "mst", 1, validation_table="packed")
+    trial.sql("ROLLBACK TO packed; COMMIT")
+    # The last visit is undone by hand, as if a crash had lost it.
+    for table in ("_visit", "_state"):
+        trial.sql(f"DELETE FROM cerebro.{table} WHERE run_id = %s AND mst_key = 1 AND step = 2", run_id)
+    trial.sql("DELETE FROM cerebro._metric WHERE run_id = %s AND mst_key = 1", run_id)
+    trial.sql("SELECT cerebro.resume(%s)", run_id)
+    trial.fit("kept", "undisturbed", "mst", 1, validation_table="packed")
+    assert trial.weights("again") == trial.weights("undisturbed")
+
+
+def test_a_full_disk_is_refused() -> None:
+    with pytest.raises(CerebroError, match="No space left") as caught, refusing_full_disk():
+        with Path("/dev/full").open("wb") as file:
+            file.write(b"rows")
+    assert caught.value.sqlstate == "53100"
+
+
+def test_a_process_that_took_the_number_of_another_hands_nothing(tmp_path: Path) -> None:
+    with (tmp_path / "file").open("wb") as file:
+        file.write(b"x" * 100)
+        file.flush()
+        place = HandedPlace(os.getpid(), file.fileno(), "00" * 16)
+        assert HandedRows.open(place) is None
+    assert HandedRows.open(place) is None
 
 
 def test_train_shares_its_rows(trial: Trial) -> None:

@@ -36,7 +36,7 @@ class Forecast:
     # The time zone in which the calendar counts.
     zone: str
     shape: WindowShape
-    # What answers, by its name: the mean of the config with this key, if there is one, and of baselines.
+    # What answers, by its name: the median of the config with this key, if there is one, and of baselines.
     answer: str
     mst_key: int | None
     baselines: Sequence[str]

@@ -13,15 +13,30 @@ from cerebro_plpy.engine.models.data import Dataset, concatenate
 from cerebro_plpy.segment import rows
 from cerebro_plpy.store.packed import partitions
 from cerebro_plpy.store.runs import runs
-from cerebro_plpy.store.runs.handed import HandedFile, HandedFiles, HandedPlace, HandedRows
+from cerebro_plpy.store.runs.handed import (
+    HandedFile,
+    HandedFiles,
+    HandedPlace,
+    HandedRows,
+    refusing_full_disk,
+)
 
 _PLACE = "handed"
 
 
 def hand_over(db: Database, run: runs.RunRow) -> runs.RunRow:
     """Copy a run's rows into a file; return the run with their versions and with where the file is."""
-    file = memory.get_instance(HandedFiles)[run.run_id] = HandedFile()
     run = rows.with_versions(db, run)
+    with refusing_full_disk():
+        place = asdict(_write(db, run))
+    found = json.loads(run.packed_versions)
+    return replace(
+        run, packed_versions=json.dumps({table: {**facts, _PLACE: place} for table, facts in found.items()})
+    )
+
+
+def _write(db: Database, run: runs.RunRow) -> HandedPlace:
+    file = memory.get_instance(HandedFiles)[run.run_id] = HandedFile()
     for table in rows.tables(run):
         known = rows.layout(db, table, runs.below(run, table))
         for segment in range(run.segments):
@@ -31,11 +46,7 @@ def hand_over(db: Database, run: runs.RunRow) -> runs.RunRow:
             facts = {"columns": asdict(known.columns), "kinds": known.kinds}
             listed = [[asdict(b), fields] for b, fields in zip(buffers, written, strict=True)]
             file.add_partition(table, facts, listed)
-    place = asdict(file.finish())
-    found = json.loads(run.packed_versions)
-    return replace(
-        run, packed_versions=json.dumps({table: {**facts, _PLACE: place} for table, facts in found.items()})
-    )
+    return file.finish()
 
 
 class HandedSource:

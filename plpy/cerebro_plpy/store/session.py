@@ -77,14 +77,15 @@ OWN_NAMES = NamesIn(OWN_PATH, "off")
 
 
 @contextmanager
-def own_names(db: Database) -> Iterator[None]:
-    """Have names mean the extension's own while a row of a caller's query takes statements of ours.
+def own_names(db: Database) -> Iterator[NamesIn]:
+    """Have names mean the extension's own, and yield what they mean to the caller.
 
-    Whatever an error leaves of this is undone with the transaction, or the part of it, that the error ends.
+    A SET clause of the SQL function would hide the caller's. Whatever an error leaves of this is undone with
+    the transaction, or the part of it, that the error ends.
     """
     theirs = names_in(db)
     take_names(db, OWN_NAMES)
-    yield
+    yield theirs
     take_names(db, theirs)
 
 

@@ -58,17 +58,15 @@ def find_sessions(db: Database, tables: Sequence[int], rows: int | None) -> tupl
     reason = why_not_local(db, tables)
     if reason is None or rows is None or not db.server.hands_rows or why_not_local(db, []) is not None:
         return reason, 0
-    if rows < 2 * ROWS_OF_A_SESSION:
-        return f"{reason}, and {rows} rows are too few to be handed to others", 0
-    return reason, rows // ROWS_OF_A_SESSION
+    handed = count_handed(rows)
+    few = "" if handed else f", and {rows} rows are too few to be handed to others"
+    return reason + few, handed
 
 
-def choose_early(db: Database, tables: Sequence[int], rows: int) -> LocalTopology | None:
-    """Return the sessions that will be handed rows which are not packed yet; None if there will be none."""
-    if not db.server.hands_rows or rows < 2 * ROWS_OF_A_SESSION:
-        return None
-    topology, _ = find_topology(db, tables, rows)
-    return topology if isinstance(topology, LocalTopology) else None
+def count_handed(rows: int) -> int:
+    """Return how many sessions so many rows are worth: several or none."""
+    found = rows // ROWS_OF_A_SESSION
+    return found if found > 1 else 0
 
 
 def _choose_handing(db: Database, most: int) -> HandingTopology:

@@ -31,7 +31,7 @@ class HandingTopology(LocalTopology):
         if new is not None:
             self._handed = run_id
             told = self.run_here(Sent(HandRows(run=new.run)))
-            new = replace(new, run=replace(new.run, **told), handed=True)
+            new = replace(new, run=replace(new.run, **told))
         super().hold(run_id, new)
 
     def let_go(self) -> None:

@@ -152,7 +152,7 @@ def prepare(db: Database, call: TrainCall) -> str:
 
 
 def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
-    """Return the call of the search; `here` is set where this session is to train, alone."""
+    """Return the call of the search; `here` is set where it follows in this transaction."""
     by_hand = [_pack(db, task, here=here)]
     _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")

@@ -19,9 +19,9 @@ from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_table, quote, resolve_table, target_table
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.choose import ROWS_OF_A_SESSION, choose, choose_early
+from cerebro_plpy.topology.choose import choose, count_handed, find_topology
 from cerebro_plpy.topology.inline import InlineTopology
-from cerebro_plpy.topology.local import list_started
+from cerebro_plpy.topology.local import LocalTopology, list_started
 
 
 def load_model(
@@ -91,11 +91,12 @@ def check_architecture(
 
 def begin_start(db: Database, oid: int, backend: str, rows: int, segments: int | None) -> None:
     """Have the sessions start that are to train on rows of a table which are yet to be packed."""
-    topology = choose_early(db, [oid], rows)
-    if topology is not None:
+    handed = count_handed(rows) if db.server.hands_rows else 0
+    topology = find_topology(db, [oid], rows)[0] if handed else None
+    if isinstance(topology, LocalTopology):
         usual = segments or session.usual_segments(db)
         engine = requests.engines(db, FitOptions(backend=backend), False, usual).start(backend, False)
-        topology.begin_opening([engine], min(usual, rows // ROWS_OF_A_SESSION))
+        topology.begin_opening([engine], min(usual, handed))
 
 
 def start_early(db: Database, topology: Topology, backend: str, segments: int) -> None:

@@ -13,8 +13,6 @@ from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.predicting import models
 
 _ROWS = 1024
-# For more rows, an engine has started before NumPy is done.
-_MOST_BY_NUMPY = 2048
 
 
 def answers(
@@ -24,7 +22,7 @@ def answers(
     shapes = tuple(tuple(rows.shape[1:]) for rows in inputs)
     weights = model.weights()
     plain = None if models.runs_engine() else plain_net(model.model_arch, weights, shapes)
-    if plain is not None and plain.is_light and len(inputs[0]) <= _MOST_BY_NUMPY:
+    if plain is not None and plain.is_light:
         try:
             return _in_batches(plain, inputs, tick)
         except NotHere:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import compress
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -157,15 +158,14 @@ class Judge:
         for batch in self._scan(table, [Expression(packed.TEXT, (label,))]):
             named = [row for row in batch if self.knows(row["c0"])]
             groups = self._groups(named, 1)
-            known = [row for row, key in zip(named, groups, strict=True) if self.nets.has_model(key)]
+            answered = [self.nets.has_model(key) for key in groups]
+            known, groups = list(compress(named, answered)), list(compress(groups, answered))
             arrays = self._inputs(known, 1, read)
             total, read, without = total + len(batch), read + len(known), without + len(named) - len(known)
             self.tick()
             if known and not self.seen:
                 labels = [row["c0"] for row in known]
-                yield LabeledRows(
-                    arrays, self.truth(labels), labels, self._texts(known, 1), self._groups(known, 1)
-                )
+                yield LabeledRows(arrays, self.truth(labels), labels, self._texts(known, 1), groups)
         self._finish(total, read, without)
 
     def read_all(self) -> Iterator[SomeRows]:
@@ -196,9 +196,11 @@ class Judge:
         return [tuple(row[f"c{first + n}"] for n in range(len(self.texts))) for row in rows]
 
     def _groups(self, rows: Sequence[Row], first: int) -> list[str | None]:
-        """Return the keys of the rows' groups, which follow all other fields."""
+        """Return the keys of the rows' groups, which follow all other fields; None if one net answers."""
+        if isinstance(self.found, TrainedModel):
+            return [None] * len(rows)
         name = f"c{first + len(self.texts) + self._fields}"
-        return [row.get(name) for row in rows]
+        return [row[name] for row in rows]
 
     @property
     def _fields(self) -> int:

@@ -13,7 +13,8 @@ import os
 import secrets
 import struct
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Self
 
@@ -64,14 +65,7 @@ class HandedFile:
 
     def _write(self, value: bytes) -> dict[str, int]:
         first = self._file.tell()
-        try:
-            self._file.write(value)
-        except OSError as error:
-            raise CerebroError(
-                f"the rows cannot be handed to the sessions that train: {error.strerror}",
-                hint="Make room in the data directory, or commit the packed tables before the call.",
-                sqlstate=DISK_FULL,
-            ) from None
+        self._file.write(value)
         return {"first": first, "bytes": len(value)}
 
     def finish(self) -> HandedPlace:
@@ -91,11 +85,26 @@ class HandedFiles(dict[int, HandedFile]):
     """The files that this session has open for its runs, by the numbers of these."""
 
 
+@contextmanager
+def refusing_full_disk() -> Iterator[None]:
+    """Refuse what a full disk does not take, which may show only when the buffer is written."""
+    try:
+        yield
+    except OSError as error:
+        raise CerebroError(
+            f"the rows cannot be handed to the sessions that train: {error.strerror}",
+            hint="Make room in the data directory, or commit the packed tables before the call.",
+            sqlstate=DISK_FULL,
+        ) from None
+
+
 def close_handed(run_id: int) -> None:
     """Let go of a run's rows: the run is over."""
     found = memory.get_instance(HandedFiles).pop(run_id, None)
     if found is not None:
-        found.close()
+        # What a full disk has not taken is lost anyhow.
+        with suppress(OSError):
+            found.close()
 
 
 @dataclass(frozen=True)

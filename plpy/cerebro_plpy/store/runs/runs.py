@@ -129,6 +129,11 @@ def spelled(run: RunRow) -> Mapping[str, str]:
     return json.loads(run.spelled)
 
 
+def has_versions(run: RunRow) -> bool:
+    """Return whether the run says what its packed tables hold."""
+    return bool(json.loads(run.versions))
+
+
 def below(run: RunRow, table: str) -> int | None:
     """Return the number below which the run's buffers of a packed table lie, or None for all."""
     return json.loads(run.packed_versions).get(table, {}).get("below")
