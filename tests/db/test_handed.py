@@ -15,8 +15,8 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.runs.handed import HandedPlace, HandedRows, refusing_full_disk
 from trial import ADAM, Trial, blobs, rows_of
 
-# A cluster hands no rows over.
-pytestmark = pytest.mark.postgresql
+# A cluster hands no rows over. Few rows train in the caller.
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
 ROWS = 2600
 
 
@@ -109,9 +109,9 @@ def test_a_run_goes_on_when_its_tables_are_committed(trial: Trial) -> None:
 
 
 def test_a_full_disk_is_refused() -> None:
-    with pytest.raises(CerebroError, match="No space left") as caught, refusing_full_disk():
-        with Path("/dev/full").open("wb") as file:
-            file.write(b"rows")
+    refused = pytest.raises(CerebroError, match="No space left")
+    with refused as caught, refusing_full_disk(), Path("/dev/full").open("wb") as file:
+        file.write(b"rows")
     assert caught.value.sqlstate == "53100"
 
 
