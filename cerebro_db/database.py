@@ -171,8 +171,8 @@ class Database:
         the database only as packed. `x` and `y` name columns; several plain ones make one vector, and
         without `x` all columns of a frame but `y` do. `into` is the packed table, by default
         <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
-        `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude`: with these, text, dates,
-        categories and NULLs are packed as they are, and `x` may be "*".
+        `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude` and `also_categories`: with
+        these, text, dates, categories and NULLs are packed as they are, and `x` may be "*".
         """
         if not rows.is_table(source):
             return self._pack_frame(
@@ -221,9 +221,9 @@ class Database:
         Text, dates, NULLs and categories need no preparing. The run is shown as it goes on; without `wait` it
         is returned as soon as it has begun. The model table is `name`, by default <source>_model; a data
         frame needs a name, and is kept as the table <name>_rows. Options are `columns`, `exclude`,
-        `validation`, `weight`, `nets`, `configs`, `epochs`, `metric`, `backend`, `seed` and `single`. At the
-        end of the wait the best nets are joined to an ensemble, the table <name>_ensemble, unless `single` is
-        true.
+        `also_categories`, `validation`, `weight`, `nets`, `configs`, `epochs`, `metric`, `backend`, `seed`
+        and `single`. At the end of the wait the best nets are joined to an ensemble, the table
+        <name>_ensemble, unless `single` is true.
         """
         request = TrainRequest(
             source, target, name, budget, options, background=not self._link.in_transaction

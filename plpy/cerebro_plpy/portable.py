@@ -54,7 +54,7 @@ class PortableModel:
         """The columns that a row must have."""
         if self.features is None:
             return list(self.about["independent_varname"])
-        return [feature.name for feature in self.features.features]
+        return list(self.features.columns)
 
     def output(self, net: NetOutputs) -> Output:
         """Return what the output of the net stands for."""

@@ -35,6 +35,8 @@ TEXTS = ("text", "varchar", "bpchar", "name", "citext")
 VECTORS = ("vector", "halfvec")
 # What nobody groups by, and nothing can be counted of.
 OPAQUE = ("json", "jsonb", "xml", "tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon")
+# Of a number: its values are a category as well, in an input of their own.
+ALSO_CATEGORY = "also_category"
 MEAN, MEDIAN, MOST_FREQUENT, NONE = "mean", "median", "most_frequent", "none"
 # More are words, or keys.
 MOST_ONE_HOT = 1000
@@ -72,6 +74,13 @@ class AskedColumns:
     """The option `columns`: what the caller says of each column that it names."""
 
     each: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    # Whether numbers are categories as well where the label jumps from value to value.
+    also_categories: bool = False
+
+    def also(self, name: str) -> bool | None:
+        """Return whether a number is a category as well; None if its values are to decide."""
+        default = None if self.also_categories else False
+        return self.each.get(name, {}).get(ALSO_CATEGORY, default)
 
 
 def columns(key: str, value: object) -> AskedColumns:
@@ -204,7 +213,13 @@ def _wrong(what: str, value: object, expected: str) -> CerebroError:
 
 _COMMON: Mapping[str, Validator] = {"input": _name}
 KEYS: Mapping[str, Mapping[str, Validator]] = {
-    NUMBER: {"scale": one_of(*SCALES), "impute": _impute_number, "indicator": boolean(), **_COMMON},
+    NUMBER: {
+        "scale": one_of(*SCALES),
+        "impute": _impute_number,
+        "indicator": boolean(),
+        ALSO_CATEGORY: boolean(),
+        **_COMMON,
+    },
     DATE: {
         "parts": _parts,
         "cyclic": boolean(),

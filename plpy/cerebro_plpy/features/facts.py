@@ -7,6 +7,8 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 # Means and deviations are rounded to so many binary places of the deviation: the order in which the server
 # adds up rows, which is not always the same, is lost there.
 PLACES = 22
@@ -78,6 +80,60 @@ class TextFacts:
 
 
 ColumnFacts = NumberFacts | TextFacts
+
+# A number is a category as well if a label jumps from each of its values to the next by this much more than
+# chance has it: in the median, and on average, of squares that are 1 by chance. It has more values than so
+# many, each in so many rows on average.
+JUMPS, LEAST_VALUES, LEAST_ROWS = (1.5, 2.0), 20, 3
+# Chance has at least this share of the greatest square: a label can follow from the value alone.
+_SURE = 1e-12
+
+
+@dataclass(frozen=True)
+class LabelByValue:
+    """The label at each value of a number, in their order: rows, means, and the variance within a value.
+
+    Of classes there is a mean for each, which is its share; of a quantity one.
+    """
+
+    rows: np.ndarray
+    means: np.ndarray
+    within: float
+
+    @staticmethod
+    def from_classes(counted: Sequence[tuple[float, str, int]]) -> LabelByValue:
+        """Return what the counts of each value with each class say."""
+        values, places = np.unique([value for value, _, _ in counted], return_inverse=True)
+        classes, kinds = np.unique([label for _, label, _ in counted], return_inverse=True)
+        counts = np.zeros((len(values), len(classes)))
+        np.add.at(counts, (places, kinds), [number for *_, number in counted])
+        rows = counts.sum(axis=1)
+        means = counts / rows[:, np.newaxis]
+        return LabelByValue(rows, means, float((rows[:, np.newaxis] * means * (1 - means)).sum()))
+
+    @staticmethod
+    def from_quantities(counted: Sequence[tuple[float, int, float, float]]) -> LabelByValue:
+        """Return what rows, mean and variance at each value say."""
+        table = np.array(sorted(counted), np.float64).reshape(-1, 4)
+        return LabelByValue(table[:, 1], table[:, 2:3], float((table[:, 1] * table[:, 3]).sum()))
+
+    @property
+    def jumps(self) -> bool:
+        """True if the label jumps from value to value, so that each is to be learned by itself.
+
+        What is smooth is nearly straight from a value to the next but one, and the mean at a value is that of
+        its neighbours but for chance.
+        """
+        many, rows = len(self.rows), float(self.rows.sum())
+        if many <= LEAST_VALUES or rows < LEAST_ROWS * many:
+            return False
+        before, here, behind = self.means[:-2], self.means[1:-1], self.means[2:]
+        found = ((here - (before + behind) / 2) ** 2).sum(axis=1)
+        chance = self.within / (rows - many)
+        chance *= 1 / self.rows[1:-1] + (1 / self.rows[:-2] + 1 / self.rows[2:]) / 4
+        chance = np.maximum(chance, _SURE * (found.max() or 1.0))
+        ratios = found / chance
+        return bool(np.median(ratios) > JUMPS[0] and ratios.mean() > JUMPS[1])
 
 
 def steady(value: float | None, unit: float | None) -> float:

@@ -42,6 +42,8 @@ NEARLY_ALL = 0.9
 TOKENS, VOCABULARY, BUCKETS = 64, 5000, 1000
 PICTURE = [64, 64, 3]
 CALENDAR = ["days", "month", "weekday"]
+# A number that is a category as well: so often a value must occur to have a code of its own.
+ALSO_COUNT = 2
 
 
 @dataclass(frozen=True)
@@ -154,6 +156,17 @@ def settle(
     of = said.get("input") or (VECTOR if _is_plain(way) else column.name)
     known = {**_statistics(facts, rows), **_counts(way, facts)}
     return Feature(column.name, column.shown_type, column.element, of, way, statistics=known)
+
+
+def settle_also(wanted: Wanted, facts: TextFacts, rows: int) -> Feature:
+    """Return the values of a number as a category, in an input of its own.
+
+    Rare values share the code of unseen ones, which is so learned from the rows.
+    """
+    column, said = wanted.column, {"encode": EMBED, "min_count": ALSO_COUNT}
+    way = _category(Making(column, said, facts, rows, None))
+    known = {**_statistics(facts, rows), **_counts(way, facts)}
+    return Feature(column.name, column.shown_type, column.element, column.name, way, statistics=known)
 
 
 def _is_plain(way: Treatment) -> bool:

@@ -162,6 +162,11 @@ class Feature:
     def width(self) -> int:
         return math.prod(self.way.shape)
 
+    @property
+    def key(self) -> tuple[str, str]:
+        """The column and the input: a number can be a category as well, in an input of its own."""
+        return self.name, self.input
+
     def as_json(self) -> Mapping[str, Any]:
         head = {"name": self.name, "type": self.type, "element": self.element, "kind": self.way.kind}
         return {**head, "input": self.input, **asdict(self.way), "statistics": dict(self.statistics)}
@@ -199,6 +204,18 @@ class Specification:
             found.setdefault(feature.input, []).append(feature)
         return [FeatureInput(name, tuple(features)) for name, features in found.items()]
 
+    @cached_property
+    def columns(self) -> Mapping[str, Feature]:
+        """The columns that a row must have, each with its first feature."""
+        found: dict[str, Feature] = {}
+        for feature in self.features:
+            found.setdefault(feature.name, feature)
+        return found
+
+    def leads(self, feature: Feature) -> bool:
+        """Return whether a feature is the first of its column."""
+        return self.columns[feature.name] is feature
+
     def as_json(self) -> str:
         return json.dumps(
             {
@@ -224,17 +241,19 @@ def difference(own: Specification | None, other: Specification | None) -> str | 
     """Return how another specification treats the same rows differently; None if it treats them alike."""
     if own is None or other is None:
         return None if own is other else f"its columns were {'' if own is None else 'not '}prepared"
-    ours, theirs = ({feature.name: feature for feature in one.features} for one in (own, other))
-    for name in {**ours, **theirs}:
-        if name not in ours or name not in theirs:
-            return f'column "{name}" is {"an" if name in theirs else "no"} input there'
-        said = theirs[name].as_json()
-        for key, value in ours[name].as_json().items():
+    ours, theirs = ({feature.key: feature for feature in one.features} for one in (own, other))
+    for place in {**ours, **theirs}:
+        name, at = place
+        if place not in ours or place not in theirs:
+            as_well = f' as "{at}"' if name in own.columns and name in other.columns else ""
+            return f'column "{name}" is {"an" if place in theirs else "no"} input there{as_well}'
+        said = theirs[place].as_json()
+        for key, value in ours[place].as_json().items():
             if key not in _FACTS and said.get(key) != value:
                 found, expected = (json.dumps(one)[:60] for one in (said.get(key), value))
                 return f'{key} of column "{name}" is {found}, not {expected}'
     if list(ours) != list(theirs):
-        return f"its columns come in the order {', '.join(theirs)}"
+        return f"its columns come in the order {', '.join(other.columns)}"
     return None
 
 
@@ -263,7 +282,7 @@ def read(text: str) -> Specification:
     features = tuple(map(read_feature, columns))
     if sum(feature.width for feature in features) > MOST_VALUES:
         raise _corrupt("its rows are too wide")
-    if len({feature.name for feature in features}) < len(features):
+    if len({feature.key for feature in features}) < len(features):
         raise _corrupt("a column stands in it twice")
     return Specification(features, int(_checked(given, "rows", "int")), reasons, relations)
 

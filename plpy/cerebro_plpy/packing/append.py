@@ -265,8 +265,8 @@ def _of_inputs(
         divisor = summary.normalizing_const
         return [drift.of_values(n, before[n], after[n], divisor) for n in summary.independent_varname]
     known = packed.columns_of(db, job.source)
-    columns = [known[feature.name] for feature in found.features]
-    numbers = [feature.way.kind in (NUMBER, DATE) for feature in found.features]
+    columns = [known[name] for name in found.columns]
+    numbers = [feature.way.kind in (NUMBER, DATE) for feature in found.columns.values()]
     rows, counted = drifts.count(db, job.source, columns, numbers)
     counts = {
         column.name: drift.Counts(rows, present, mean)
@@ -277,7 +277,7 @@ def _of_inputs(
         own = [drift.samples_of(one, sample[one.name]) for sample in (before, after)]
         shifts += [
             drift.of_feature(f, found.rows, counts[f.name], *(each[f.name] for each in own))
-            for f in one.features
+            for f in filter(found.leads, one.features)
         ]
     return shifts
 

@@ -11,7 +11,15 @@ from typing import Any
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features import asked
 from cerebro_plpy.features.asked import AskedColumns
-from cerebro_plpy.logical.options import LARGEST, LEAST_MEMORY_MB, Validator, integer, one_of, parse_options
+from cerebro_plpy.logical.options import (
+    LARGEST,
+    LEAST_MEMORY_MB,
+    Validator,
+    boolean,
+    integer,
+    one_of,
+    parse_options,
+)
 from cerebro_plpy.packing.dividing import folds, grouping, holdout
 
 # Each segment is a table with its TOAST table and index, all locked by one transaction.
@@ -30,6 +38,7 @@ class PackOptions:
     task: str | None = None
     memory_mb: int = 512
     columns: AskedColumns | None = None
+    also_categories: bool = False
     exclude: tuple[str, ...] = ()
     validation: Mapping[str, Any] | None = None
     weight: str | None = None
@@ -69,6 +78,7 @@ TRAINING: Mapping[str, Validator] = {
     "shape": _shapes,
     "task": one_of("classification", "regression"),
     "columns": asked.columns,
+    "also_categories": boolean(),
     "exclude": asked.excluded,
     "validation": holdout.option,
     "weight": holdout.text,

@@ -59,7 +59,7 @@ def pack_training(
     if chosen.group_by is not None:
         source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=spelled)
     if chosen.columns is not None:
-        found = inputs.specify(db, source, known, listed=independent_varname, outputs=outputs, chosen=chosen)
+        found = inputs.specify(db, source, known, independent_varname, outputs=dependents, chosen=chosen)
     job = Job(
         source=source,
         target=target,
@@ -243,8 +243,9 @@ def _independents(
 def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:
     """Refuse options that the option `columns` replaces, and those that need it."""
     if chosen.columns is None:
-        if chosen.exclude or (listed is not None and listed.strip() == inputs.ALL):
-            what = "option exclude" if chosen.exclude else "independent_varname '*'"
+        needing = {"option exclude": chosen.exclude, "option also_categories": chosen.also_categories}
+        needing["independent_varname '*'"] = listed is not None and listed.strip() == inputs.ALL
+        for what in (name for name, is_given in needing.items() if is_given):
             raise CerebroError(f"{what} needs the option columns", hint='Write {"columns": "auto"}.')
         return
     if divisor != 1:

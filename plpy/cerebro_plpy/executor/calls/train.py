@@ -60,7 +60,8 @@ def _nets(key: str, value: object) -> list[str]:
     return [str(net) for net in found]
 
 
-_PACKING = {key: pack_options.TRAINING[key] for key in ("columns", "exclude", "weight", "segments", "task")}
+_PACKED_BY = ("columns", "exclude", "also_categories", "weight", "segments", "task")
+_PACKING = {key: pack_options.TRAINING[key] for key in _PACKED_BY}
 OPTIONS: Mapping[str, Validator] = {
     **_PACKING,
     "validation": holdout.option,
@@ -197,14 +198,14 @@ def prepare_search(
 
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
     """Return all that training anew on other rows takes."""
-    features = summary.features.features if summary.features else ()
+    columns = summary.features.columns if summary.features else ()
     relations = summary.features.relations if summary.features else None
     return {
         "source": names.resolve_table(db, task.source).quoted,
         "target": summary.dependent_varname[0],
         "seconds": task.seconds,
         "options": task.given,
-        "inputs": [feature.name for feature in features],
+        "inputs": list(columns),
         **({} if relations is None else {retraining.RELATIONS: relations}),
     }
 
@@ -245,6 +246,7 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     if label.element in sources.INTEGERS:
         options["task"] = found.task
     options.setdefault("columns", "auto")
+    options.setdefault("also_categories", True)
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
     scoring.check_metric(task.metric, not quantity)

@@ -70,6 +70,8 @@ def _becomes(one: Surveyed, rows: int) -> tuple[str | None, str]:
     shown = dict(feature.as_json())
     for key in ("name", "type", "element", "statistics", "values", "vocabulary"):
         shown.pop(key, None)
+    if one.also is not None:
+        shown[asked.ALSO_CATEGORY] = True
     return json.dumps(shown), one.chosen.why
 
 

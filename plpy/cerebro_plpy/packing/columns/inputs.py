@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
@@ -11,7 +12,8 @@ from cerebro_plpy.features.asked import TableColumn
 from cerebro_plpy.features.specification import ARRAY, DATE, IMAGE, NUMBER, TEXT, Feature, Specification
 from cerebro_plpy.packing.columns import sources, survey
 from cerebro_plpy.packing.columns.featured import FeaturePart
-from cerebro_plpy.packing.columns.grammar import Item, parse_items
+from cerebro_plpy.packing.columns.grammar import parse_items
+from cerebro_plpy.packing.columns.sources import SourcePart
 from cerebro_plpy.packing.options import PackOptions
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed.packed import SourceColumn
@@ -24,15 +26,15 @@ def specify(
     source: Table,
     known: Mapping[str, SourceColumn],
     listed: str | None,
-    outputs: Sequence[Item],
+    outputs: Sequence[SourcePart],
     chosen: PackOptions,
 ) -> Specification:
     """Look at the columns that were listed, or at all that are no label, and settle what they become."""
-    said = chosen.columns or asked.AskedColumns()
+    said = replace(chosen.columns or asked.AskedColumns(), also_categories=chosen.also_categories)
     for name in (*said.each, *chosen.exclude):
         sources.find_column(name, known, source.quoted)
     everything = listed is not None and listed.strip() == ALL
-    labels = [name for item in outputs for name in item.columns] + [chosen.weight]
+    labels = [column.name for one in outputs for column in one.columns] + [chosen.weight]
     names = [name for name in known if name not in labels] if everything else _names(listed)
     columns = [
         sources.find_column(name, known, source.quoted) for name in names if name not in chosen.exclude
@@ -45,7 +47,17 @@ def specify(
             )
     if not columns:
         raise CerebroError("no column is left to be an input", hint="Exclude fewer columns.")
-    return survey.specify(db, source, columns, said, named=not everything)
+    label = _find_label(outputs)
+    return survey.specify(db, source, columns, said, named=not everything, label=label)
+
+
+def _find_label(outputs: Sequence[SourcePart]) -> SourcePart | None:
+    """Return the label, if there is one alone, and it is a class or a number."""
+    if len(outputs) != 1 or len(outputs[0].columns) != 1:
+        return None
+    label = outputs[0]
+    is_number = label.first.element in sources.NUMBERS and not label.first.is_array
+    return label if label.kind == sources.CLASSES or (label.kind == sources.VALUES and is_number) else None
 
 
 def _names(listed: str | None) -> list[str]:
@@ -61,11 +73,11 @@ def _names(listed: str | None) -> list[str]:
 
 def parts(found: Specification, known: Mapping[str, SourceColumn], table: str) -> list[FeaturePart]:
     """Return the inputs from a table's columns, found by their names; refuse a table that lacks any."""
-    missing = [feature.name for feature in found.features if feature.name not in known]
+    missing = [name for name in found.columns if name not in known]
     if missing:
         raise CerebroError(
             f"{table} lacks {'columns' if len(missing) > 1 else 'the column'} {asked.listed(missing)}",
-            detail=f"The training rows had {asked.listed([f.name for f in found.features])}.",
+            detail=f"The training rows had {asked.listed(list(found.columns))}.",
             hint="Give rows with these columns, NULL where a value is not known.",
             sqlstate=UNDEFINED_COLUMN,
         )
@@ -97,8 +109,7 @@ def check_listed(listed: str | None, found: Specification) -> None:
     if listed is None or not listed.strip() or listed.strip() == ALL:
         return
     names = _names(listed)
-    own = [feature.name for feature in found.features]
-    different = [name for name in own if name not in names]
+    different = [name for name in found.columns if name not in names]
     if different:
         raise CerebroError(
             f"independent_varname lacks {asked.listed(different)}, which the training rows have",

@@ -6,6 +6,8 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features import asked, settle
@@ -14,6 +16,7 @@ from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts
 from cerebro_plpy.features.settle import Becoming, Wanted
 from cerebro_plpy.features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
 from cerebro_plpy.packing.columns import outliers, row_keys
+from cerebro_plpy.packing.columns.sources import VALUES, SourcePart
 from cerebro_plpy.packing.rows.arrays import shape_of
 from cerebro_plpy.relations.recipe import read as read_recipe
 from cerebro_plpy.store.names import Table, quote
@@ -22,6 +25,8 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 from cerebro_plpy.store.packed.statistics import Counted
 from cerebro_plpy.store.related import relations
 
+# Of a larger table it would take long to count a label at each value of each number.
+MOST_ROWS = 250_000
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 
 
@@ -32,6 +37,8 @@ class Surveyed:
     wanted: Wanted
     facts: ColumnFacts | None
     chosen: Becoming
+    # Its values, where a number is a category as well.
+    also: TextFacts | None = None
 
     @property
     def is_scaled(self) -> bool:
@@ -46,7 +53,13 @@ class Surveyed:
 
 
 def survey(
-    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+    db: Database,
+    source: Table,
+    columns: Sequence[SourceColumn],
+    said: AskedColumns,
+    *,
+    named: bool,
+    label: SourcePart | None = None,
 ) -> tuple[int, list[Surveyed]]:
     """Look at all columns; return the number of rows and them. If not `named`, they may be left out."""
     wanted = _wanted(db, source, columns, said, named)
@@ -59,7 +72,47 @@ def survey(
         name = one.column.name
         known = replace(one, key=one.key or keys.get(name))
         found.append(Surveyed(known, facts.get(name), settle.choose(known, facts.get(name), rows)))
+    found = _with_categories(db, source, by_name, said, label if rows <= MOST_ROWS else None, found)
     return rows, _with_outliers(db, source, by_name, found)
+
+
+def _with_categories(
+    db: Database,
+    source: Table,
+    by_name: Mapping[str, SourceColumn],
+    said: AskedColumns,
+    label: SourcePart | None,
+    found: Sequence[Surveyed],
+) -> list[Surveyed]:
+    """Count the values of the numbers that are categories as well."""
+    numbers = [
+        one.wanted.column.name
+        for one in found
+        if one.chosen.kind == NUMBER and one.wanted.column.element != "bool"
+    ]
+    also = {name for name in numbers if said.also(name)}
+    if label is not None:
+        open_ones = [by_name[name] for name in numbers if said.also(name) is None]
+        also |= _find_jumping(db, source, open_ones, label)
+    chosen = [by_name[name] for name in numbers if name in also]
+    values = statistics.values(db, source, chosen, asked.MOST_CATEGORIES + 1)
+    facts = {column.name: TextFacts(*of) for column, of in zip(chosen, values, strict=True)}
+    return [replace(one, also=facts.get(one.wanted.column.name)) for one in found]
+
+
+def _find_jumping(
+    db: Database, source: Table, columns: Sequence[SourceColumn], label: SourcePart
+) -> set[str]:
+    """Return the numbers from whose values to the next ones the label jumps.
+
+    Of several that divide the rows alike, as a distance in miles and in kilometres, one is enough.
+    """
+    found: dict[bytes, str] = {}
+    for column in columns:
+        counted = statistics.label_by_value(db, source, column, label.first, is_quantity=label.kind == VALUES)
+        if counted is not None and counted.jumps:
+            found.setdefault(np.sort(counted.rows).tobytes(), column.name)
+    return set(found.values())
 
 
 def _with_outliers(
@@ -80,14 +133,25 @@ def _with_outliers(
 
 
 def specify(
-    db: Database, source: Table, columns: Sequence[SourceColumn], said: AskedColumns, named: bool
+    db: Database,
+    source: Table,
+    columns: Sequence[SourceColumn],
+    said: AskedColumns,
+    *,
+    named: bool,
+    label: SourcePart | None,
 ) -> Specification:
-    """Return the feature specification of these rows."""
-    rows, found = survey(db, source, columns, said, named)
+    """Return the feature specification of these rows, to predict a label."""
+    rows, found = survey(db, source, columns, said, named=named, label=label)
     if not rows:
         raise CerebroError(f"input table {source.quoted} has no rows")
     left_out = {one.wanted.column.name: one.chosen.why for one in found if one.chosen.kind is None}
-    features = [_feature(db, source, columns, one, rows) for one in found if one.chosen.kind is not None]
+    features: list[Feature] = []
+    for one in found:
+        if one.chosen.kind is not None:
+            features.append(_feature(db, source, columns, one, rows))
+        if one.also is not None:
+            features.append(settle.settle_also(one.wanted, one.also, rows))
     for name, why in left_out.items():
         if named or name in said.each:
             raise CerebroError(

@@ -36,11 +36,10 @@ def tell(db: Database, table: names.TargetTable) -> None:
     if len(label) < FEWEST_ROWS:
         return
     target = label.argmax(axis=1) if is_classes and label.ndim == 2 else label.reshape(len(label), -1)[:, 0]
-    found = [
-        json.dumps(feature.name, ensure_ascii=False)
-        for feature, values in _columns(inputs, arrays)
-        if _tells(values, target, is_classes)
+    telling = [
+        feature.name for feature, values in _columns(inputs, arrays) if _tells(values, target, is_classes)
     ]
+    found = [json.dumps(name, ensure_ascii=False) for name in dict.fromkeys(telling)]
     if found:
         they, them, tell, are = (
             ("they", "them", "tell", "are") if len(found) > 1 else ("it", "it", "tells", "is")

@@ -236,7 +236,8 @@ def _of_columns(
     inputs: list[np.ndarray],
     parts: list[np.ndarray],
 ) -> list[ColumnPart]:
-    found: list[ColumnPart] = []
+    """Return what each column adds: the sum of its features, where a number is a category as well."""
+    found: dict[str, ColumnPart] = {}
     for each, part in zip(known, parts, strict=True):
         own = samples_of(each, part[np.newaxis])
         for feature in each.features:
@@ -245,8 +246,11 @@ def _of_columns(
             # The bytes of an image say nothing to people.
             shown = None if isinstance(way, Image) else _shown(given[feature.name])
             pixels = values.reshape(shape) if is_map(shape) else None
-            found.append(ColumnPart(feature.name, shown, math.fsum(values.ravel().tolist()), pixels))
-    return found
+            added = math.fsum(values.ravel().tolist())
+            if feature.name in found:
+                added += found[feature.name].contribution
+            found[feature.name] = ColumnPart(feature.name, shown, added, pixels)
+    return list(found.values())
 
 
 def _of_array(

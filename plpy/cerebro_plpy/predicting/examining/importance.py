@@ -126,8 +126,8 @@ def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, Colum
                 sqlstate=UNDEFINED_COLUMN,
             )
     joint = {name for one in together for name in one}
-    alone = {name: [place] for name, place in places.items() if name not in joint}
-    return {**alone, **{", ".join(one): [places[name] for name in one] for one in together}}
+    alone = {name: own for name, own in places.items() if name not in joint}
+    return {**alone, **{", ".join(one): [part for name in one for part in places[name]] for one in together}}
 
 
 def _join(parts: Sequence[LabeledRows]) -> LabeledRows:

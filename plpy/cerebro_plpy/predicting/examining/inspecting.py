@@ -134,9 +134,9 @@ def _find_unused(judge: Judge, inputs: Sequence[np.ndarray]) -> list[str]:
     """Return the columns whose values change no answer."""
     answers = judge.answer(inputs)
     found = []
-    for name, place in judge.find_places().items():
+    for name, places in judge.find_places().items():
         order = seeding.permutation(len(answers), SEED, "inspect", name, 0)
-        changed = np.abs(judge.answer(mix_column(inputs, [place], order)) - answers)
+        changed = np.abs(judge.answer(mix_column(inputs, places, order)) - answers)
         if not (changed > _SAME * (1 + np.abs(answers))).any():
             found.append(name)
     return found

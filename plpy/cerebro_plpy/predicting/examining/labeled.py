@@ -273,16 +273,17 @@ class Judge:
         """
         return self.output.read(self.nets.answer(arrays, groups, self.tick))
 
-    def find_places(self) -> Mapping[str, tuple[int, slice]]:
-        """Return what each source column became: the number of the input, and which numbers of its rows."""
+    def find_places(self) -> Mapping[str, list[tuple[int, slice]]]:
+        """Return what each source column became: numbers of inputs, and which numbers of their rows."""
         if self.model.features is None:
-            return {column.part.name: (number, slice(None)) for number, column in enumerate(self.columns)}
-        found: dict[str, tuple[int, slice]] = {}
+            return {column.part.name: [(number, slice(None))] for number, column in enumerate(self.columns)}
+        found: dict[str, list[tuple[int, slice]]] = {}
         for number, one in enumerate(self.model.features.inputs):
             first = 0
             for feature in one.features:
                 alone = len(one.features) == 1
-                found[feature.name] = number, slice(None) if alone else slice(first, first + feature.width)
+                part = slice(None) if alone else slice(first, first + feature.width)
+                found.setdefault(feature.name, []).append((number, part))
                 first += feature.width
         return found
 

@@ -171,17 +171,19 @@ def _columns(rows: PackedSample) -> Iterator[tuple[str, Distribution]]:
         return
     for one, values in zip(known.inputs, rows.inputs, strict=True):
         own = drift.samples_of(one, values)
-        for feature in one.features:
+        for feature in filter(known.leads, one.features):
             most = max(1, ENOUGH_NUMBERS // feature.width)
             yield feature.name, drift.describe(feature, own[feature.name][:most])
 
 
 def _unseen(rows: PackedSample) -> Iterator[tuple[str, float]]:
     known = rows.summary.features
-    for one, values in zip(known.inputs if known else [], rows.inputs, strict=False):
+    if known is None:
+        return
+    for one, values in zip(known.inputs, rows.inputs, strict=True):
         own = drift.samples_of(one, values)
-        for feature in one.features:
-            nulls = drift.null_share(feature, known.rows if known else 0)
+        for feature in filter(known.leads, one.features):
+            nulls = drift.null_share(feature, known.rows)
             share = drift.find_unseen(feature, own[feature.name], nulls)
             if share is not None:
                 yield feature.name, share

@@ -107,7 +107,8 @@ def _samples(judge: Judge, inputs: Sequence[np.ndarray]) -> Iterator[tuple[str, 
         return
     for one, values in zip(known.inputs, inputs, strict=True):
         own = drift.samples_of(one, values)
-        yield from ((feature.name, feature, own[feature.name]) for feature in one.features)
+        for feature in filter(known.leads, one.features):
+            yield feature.name, feature, own[feature.name]
 
 
 def _ends(feature: Feature) -> tuple[float, float] | None:
@@ -183,9 +184,9 @@ def _of_columns(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLi
         yield _compare(limits, before, found, column=name, measure=verdicts.STABILITY)
     if known is None:
         return
-    nulls = _count_nulls(seen.judge, known.features)
+    nulls = _count_nulls(seen.judge, list(known.columns.values()))
     shares = {} if profile is None else profile.unseen
-    for feature in known.features:
+    for feature in known.columns.values():
         name, before_nulls = feature.name, drift.null_share(feature, known.rows)
         found = [(verdicts.NULLS, nulls[name], before_nulls)]
         if name in seen.unseen:

@@ -7,12 +7,14 @@ workers and segments share the work.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
+from cerebro_plpy.features.facts import LabelByValue
 from cerebro_plpy.store import plain
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import Table, quote
@@ -21,6 +23,8 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn, as_double
 FLOATS = ("float4", "float8", "numeric")
 INTEGERS = ("int2", "int4", "int8")
 NUMBERS = (*INTEGERS, *FLOATS)
+# A number with more has too few rows for each.
+MOST_VALUES = 100_000
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -272,6 +276,27 @@ def values(
             known.append((row["value"], row["number"]))
             found[place] = (row["present"], row["distinct_values"], known)
     return found
+
+
+def label_by_value(
+    db: Database, source: Table, column: SourceColumn, label: SourceColumn, *, is_quantity: bool
+) -> LabelByValue | None:
+    """Count a label at each value of a number; None if there are too many values to be learned."""
+    value, most = as_double(column), MOST_VALUES
+    if is_quantity:
+        target = as_double(label)
+        made = f"count(*) AS rows, avg({target}) AS mean, var_pop({target}) AS variance"
+        keys = "1"
+    else:
+        made, keys = f"{as_text(label)} AS label, count(*) AS rows", "1, 2"
+    rows = db.query_once(
+        f"SELECT {value} AS value, {made} FROM {source.rows} WHERE {column.value} IS NOT NULL"
+        f" AND {label.value} IS NOT NULL GROUP BY {keys} LIMIT {most + 1}"
+    )
+    if len(rows) > most:
+        return None
+    found = [tuple(row.values()) for row in rows if not math.isnan(row["value"])]
+    return LabelByValue.from_quantities(found) if is_quantity else LabelByValue.from_classes(found)
 
 
 def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[str]:
