@@ -11,6 +11,8 @@ import numpy as np
 from cerebro_plpy.features.specification import EMBED, HASH, Category, FeatureInput, Specification, Text
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
+# How a quantity is learned: by mean and deviation, by those of its logarithm, or as it is.
+STANDARD, LOG, NONE = TARGET_SCALES = ("standard", "log", "none")
 # Of a category with so many codes: what is usual (as wide as 1.6 * codes ^ 0.56, at most 50).
 WIDEST = 50
 WORD_WIDTH = 32
@@ -22,6 +24,8 @@ class Moments:
 
     means: Sequence[float]
     deviations: Sequence[float]
+    # Those of log(1 + value): the net learns the logarithm, and answers with the value.
+    logarithmic: bool = False
 
     @property
     def variance(self) -> float:
@@ -143,7 +147,13 @@ def in_unit(graph: Graph, head: LayerOutput, output: NetOutput) -> LayerOutput:
     """Give a head the unit and the shape of its label."""
     if output.moments:
         scale, offset = _plain(output.moments.deviations), _plain(output.moments.means)
-        head = graph.layer("Rescaling", head, scale=scale, offset=offset, name=output.label)
+        own = output.label
+        head = graph.layer(
+            "Rescaling", head, scale=scale, offset=offset, name="" if output.moments.logarithmic else own
+        )
+        if output.moments.logarithmic:
+            head = graph.layer("Activation", head, activation="exponential")
+            head = graph.layer("Rescaling", head, scale=1.0, offset=-1.0, name=own)
     if len(output.shape) > 1:
         head = graph.layer("Reshape", head, rank=len(output.shape), target_shape=list(output.shape))
     return head

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -10,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, OUT_OF_RANGE, CerebroError
 from cerebro_plpy.executor.models import model_rights
 from cerebro_plpy.executor.starting import tables
+from cerebro_plpy.logical.options import one_of, read_object
 from cerebro_plpy.nets import lora, points
-from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
+from cerebro_plpy.nets.fitting import LOG, NONE, STANDARD, TARGET_SCALES, Moments, NetOutput, NetRows
 from cerebro_plpy.packing.columns import target
 from cerebro_plpy.packing.rows.read import FEATURES, scan
 from cerebro_plpy.registry import references
@@ -25,6 +27,8 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
 
 ENOUGH_ROWS = 20_000
+# The parameter that all nets take.
+SCALE = "target_scale"
 
 
 def load_net(
@@ -38,7 +42,17 @@ def load_net(
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
-    return add_nets(db, arch_table, table, points.nets(net, params, read_rows(db, table)))
+    scale, own = _take_scale(params)
+    return add_nets(db, arch_table, table, points.nets(net, own, read_rows(db, table, scale)))
+
+
+def _take_scale(params: str | None) -> tuple[str, str | None]:
+    """Return how quantities are learned, and the parameters without it."""
+    if params is None:
+        return STANDARD, None
+    given = dict(read_object(params, "params", 'Write {"width": [64, 128]}.'))
+    scale = one_of(*TARGET_SCALES)(SCALE, given.pop(SCALE, STANDARD))
+    return scale, json.dumps(given) if given else None
 
 
 def add_nets(
@@ -54,11 +68,24 @@ def add_nets(
     return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
 
 
-def measure_label(db: Database, packed_table: str, label: str) -> Moments | None:
-    """Return the moments of a label that is a quantity; None where floats of 32 bits cannot hold them."""
+def measure_label(db: Database, packed_table: str, label: str, scale: str) -> Moments | None:
+    """Return the moments of a label that is a quantity; None where it is learned as it is.
+
+    So it is where the scale says so, or where floats of 32 bits cannot hold them.
+    """
+    if scale == NONE:
+        return None
     rows, mean, squares = 0, np.zeros(1), np.zeros(1)
     for buffer in scan(db, packed_table, label, FEATURES):
         values = buffer.astype(np.float64).reshape(len(buffer), -1)
+        if scale == LOG:
+            if values.min() < 0:
+                raise CerebroError(
+                    f'"{label}" has the value {values.min():g}, and target_scale log takes none below 0',
+                    hint="Use target_scale standard, or add a constant in a view.",
+                    sqlstate=OUT_OF_RANGE,
+                )
+            values = np.log1p(values)
         apart, before = values.mean(axis=0) - mean, rows
         rows += len(values)
         mean = mean + apart * len(values) / rows
@@ -70,15 +97,16 @@ def measure_label(db: Database, packed_table: str, label: str) -> Moments | None
         held = np.stack([mean, deviations, 1 / np.square(deviations)]).astype(np.float32)
     if not np.isfinite(held).all() or not held[1:].all():
         return None
-    return Moments(mean.tolist(), deviations.tolist())
+    return Moments(mean.tolist(), deviations.tolist(), logarithmic=scale == LOG)
 
 
-def read_rows(db: Database, table: Table) -> NetRows:
-    """Return what nets for a packed table must fit, with the moments of its quantities."""
+def read_rows(db: Database, table: Table, scale: str = STANDARD) -> NetRows:
+    """Return what nets for a packed table must fit, with the moments of its quantities on a scale."""
     summary = packed.summary(db, table.schema, table.name)
     labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
+    measure = partial(measure_label, db, table.quoted, scale=scale)
     outputs = [
-        NetOutput(name, shape, is_classes, None if is_classes else measure_label(db, table.quoted, name))
+        NetOutput(name, shape, is_classes, None if is_classes else measure(name))
         for name, shape, is_classes in labels
     ]
     return NetRows(summary.input_shapes, outputs, summary.features, partial(_read_values, db, table, summary))

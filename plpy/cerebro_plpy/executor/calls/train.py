@@ -26,7 +26,7 @@ from cerebro_plpy.logical.options import (
 )
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
-from cerebro_plpy.nets.fitting import NetOutput
+from cerebro_plpy.nets.fitting import STANDARD, TARGET_SCALES, NetOutput
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.packing.columns import sources, target
@@ -66,6 +66,7 @@ OPTIONS: Mapping[str, Validator] = {
     **_PACKING,
     "validation": holdout.option,
     "nets": _nets,
+    nets.SCALE: one_of(*TARGET_SCALES),
     "backend": one_of(*BACKENDS),
     "seed": integer(0, 2**31 - 1),
     "configs": integer(1, 10_000),
@@ -127,6 +128,10 @@ class TrainOrder:
         return [(net, None) for net in ([named] if isinstance(named, str) else named)]
 
     @property
+    def target_scale(self) -> str:
+        return self.given.get(nets.SCALE, STANDARD)
+
+    @property
     def metric(self) -> str | None:
         """The metric that is to decide, if one is named."""
         return self.given.get("metric")
@@ -160,10 +165,11 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     summary = packed.summary(db, table.schema, table.name)
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     chosen = _chosen_nets(task, summary)
-    search = prepare_search(db, task, summary, chosen, here=here)
+    search, scale = prepare_search(db, task, summary, chosen, here=here), task.given.get(nets.SCALE)
     for net, params in chosen:
         arguments = (task.table("_nets"), task.table("_packed"), net)
-        by_hand.append(_statement("load_net", arguments if params is None else (*arguments, params), None))
+        said = {**json.loads(params or "{}"), **({} if scale is None else {nets.SCALE: scale})}
+        by_hand.append(_statement("load_net", (*arguments, json.dumps(said)) if said else arguments, None))
     by_hand.append(_search_by_hand(search))
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
@@ -184,7 +190,7 @@ def prepare_search(
     Without a loss, as a grid has it with its metrics, it follows from the label and the metric that decides.
     """
     table = names.resolve_table(db, task.table("_packed"), "packed table")
-    rows, made = nets.read_rows(db, table), list[tuple[str, str]]()
+    rows, made = nets.read_rows(db, table, task.target_scale), list[tuple[str, str]]()
     for net, params in chosen:
         made += points.nets(net, params, rows)
     topology = find_topology(db, [table.oid], summary.total_rows)[0] if here else None
@@ -250,6 +256,11 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
     scoring.check_metric(task.metric, not quantity)
+    if not quantity and nets.SCALE in task.given:
+        raise CerebroError(
+            f"{task.target} is learned as classes, and option {nets.SCALE} is for quantities",
+            hint='Leave it out, or write {"task": "regression"}.',
+        )
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
@@ -292,7 +303,8 @@ def _loss(label: NetOutput, metric: str | None) -> str:
     if label.is_classes:
         return f"'loss': ['categorical_crossentropy'], {measured}"
     weight = "" if label.moments is None else f", 'loss_weights': [{1 / label.moments.variance!r}]"
-    return f"'loss': ['mse'], {measured}{weight}"
+    loss = "msle" if label.moments is not None and label.moments.logarithmic else "mse"
+    return f"'loss': ['{loss}'], {measured}{weight}"
 
 
 def _build_search(

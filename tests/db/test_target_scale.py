@@ -1,0 +1,77 @@
+"""How a quantity is learned: by its mean and deviation, by those of its logarithm, or as it is."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+from trial import Trial
+
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
+
+SMALL: dict[str, Any] = {"configs": 2, "epochs": 27, "nets": ["linear"], "single": True, "exclude": ["id"]}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def prices(trial: Trial) -> None:
+    """A price whose logarithm is linear in two columns, from 0 to some 100,000."""
+    trial.sql(
+        "CREATE TABLE prices AS SELECT i AS id, sin(i)::float8 AS a, cos(i * 1.7)::float8 AS b,"
+        " exp(6 + 3 * sin(i) + 2 * cos(i * 1.7)) - 1 AS price, sin(i) > 0 AS sold"
+        " FROM generate_series(1, 900) AS i"
+    )
+
+
+def train(trial: Trial, name: str, **more: Any) -> float:
+    """Return the R² of the best config on all rows."""
+    trial.notices()
+    ask = "SELECT * FROM cerebro.train('prices', 'price', %s, options => %s)"
+    trial.sql(ask, name, json.dumps({**SMALL, **more}))
+    found = trial.sql(
+        "SELECT 1 - sum((p.prediction - r.price)^2) / sum((m.mean - r.price)^2)"
+        f" FROM prices r CROSS JOIN (SELECT avg(price) AS mean FROM prices) m, cerebro.predict('{name}', r) p"
+    )
+    return float(found[0][0])
+
+
+def test_a_logarithm_is_learned_and_the_answer_is_the_value(trial: Trial) -> None:
+    assert train(trial, "logs", target_scale="log") > 0.99
+    assert '"target_scale": "log"' in trial.notices()
+    layers = [row[0] for row in trial.sql("SELECT layer FROM cerebro.show_net('logs_nets', 1)")]
+    assert sum("rescaling" in name or "price" in name for name in layers) == 2
+    assert train(trial, "usual") < 0.9
+
+
+def test_a_quantity_is_learned_as_it_is_if_that_is_wanted(trial: Trial) -> None:
+    train(trial, "plain", target_scale="none", epochs=1)
+    kinds = [row[0] for row in trial.sql("SELECT layer FROM cerebro.show_net('plain_nets', 1)")]
+    assert not any("rescaling" in kind for kind in kinds)
+
+
+def test_contributions_add_up_behind_a_logarithm(trial: Trial) -> None:
+    found = trial.sql(
+        "SELECT e.contribution, e.score - e.baseline, e.approximation_error"
+        " FROM prices r, cerebro.explain_predict('logs', r, NULL) e WHERE r.id = 3"
+    )
+    assert sum(added for added, *_ in found) == pytest.approx(found[0][1], rel=0.02)
+    assert found[0][2] < 0.01
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "error"),
+    [
+        ("a", {"target_scale": "log"}, '"a" has the value -0.99.*takes none below 0'),
+        ("sold", {"target_scale": "log"}, "sold is learned as classes"),
+        ("price", {"target_scale": "logarithm"}, "target_scale is logarithm"),
+    ],
+)
+def test_what_cannot_be_is_refused(trial: Trial, target: str, more: dict[str, Any], error: str) -> None:
+    with pytest.raises(psycopg2.Error, match=error):
+        trial.sql(
+            "SELECT * FROM cerebro.train('prices', %s, 'wrong', options => %s)",
+            target,
+            json.dumps({**SMALL, **more}),
+        )
