@@ -41,8 +41,9 @@ def pack(trial: Trial, listed: str, options: dict[str, Any], source: str = "fare
 
 def test_values_have_codes_in_an_input_of_their_own(trial: Trial) -> None:
     trial.sql(
-        "CREATE TABLE codes AS SELECT unnest(ARRAY[2.5, 2.5, 10, 10, 7, NULL]::float8[]) AS dist,"
-        " generate_series(1, 6)::float8 AS fare"
+        "CREATE TABLE codes AS SELECT unnest("
+        " ARRAY[2.5, 2.5, 10, 10, 7, NULL, 'NaN', 'NaN']::float8[]) AS dist,"
+        " generate_series(1, 8)::float8 AS fare"
     )
     found = pack(trial, "dist, fare", {"columns": {"dist": {"also_category": True}}}, source="codes")
     assert [(one["name"], one["shape"]) for one in found["inputs"]] == [
@@ -51,8 +52,8 @@ def test_values_have_codes_in_an_input_of_their_own(trial: Trial) -> None:
     ]
     order = np.argsort(column(trial.sql, "fare", "<f4", "packed")[:, 0])  # type: ignore[arg-type]
     codes = column(trial.sql, "dist", "<f4", "packed")[order, 0]  # type: ignore[arg-type]
-    # In the order of the numbers; what occurs once has the code of unseen values.
-    assert codes.tolist() == [2, 2, 3, 3, 0, 1]
+    # In the order of the numbers; what occurs once has the code of unseen values, and NaN that of NULL.
+    assert codes.tolist() == [2, 2, 3, 3, 0, 1, 1, 1]
 
 
 def test_only_numbers_from_whose_values_the_label_jumps_are_categories(trial: Trial) -> None:

@@ -14,6 +14,8 @@ from cerebro_plpy.features.specification import EMBED, HASH, ONE_HOT, PERIODS, C
 
 DAY = 86400
 YEAR = 365.2425 * DAY
+FLOATS = ("float4", "float8", "numeric")
+NAN = "NaN"
 IS_NULL = "is NULL"
 NOT_FINITE = "holds NaN or infinity"
 TOO_LARGE = "holds values beyond the range of a 32-bit float"
@@ -142,7 +144,7 @@ UNSEEN = "\0"
 class CategoryCodes(dict[str | None, int]):
     """The code of each value; unseen values have one too."""
 
-    def __init__(self, way: Category) -> None:
+    def __init__(self, way: Category, element: str = "") -> None:
         # An embedding has unseen and NULL before the values, a one-hot vector NULL and others behind them.
         places = (2, 1, 0) if way.encode == EMBED else (0, -2, -1)
         if way.encode == ONE_HOT:
@@ -155,6 +157,9 @@ class CategoryCodes(dict[str | None, int]):
         elif way.encode == ONE_HOT and not way.null:
             null = self._unseen
         self[None] = null
+        if element in FLOATS:
+            # As for numbers and in data frames, it is no value.
+            self.setdefault(NAN, null)
 
     def __missing__(self, value: str | None) -> int:
         return self._unseen

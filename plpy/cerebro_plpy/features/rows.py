@@ -46,7 +46,6 @@ _EPOCH_UTC = _EPOCH.replace(tzinfo=datetime.UTC)
 _CLOCK = r"(\d\d):(\d\d):(\d\d(?:\.\d+)?)(?:([+-])(\d\d)(?::?(\d\d))?(?::(\d\d))?)?"
 _FAR = re.compile(rf"(\d+)-(\d\d)-(\d\d)(?:T{_CLOCK})?( BC)?", re.ASCII)
 _OF_DAY = re.compile(_CLOCK, re.ASCII)
-_FLOATS = ("float4", "float8", "numeric")
 # A text that the server would take for a number, too; JSON has no numbers for the last ones.
 _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|NaN|-?Infinity", re.ASCII)
 
@@ -102,7 +101,7 @@ class RowEncoder:
         categories = [f for f in specification.features if isinstance(f.way, Category)]
         # Texts of numbers must be as the server wrote them; arrays are read faster as numbers.
         has_arrays = any(isinstance(f.way, Array) for f in specification.features)
-        has_floats = any(feature.element in _FLOATS for feature in categories)
+        has_floats = any(feature.element in encode.FLOATS for feature in categories)
         self._decode = exact if categories and (has_floats or not has_arrays) else json.loads
 
     def parse(self, text: str) -> Any:
@@ -377,7 +376,7 @@ _AS_TRAINED: Mapping[str, Callable[[str], str]] = {"bpchar": _without_blanks}
 def _category(way: Category, feature: Feature, place: int) -> Encode:
     if feature.element in ("json", "jsonb"):
         raise _not_of_one_row(feature, f'a view with "{feature.name}"::text')
-    codes = encode.CategoryCodes(way)
+    codes = encode.CategoryCodes(way, feature.element)
     as_trained = _AS_TRAINED.get(feature.element)
 
     def encode_category(out: np.ndarray, value: Any) -> None:

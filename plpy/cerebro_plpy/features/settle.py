@@ -9,6 +9,7 @@ from typing import Any
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features import asked
 from cerebro_plpy.features.asked import MEAN, MEDIAN, MOST_FREQUENT, NONE, TableColumn
+from cerebro_plpy.features.encode import NAN
 from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts, spread, steady
 from cerebro_plpy.features.specification import (
     ARRAY,
@@ -276,7 +277,9 @@ def _category(made: Making) -> Category:
     encode = said.get("encode", ONE_HOT if facts.distinct <= FEW_VALUES else EMBED)
     if encode == HASH:
         return Category(HASH, [], null=True, other=False, buckets=said.get("buckets", BUCKETS), fill=None)
-    kept = [value for value, count in facts.values if count >= said.get("min_count", 1)]
+    numeric = made.column.is_number and made.column.element != "bool"
+    least = said.get("min_count", 1)
+    kept = [value for value, count in facts.values if count >= least and not (numeric and value == NAN)]
     most = asked.MOST_ONE_HOT if encode == ONE_HOT else asked.MOST_CATEGORIES
     if len(kept) > most or (len(kept) == len(facts.values) < facts.distinct):
         raise _too_many(made.column.name, facts.distinct, encode, most)
@@ -284,7 +287,6 @@ def _category(made: Making) -> Category:
     fill = None if impute is None else str(impute)
     if impute == MOST_FREQUENT and facts.values:
         fill = facts.values[0][0]
-    numeric = made.column.is_number and made.column.element != "bool"
     return Category(
         encode,
         sorted(kept, key=float if numeric else str),

@@ -113,7 +113,7 @@ def _reader(feature: Feature, element: str, seen: Faults) -> Read:
         case Number() | Date():
             return partial(_numbers, feature, seen)
         case Category() as way:
-            return partial(_category, way, encode.CategoryCodes(way))
+            return partial(_category, way, encode.CategoryCodes(way, element))
         case Text() as way:
             return partial(_text, way, encode.Words(way))
         case Array() as way:

@@ -281,7 +281,7 @@ def values(
 def label_by_value(
     db: Database, source: Table, column: SourceColumn, label: SourceColumn, *, is_quantity: bool
 ) -> LabelByValue | None:
-    """Count a label at each value of a number; None if there are too many values to be learned."""
+    """Count a label at each value of a number; None if there are too many values, or labels are too large."""
     value, most = as_double(column), MOST_VALUES
     if is_quantity:
         target = as_double(label)
@@ -289,10 +289,16 @@ def label_by_value(
         keys = "1"
     else:
         made, keys = f"{as_text(label)} AS label, count(*) AS rows", "1, 2"
-    rows = db.query_once(
-        f"SELECT {value} AS value, {made} FROM {source.rows} WHERE {column.value} IS NOT NULL"
-        f" AND {label.value} IS NOT NULL GROUP BY {keys} LIMIT {most + 1}"
-    )
+    try:
+        rows = db.query_once(
+            f"SELECT {value} AS value, {made} FROM {source.rows} WHERE {column.value} IS NOT NULL"
+            f" AND {label.value} IS NOT NULL GROUP BY {keys} LIMIT {most + 1}"
+        )
+    except CerebroError as error:
+        # Packing refuses a label that is too large by its name.
+        if error.sqlstate == OUT_OF_RANGE:
+            return None
+        raise
     if len(rows) > most:
         return None
     found = [tuple(row.values()) for row in rows if not math.isnan(row["value"])]
