@@ -10,6 +10,7 @@ import psycopg2
 import pytest
 
 import nets
+from reference import BACKEND
 from trial import Trial, blobs, cancelled, rows_of
 
 pytestmark = pytest.mark.fresh_caller
@@ -61,6 +62,13 @@ def apart(trial: Trial, selection: str, backend: str, fuse: str = "off") -> str:
         run_id = fit(trial, out, selection, fuse, backend=backend)
         assert (trial.value(SHARED, run_id) == 0) == (fuse == "off")
     return out
+
+
+def test_configs_that_sum_gradients_of_several_batches_train_alone(trial: Trial) -> None:
+    summing = [f"{LOSS}'Adam(lr={rate},gradient_accumulation_steps=3)'" for rate in RATES]
+    trial.select("summing", [1], summing, ["batch_size=8"])
+    run_id = fit(trial, "summed", "summing", "exact", epochs=1, backend=BACKEND)
+    assert trial.value(SHARED, run_id) == 0
 
 
 @pytest.mark.parametrize(

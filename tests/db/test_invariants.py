@@ -30,10 +30,12 @@ OPTIMIZERS = {
     "adam": ["Adam", {"learning_rate": 0.01}],
     "momentum": ["SGD", {"learning_rate": 0.05, "momentum": 0.9}],
     "schedule": ["SGD", {"learning_rate": DECAY}],
+    # The gradients of three batches make a step, also where a visit ends between them.
+    "accumulating": ["Adam", {"learning_rate": 0.01, "gradient_accumulation_steps": 3}],
 }
 ARCHITECTURES = {"mlp": nets.mlp_with_dropout, "cnn": nets.cnn, "lstm": nets.lstm}
 # JAX compiles each batch shape anew, which is most of this module's time.
-JAX_KEYS = (3, 4, 6)
+JAX_KEYS = (3, 4, 6, 8)
 # Architecture, optimizer, batch size, passes over the partition in each visit.
 CONFIGS = [
     ("mlp", "adam", 32, 1),
@@ -43,6 +45,7 @@ CONFIGS = [
     ("cnn", "momentum", 50, 1),
     ("lstm", "momentum", 30, 1),
     ("lstm", "schedule", 32, 1),
+    ("mlp", "accumulating", 25, 1),
 ]
 
 

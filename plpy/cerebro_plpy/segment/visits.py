@@ -295,6 +295,13 @@ def train(
         )
 
 
+# The cheapest means stands with the failure, which views show without hints.
+_SMALLER = (
+    ": smaller batches take less, and with gradient_accumulation_steps=4 in the optimizer, four of them make"
+    " one step"
+)
+
+
 @contextmanager
 def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
     """Blame whatever goes wrong inside the engine on this config and nothing else.
@@ -311,7 +318,9 @@ def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
         ) from error
     except (Exception, SystemExit) as error:
         if _is_out_of_memory(error):
-            raise CerebroError(f"the memory ran out while it {doing}", sqlstate=OUT_OF_MEMORY) from None
+            raise CerebroError(
+                f"the memory ran out while it {doing}{_SMALLER}", sqlstate=OUT_OF_MEMORY
+            ) from None
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise CerebroError(
             f"it failed while it {doing}: {reason}{custom.place_of(error)}", sqlstate=CONFIG_FAILED
