@@ -58,7 +58,10 @@ def test_values_have_codes_in_an_input_of_their_own(trial: Trial) -> None:
 
 def test_only_numbers_from_whose_values_the_label_jumps_are_categories(trial: Trial) -> None:
     options: dict[str, Any] = {"columns": "auto", "also_categories": True}
+    trial.notices()
     found = pack(trial, "*", options)
+    alone = '"dist"; as numbers alone: {"columns": {"dist": {"also_category": false}}}'
+    assert f"jumps from value to value: {alone}" in trial.notices()
     assert [one["name"] for one in found["inputs"]] == ["independent_var", "dist"]
     said = {"dist": {"also_category": False}, "load": {"also_category": True}}
     found = pack(trial, "*", {**options, "columns": said})

@@ -163,6 +163,15 @@ def specify(
     if as_numbers:
         shown = ", ".join(f'"{one.wanted.column.name}" ({one.chosen.why})' for one in as_numbers)
         db.notice(f"taken as text, though nearly all are numbers: {shown}")
+    jumping = [one.wanted.column.name for one in found if one.also and not said.also(one.wanted.column.name)]
+    if jumping:
+        alone = json.dumps(
+            {"columns": {name: {asked.ALSO_CATEGORY: False} for name in jumping}}, ensure_ascii=False
+        )
+        db.notice(
+            f"learned as numbers and as categories, since the label jumps from value to value:"
+            f" {asked.listed(jumping)}; as numbers alone: {alone}"
+        )
     if left_out:
         shown = ", ".join(f'"{name}" ({why})' for name, why in left_out.items())
         db.notice(f"left out of the inputs: {shown}")
