@@ -9,7 +9,7 @@ import numpy as np
 import psycopg2
 import pytest
 
-from fixtures import Sql
+from fixtures import MakeRole, Sql
 from packing import column
 
 ROWS = 2000
@@ -26,11 +26,14 @@ def patients(sql: Sql) -> None:
     )
 
 
-def pack(sql: Sql, validation: Any, listed: str = "id, patient, dose", **more: Any) -> None:
+def pack(
+    sql: Sql, validation: Any, listed: str = "id, patient, dose", source: str = "patients", **more: Any
+) -> None:
     said = {name: {"scale": "none"} for name in listed.split(", ")}
     options = {"columns": said, "segments": 2, "validation": validation, **more}
     sql(
-        "SELECT cerebro.training_preprocessor_dl('patients', 'packed', 'state', %s, options => %s)",
+        "SELECT cerebro.training_preprocessor_dl(%s, 'packed', 'state', %s, options => %s)",
+        source,
         listed,
         json.dumps(options),
     )
@@ -93,6 +96,57 @@ def test_each_class_gives_its_share(sql: Sql, equal: bool) -> None:
     assert held.sum(axis=0).tolist() == [15, 485]
     assert equal or parts(sql)[0].isdisjoint(parts(sql)[1])
     assert len(column(sql, "state", "<i2", "packed")) + len(held) == ROWS
+
+
+SOURCES = {
+    "a view": ["CREATE VIEW other AS SELECT * FROM patients"],
+    "a partitioned table": [
+        "CREATE TABLE other (LIKE patients) PARTITION BY HASH (patient)",
+        "CREATE TABLE other_1 PARTITION OF other FOR VALUES WITH (MODULUS 2, REMAINDER 0)",
+        "CREATE TABLE other_2 PARTITION OF other FOR VALUES WITH (MODULUS 2, REMAINDER 1)",
+        "INSERT INTO other SELECT * FROM patients",
+    ],
+    "a table with a child": [
+        "CREATE TABLE other AS SELECT * FROM patients WHERE patient < 20",
+        "CREATE TABLE child () INHERITS (other)",
+        "INSERT INTO child SELECT * FROM patients WHERE patient >= 20",
+    ],
+}
+
+
+@pytest.mark.parametrize("validation", [0.2, {"share": 0.25, "stratify": True}, {"by": "patient"}])
+@pytest.mark.parametrize("equal", [False, True], ids=["different rows", "equal rows"])
+def test_rows_of_a_table_are_held_out_as_those_of_other_sources(
+    sql: Sql, validation: Any, equal: bool
+) -> None:
+    """Those of a plain table are found once, and held out by their places in it."""
+    if equal:
+        sql("UPDATE patients SET id = id % 40, dose = 0, patient = id % 40, at = '2026-01-01'")
+    packed = "md5(string_agg(independent_var::text, ',' ORDER BY __dist_key__, buffer_id))"
+    ask = f"SELECT (SELECT {packed} FROM packed), (SELECT {packed} FROM packed_validation)"
+    pack(sql, validation)
+    expected = sql(ask)
+    for kind, statements in SOURCES.items():
+        sql("DROP TABLE packed, packed_summary, packed_validation, packed_validation_summary")
+        for statement in statements:
+            sql(statement)
+        pack(sql, validation, source="other")
+        sql(f"DROP {'VIEW' if kind == 'a view' else 'TABLE'} other CASCADE")
+        assert (kind, sql(ask)) == (kind, expected)
+
+
+def test_a_caller_with_rights_on_columns_alone_holds_rows_out(sql: Sql, role: MakeRole) -> None:
+    """The place of a row is for those who may read the whole table."""
+    reader = role()
+    sql(f"GRANT SELECT (id, patient, dose, at, state) ON patients TO {reader}")
+    sql(f"GRANT CREATE ON SCHEMA public TO {reader}")
+    sql(f"SET ROLE {reader}")
+    try:
+        pack(sql, 0.2)
+        assert len(parts(sql)[1]) > 0
+        sql("DROP TABLE packed, packed_summary, packed_validation, packed_validation_summary")
+    finally:
+        sql("RESET ROLE")
 
 
 def test_of_a_class_too_small_for_the_share_all_rows_stay(sql: Sql) -> None:

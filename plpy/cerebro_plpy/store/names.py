@@ -32,12 +32,16 @@ class Table:
     name: str
     oid: int
     quoted: str
-    # In brackets, a query for the rows of it that are meant; else all are.
+    # In brackets, a query for the rows of it that are meant.
     selection: str | None = None
+    # Without a selection: the condition on s of the rows that are meant; else all are.
+    condition: str | None = None
 
     @property
     def rows(self) -> str:
         """The text after FROM."""
+        if self.selection is None and self.condition is not None:
+            return f"(SELECT s.* FROM {self.quoted} AS s WHERE {self.condition}) AS s"
         return f"{self.selection or self.quoted} AS s"
 
 

@@ -21,7 +21,10 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
 
 def with_values(source: Table, column: SourceColumn) -> Table:
     """Return the rows in which a column is not NULL."""
-    return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL)")
+    condition = f"{column.value} IS NOT NULL"
+    if source.selection is None and source.condition is None:
+        return replace(source, condition=condition)
+    return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {condition})")
 
 
 def draw_rows(source: Table, most: int, seed: int) -> Table:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.dialect import distributed
+from cerebro_plpy.store.dialect import distributed, is_greenplum
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote, target
 from cerebro_plpy.store.packed.packed import FOLD, SourceColumn
 from cerebro_plpy.store.plain import as_json, as_text
@@ -119,9 +119,16 @@ class Holdout:
 _HASHES = 2**53
 
 
+# The places of more rows than this make a statement too long.
+_MOST_PLACES = 100_000
+
+
 def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
     """Return the rows of a table that stay and those that are held out, as selections from it."""
     listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
+    by_place = holdout.after is None and _has_places(db, source)
+    # Without brackets, rows have their places in the table.
+    stored = f"{source.quoted} AS s WHERE {source.condition or 'TRUE'}"
     ends = None if holdout.strata is None else _class_ends(db, source, holdout, holdout.strata)
     if holdout.strata is None:
         chosen = _chosen(db, holdout)
@@ -132,15 +139,59 @@ def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdo
         value, number = holdout.strata.value, _number(holdout)
         # The columns go by numbers, so that no name of theirs meets one of ours.
         named = ", ".join(f"s.{quote(column)} AS c{place}" for place, column in enumerate(columns))
-        listed = ", ".join(f"s.c{place} AS {quote(column)}" for place, column in enumerate(columns))
-        rows = (
-            f"(SELECT {named}, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
-            f" count(*) OVER (PARTITION BY {value}) AS total FROM {source.rows}) AS s"
+        numbered = (
+            f"row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
+            f" count(*) OVER (PARTITION BY {value}) AS total FROM"
         )
+        rows = f"(SELECT {named}, {numbered} {source.rows}) AS s"
+        stored = f"(SELECT s.ctid, {numbered} {stored}) AS s WHERE TRUE"
+        listed = ", ".join(f"s.c{place} AS {quote(column)}" for place, column in enumerate(columns))
         chosen = f"s.place <= round(s.total * {holdout.share!r}::numeric)"
+    found = _find_places(db, f"{stored} AND ({chosen})") if by_place else None
+    if found is not None:
+        return _by_place(source, columns, found)
     kept, held = (
         replace(source, selection=f"(SELECT {listed} FROM {rows} WHERE ({chosen}) {test} TRUE)")
         for test in ("IS NOT", "IS")
+    )
+    return kept, held
+
+
+def _has_places(db: Database, source: Table) -> bool:
+    """Return whether rows can be named by their places in the table, which the caller may read.
+
+    Then not each statement that reads them makes JSON of every row. Before PostgreSQL 14 the server would go
+    through the list of places for each row.
+    """
+    if source.selection is not None or is_greenplum(db):
+        return False
+    row = db.query(
+        "SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass"
+        " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
+        " AND pg_catalog.current_setting('server_version_num')::integer >= 140000 AS found"
+        " FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
+        ["oid"],
+        [source.oid],
+    )
+    return bool(row and row[0]["found"])
+
+
+def _find_places(db: Database, chosen: str) -> list[str] | None:
+    """Return the places of rows; None if there are too many, or none."""
+    place = as_text("s.ctid", "tid")
+    found = db.query_once(f"SELECT {place} AS place FROM {chosen} LIMIT {_MOST_PLACES + 1}")
+    return [row["place"] for row in found] if 0 < len(found) <= _MOST_PLACES else None
+
+
+def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> tuple[Table, Table]:
+    """Return the rows that are not at some places, and those that are."""
+    listed = ", ".join(f"s.{quote(column)}" for column in columns)
+    array = ",".join(f'"{place}"' for place in places)
+    at_places = f"s.ctid = ANY ('{{{array}}}'::pg_catalog.tid[])"
+    start = f"SELECT {listed} FROM {source.quoted} AS s WHERE ({source.condition or 'TRUE'})"
+    kept, held = (
+        replace(source, selection=f"({start} AND {test})", condition=None)
+        for test in (f"({at_places}) IS NOT TRUE", at_places)
     )
     return kept, held
 
