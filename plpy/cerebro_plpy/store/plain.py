@@ -6,6 +6,8 @@ Types whose output no setting changes are converted by the server's casts. All o
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 # Types whose text no setting changes, by the names of the catalog and those of format_type.
 _SETTLED = frozenset(
     {"int2", "int4", "int8", "bool", "numeric", "text", "varchar", "bpchar", "name", "citext", "uuid"}
@@ -13,6 +15,7 @@ _SETTLED = frozenset(
     | {"smallint", "integer", "bigint", "boolean", "character varying"}
 )
 # Types whose JSON no setting changes; their text does.
+_FLOATS = ("float4", "float8")
 _SETTLED_JSON = ("date", "timestamp", "time", "timetz", "inet")
 
 
@@ -37,6 +40,12 @@ def as_json_text(value: str, element: str) -> str:
     return f"({made}({value}) OPERATOR(pg_catalog.#>>) '{{}}')"
 
 
-def as_json(value: str) -> str:
-    """Return a value, or a row, as the text of its JSON."""
-    return f"cerebro._json({value})::pg_catalog.text"
+def as_json(value: str, elements: Sequence[str] | None = None, *, shortest: bool = False) -> str:
+    """Return a value, or a row, as the text of its JSON.
+
+    `elements` are the types in it, if they are known; `shortest` says that the session writes floats in full.
+    To fix the settings takes as long as to convert a row, and is left out where no type needs it.
+    """
+    settled = _SETTLED.union(_SETTLED_JSON, _FLOATS if shortest else ())
+    made = "cerebro._json" if elements is None or not settled.issuperset(elements) else "pg_catalog.to_json"
+    return f"{made}({value})::pg_catalog.text"

@@ -70,7 +70,7 @@ def tables(
 ) -> tuple[Table, Table]:
     """Return the rows to train on and the rows to validate on; refuse if either has none."""
     holdout = _holdout(source, known, said, label, seed)
-    parts = splits.hold_out(db, source, list(known), holdout)
+    parts = splits.hold_out(db, source, known, holdout)
     for part, what in zip(parts, ("train", "validate"), strict=True):
         if not splits.has_rows(db, part):
             raise CerebroError(

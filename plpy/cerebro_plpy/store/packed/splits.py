@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
@@ -123,64 +123,65 @@ _HASHES = 2**53
 _MOST_PLACES = 100_000
 
 
-def hold_out(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
+def hold_out(
+    db: Database, source: Table, known: Mapping[str, SourceColumn], holdout: Holdout
+) -> tuple[Table, Table]:
     """Return the rows of a table that stay and those that are held out, as selections from it."""
-    listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
-    by_place = holdout.after is None and _has_places(db, source)
-    # Without brackets, rows have their places in the table.
-    stored = f"{source.quoted} AS s WHERE {source.condition or 'TRUE'}"
-    ends = None if holdout.strata is None else _class_ends(db, source, holdout, holdout.strata)
-    if holdout.strata is None:
-        chosen = _chosen(db, holdout)
-    elif ends is not None:
-        whens = " ".join(f"WHEN {of_class} THEN {end}" for of_class, end in ends)
-        chosen = f"{_number(holdout)} <= CASE {whens} END"
-    else:
-        value, number = holdout.strata.value, _number(holdout)
-        # The columns go by numbers, so that no name of theirs meets one of ours.
-        named = ", ".join(f"s.{quote(column)} AS c{place}" for place, column in enumerate(columns))
-        numbered = (
-            f"row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
-            f" count(*) OVER (PARTITION BY {value}) AS total FROM"
-        )
-        rows = f"(SELECT {named}, {numbered} {source.rows}) AS s"
-        stored = f"(SELECT s.ctid, {numbered} {stored}) AS s WHERE TRUE"
-        listed = ", ".join(f"s.c{place} AS {quote(column)}" for place, column in enumerate(columns))
-        chosen = f"s.place <= round(s.total * {holdout.share!r}::numeric)"
-    found = _find_places(db, f"{stored} AND ({chosen})") if by_place else None
-    if found is not None:
-        return _by_place(source, columns, found)
-    kept, held = (
-        replace(source, selection=f"(SELECT {listed} FROM {rows} WHERE ({chosen}) {test} TRUE)")
-        for test in ("IS NOT", "IS")
-    )
-    return kept, held
+    names = list(known)
+    if holdout.after is None and source.selection is None and not is_greenplum(db):
+        stored = _look_at(db, source)
+        elements = [one.element for one in ([holdout.by] if holdout.by else known.values())]
+        number = _number(holdout, elements, shortest=stored.writes_floats_in_full)
+        places = _find_places(db, source, holdout, number) if stored.has_places else []
+        # Of none, the query says so when it is asked for rows.
+        if 0 < len(places) <= _MOST_PLACES:
+            return _by_place(source, names, places)
+    return _by_content(db, source, names, holdout)
 
 
-def _has_places(db: Database, source: Table) -> bool:
-    """Return whether rows can be named by their places in the table, which the caller may read.
+@dataclass(frozen=True)
+class StoredRows:
+    """Whether rows can be named by their places in a table, and whether the session writes floats in full."""
 
-    Then not each statement that reads them makes JSON of every row. Before PostgreSQL 14 the server would go
-    through the list of places for each row.
+    has_places: bool
+    writes_floats_in_full: bool
+
+
+def _look_at(db: Database, source: Table) -> StoredRows:
+    """Look at how a table stores its rows.
+
+    Only who may read the whole table may read places. Before PostgreSQL 14 the server would go through a
+    list of places for each row.
     """
-    if source.selection is not None or is_greenplum(db):
-        return False
-    row = db.query(
+    rows = db.query(
         "SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass"
         " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
-        " AND pg_catalog.current_setting('server_version_num')::integer >= 140000 AS found"
+        " AND pg_catalog.current_setting('server_version_num')::integer >= 140000 AS has_places,"
+        " pg_catalog.current_setting('extra_float_digits')::integer > 0 AS writes_floats_in_full"
         " FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
         ["oid"],
         [source.oid],
     )
-    return bool(row and row[0]["found"])
+    return StoredRows(**rows[0])
 
 
-def _find_places(db: Database, chosen: str) -> list[str] | None:
-    """Return the places of rows; None if there are too many, or none."""
+def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> list[str]:
+    """Return the places of the rows that are held out, up to one more than can be listed.
+
+    Then not each statement that reads the rows makes JSON of every row.
+    """
+    stored = f"{source.quoted} AS s WHERE ({source.condition or 'TRUE'})"
+    chosen = f"{stored} AND {_chosen(holdout, number)}"
+    if holdout.strata is not None:
+        value = holdout.strata.value
+        chosen = (
+            f"(SELECT s.ctid, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
+            f" count(*) OVER (PARTITION BY {value}) AS total FROM {stored}) AS s"
+            f" WHERE s.place <= round(s.total * {holdout.share!r}::numeric)"
+        )
     place = as_text("s.ctid", "tid")
     found = db.query_once(f"SELECT {place} AS place FROM {chosen} LIMIT {_MOST_PLACES + 1}")
-    return [row["place"] for row in found] if 0 < len(found) <= _MOST_PLACES else None
+    return [row["place"] for row in found]
 
 
 def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> tuple[Table, Table]:
@@ -192,6 +193,32 @@ def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> t
     kept, held = (
         replace(source, selection=f"({start} AND {test})", condition=None)
         for test in (f"({at_places}) IS NOT TRUE", at_places)
+    )
+    return kept, held
+
+
+def _by_content(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
+    """Return both parts as queries that decide about each row whenever they read it."""
+    listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
+    ends = None if holdout.strata is None else _class_ends(db, source, holdout, holdout.strata)
+    if holdout.strata is None:
+        chosen = _chosen(holdout, _number(holdout))
+    elif ends is not None:
+        whens = " ".join(f"WHEN {of_class} THEN {end}" for of_class, end in ends)
+        chosen = f"{_number(holdout)} <= CASE {whens} END"
+    else:
+        value, number = holdout.strata.value, _number(holdout)
+        # The columns go by numbers, so that no name of theirs meets one of ours.
+        named = ", ".join(f"s.{quote(column)} AS c{place}" for place, column in enumerate(columns))
+        listed = ", ".join(f"s.c{place} AS {quote(column)}" for place, column in enumerate(columns))
+        rows = (
+            f"(SELECT {named}, row_number() OVER (PARTITION BY {value} ORDER BY {number}) AS place,"
+            f" count(*) OVER (PARTITION BY {value}) AS total FROM {source.rows}) AS s"
+        )
+        chosen = f"s.place <= round(s.total * {holdout.share!r}::numeric)"
+    kept, held = (
+        replace(source, selection=f"(SELECT {listed} FROM {rows} WHERE ({chosen}) {test} TRUE)")
+        for test in ("IS NOT", "IS")
     )
     return kept, held
 
@@ -284,15 +311,18 @@ def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int)
     return row["found"], row["nulls"]
 
 
-def _chosen(db: Database, holdout: Holdout) -> str:
+def _chosen(holdout: Holdout, number: str) -> str:
+    """Return the condition for a row to be held out, given the expression for its number."""
     if holdout.after is None:
-        return f"{_number(holdout)} < {int(holdout.share * _HASHES)}"
+        return f"{number} < {int(holdout.share * _HASHES)}"
     column, value = holdout.after
     return f"{column.value} >= {literal(value)}::{column.base_type}"
 
 
-def _number(holdout: Holdout | FoldsOf) -> str:
+def _number(
+    holdout: Holdout | FoldsOf, elements: Sequence[str] | None = None, *, shortest: bool = False
+) -> str:
     """Return the expression for a number of each row, from 0 to below `_HASHES`."""
     what = "s.*" if holdout.by is None else holdout.by.value
-    text = f"coalesce({as_json(what)}, 'null')"
+    text = f"coalesce({as_json(what, elements, shortest=shortest)}, 'null')"
     return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"
