@@ -82,7 +82,7 @@ def suggestion(engine: Engine, run_id: int) -> Row | None:
 
 
 def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | None:
-    """Return the first rows of a table with what the model predicts for them; nothing of it stays."""
+    """Return the first rows of a table with the model's predictions; leave nothing in the database."""
     with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:

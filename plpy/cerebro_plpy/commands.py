@@ -197,7 +197,7 @@ class StartingWeights:
     table: str
     key_column: str | None
     key: int | None
-    # Of a registered model, the version that has the weights.
+    # The version that has the weights, if the model is registered.
     version_id: int | None = None
 
 

@@ -134,7 +134,7 @@ class Connections:
             except (psycopg2.Error, CerebroError):
                 self._logins.close(server)
                 if not known:
-                    # By the other way it becomes clear what is wrong.
+                    # The command is then sent the other way, which reports what is wrong.
                     self._logins.refused[server] = time.monotonic()
                     return None
 

@@ -80,7 +80,7 @@ class InputMaker:
         return coming.shape[1] == steps and bool(np.isfinite(coming).all()) if count else True
 
     def _describe(self, series: Series) -> np.ndarray:
-        """Return what never changes of a series as numbers; 0 for what nobody knows."""
+        """Return the values that stay the same in a series, as numbers; 0 for an unknown value."""
         numbers = iter(series.ahead[len(self.ahead) :])
         words = iter(series.words)
         found = list[float]()

@@ -83,7 +83,7 @@ class CompileParams:
         return _to_json(self)
 
     def compile_key(self, inputs: Collection[str] = ()) -> str:
-        """Write what compiled code depends on: everything but a learning rate that is a number, and but the
+        """Write the parameters that compiled code depends on: all except a numeric learning rate and the
         values of its `inputs` (`inputs.py`)."""
         fields = json.loads(self.to_json())
         optimizer = fields["optimizer"]

@@ -87,7 +87,7 @@ class Bundles:
         self.reopen(config.mst_key)
 
     def first(self, segment: int, left: Callable[[Bundle], bool]) -> Bundle | None:
-        """Return the first bundle of a segment with something left; each is done before the next begins."""
+        """Return a segment's first bundle with work left; one bundle is finished before the next begins."""
         waiting = self._open.get(segment, [])
         while waiting and not left(waiting[0]):
             waiting.pop(0)

@@ -121,7 +121,7 @@ def by_engine(backends: Mapping[int, str]) -> str:
 
 
 def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
-    """Return the epoch from which on an engine pays for an architecture, or None if its epochs are no faster.
+    """Return the epoch from which an engine saves time on an architecture; None if its epochs are no faster.
 
     It is the additional compile time, divided by what each epoch saves.
     """

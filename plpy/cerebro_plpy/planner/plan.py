@@ -44,7 +44,7 @@ class Plan:
     budgeted: bool = False
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
-    # For groups on one segment: the epochs after which they are measured without training on.
+    # For groups on one segment: the epoch after which each is evaluated by a visit without training.
     _awaited: dict[int, int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
     # Each kind of config with each segment where it has trained, and where it was measured.

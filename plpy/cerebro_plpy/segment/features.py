@@ -155,7 +155,7 @@ def _joined(parts: list[list[Target]]) -> list[Target]:
 
 
 def _make_room(more: int, budget: int) -> None:
-    """Drop features, of any partition and the oldest first, until there is room: they can be made again."""
+    """Drop the oldest features, of any partition, until there is room: they can be made again."""
     partitions = list(memory.get_instance(rows.Partitions).values())
     kept = [(one, key) for one in partitions for key in one.features]
     total = sum(_nbytes(one.features[key]) for one, key in kept)

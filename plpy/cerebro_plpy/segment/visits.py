@@ -122,7 +122,7 @@ def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[state
 
 
 def remember(run_id: int, step: int, made: Mapping[int, states.State]) -> None:
-    """Keep states: the session may be asked to evaluate them, or to train them on."""
+    """Keep states: the session may be asked to evaluate them or to continue from them."""
     newest = memory.get_instance(_NewestState)
     newest.clear()
     newest.update({(run_id, mst_key, step): state for mst_key, state in made.items()})

@@ -285,7 +285,7 @@ class LocalTopology:
         self._running[command.segment] = running
         try:
             self._finish([running])
-            # With its engine: a session that replaces a lost one has to start that first.
+            # The engine goes along: a session that replaces a lost one must start it first.
             running.begin(Sent(command, self._engines[backend]))
         except SessionLost:
             # It died while it was idle: `answers` reports it as lost.

@@ -69,7 +69,7 @@ class _UnitCounts:
 
 
 def inspect(net: Inference, loaded: Loaded, loss: ScoreOf, batches: Iterable[Batch]) -> list[LayerFacts]:
-    """Return what is known of each layer, for a loss of batches of rows, which are as long as each other."""
+    """Return facts about each layer, from a loss on batches of rows, all of the same length."""
     model, layers = net.model, _layers(net.model)
     gradient = runtime.get_keras_backend().make_gradient(model, loss)
     # What the answers end with is flat by design: a net that is sure is no fault.

@@ -101,7 +101,7 @@ class Trunk:
         return [state.arrays[place] for place in self._places]
 
     def of_weights(self, weights: bytes) -> list[np.ndarray]:
-        """Return the values that weights in MADlib's form have for the trunk's variables."""
+        """Return the values of the trunk's variables, from weights in MADlib's form."""
         shapes = [tuple(int(d) for d in weight.shape) for weight in self._built.weights]
         places = list(range(len(shapes)))
         adapters = lora.adapters(self._built)

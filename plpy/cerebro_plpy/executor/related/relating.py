@@ -64,7 +64,7 @@ class LabelledRows:
 
 
 def relate(db: Database, call: RelateCall) -> str:
-    """Make the table and say what it has, or return the statement that would make it."""
+    """Make the table and describe it, or return the statement that would make it."""
     query, form = check_query(call.query), one_of(TABLE, SQL)("format", call.format)
     most = _most(call.max_features)
     aggregates, windows = _aggregates(call.aggregates), _windows(db, call.windows)
@@ -299,6 +299,6 @@ def _check_single(db: Database, recipe: RelationRecipe, rows: Table, number: int
 
 
 def _has_zone(cutoff: RelatedColumn, found: FoundSchema, features: Sequence[RelatedFeature]) -> bool:
-    """Return whether some of the moments that are compared have a time zone."""
+    """Return whether any of the compared times has a time zone."""
     used = [cutoff, *found.times.values(), *(one.column for one in features if one.column is not None)]
     return any(one.element == ZONED for one in used)

@@ -1,4 +1,4 @@
-"""Finds columns that tell rows apart and say nothing of them: such a column would be learned by heart.
+"""Finds keys: columns that tell rows apart but say nothing about them. A net would learn them by heart.
 
 The whole table decides, before rows are held out, so that gaps hide no key.
 """

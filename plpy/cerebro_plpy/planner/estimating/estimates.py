@@ -134,7 +134,7 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
         full.seconds = full.busy / work.sessions / max(1 - played.waiting(part.sessions), 1e-6)
         full.first_measured = played.first_measured
         if played.first_measured is not None and part.frequency != work.frequency:
-            # Neither is measured before its end.
+            # Then both the part and the whole run are first evaluated at their end.
             full.first_measured = full.seconds * played.first_measured / played.seconds
         played = full
     return summarize(work, rates, played)

@@ -23,7 +23,7 @@ from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH, ConfigKind
 
 FAMILIES = ("dense", "convolution", "recurrent", "attention", "embedding")
 MEASURED, FITTED, SCALED, SHIPPED = "measured", "fitted", "scaled", "shipped"
-# A range is the estimate divided and multiplied by so much.
+# A range goes from the estimate divided by this to the estimate multiplied by it.
 SPREAD = {MEASURED: 1.3, FITTED: 1.4, SCALED: 1.6, SHIPPED: 2.0}
 # So many kinds must have been measured before coefficients are fitted to them.
 LEAST_KINDS = 4

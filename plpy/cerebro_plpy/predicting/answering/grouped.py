@@ -62,7 +62,7 @@ class GroupKeys:
 
     def __init__(self, db: Database, found: GroupModels, keys: Container[str]) -> None:
         self._db, self._found, self._keys = db, found, keys
-        # The groups of rows whose values are written otherwise than the group's, and of rows of none.
+        # The key of the group for values that are written differently from it; None if no group has them.
         self._looked_up: dict[str, str | None] = {}
 
     def find(self, given: str) -> str:

@@ -30,7 +30,8 @@ NUMBER_NAME, MOMENT_NAME = "__row__", "__cutoff__"
 _ROWS = "labelled"
 _EPOCH = "date_part('epoch', {})"
 _SECONDS = 86400
-# What a sweep keeps of each column, and which features follow from that, also between two moments.
+# The running values that a sweep keeps of each column. The features that follow from their difference
+# between two moments, for a window; and all that follow for all of the past.
 _RUNNING = ("count", "sum", "min", "max")
 _SUBTRACTED = (planning.COUNT, planning.SUM, planning.MEAN)
 _SWEPT = (*_SUBTRACTED, planning.MIN, planning.MAX, planning.SINCE_LAST)

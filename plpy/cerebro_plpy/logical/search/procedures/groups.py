@@ -107,7 +107,7 @@ class AllGroups:
         for decision in decided:
             key = decision.mst_key
             if isinstance(decision, Clone):
-                # Where its source is gone there is nothing to begin with.
+                # In groups that lost the source, the clone has no state to begin from.
                 self._lost[key] = set(self._lost.get(decision.source, ()))
             lost = self._lost.setdefault(key, set())
             epochs = getattr(decision, "epochs", None)

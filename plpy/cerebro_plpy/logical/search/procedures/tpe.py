@@ -26,7 +26,7 @@ class Tpe:
         # Optuna takes most of a second to import: only a search that needs it pays.
         import optuna
 
-        # It would log that parameters which only some optimizers have are estimated each by itself.
+        # Otherwise Optuna logs that it samples parameters that only some optimizers have independently.
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna = optuna
         self._space = space
