@@ -134,7 +134,7 @@ class Connections:
             except (psycopg2.Error, CerebroError):
                 self._logins.close(server)
                 if not known:
-                    # The command is then sent the other way, which reports what is wrong.
+                    # The caller then goes another way, which shows what is wrong.
                     self._logins.refused[server] = time.monotonic()
                     return None
 

@@ -81,13 +81,13 @@ def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
         if reason:
             return Becoming(None, {}, reason)
     if wanted.said.keys() - {"input"}:
-        return Becoming(wanted.kind, wanted.said, "as it was asked for")
+        return Becoming(wanted.kind, wanted.said, "as you asked")
     if wanted.kind in (NUMBER, DATE, ARRAY):
         return Becoming(wanted.kind, wanted.said, f"type {wanted.column.shown_type}")
     if wanted.column.is_bytes:
         if wanted.is_image:
             return Becoming(IMAGE, {"decode": PICTURE, **wanted.said}, "holds JPEG or PNG")
-        return Becoming(None, {}, "bytea that is no JPEG or PNG")
+        return Becoming(None, {}, "bytea that is neither JPEG nor PNG")
     if isinstance(facts, TextFacts):
         chosen = _choose_text(wanted, facts)
         return replace(chosen, why=chosen.why + of_numbers(wanted, facts))
@@ -99,7 +99,7 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
     if wanted.key is not None:
         return wanted.key
     if column.element == "uuid":
-        return "a uuid tells rows apart and says nothing of them"
+        return "a uuid tells rows apart and says nothing about them"
     if column.element in asked.OPAQUE or (column.is_array and not column.is_array_of_numbers):
         return f"type {column.shown_type} has no meaning for a net"
     if facts is None:

@@ -110,7 +110,7 @@ class AutomlCall:
         if given.plan is not None and given.plan.within is not None:
             raise CerebroError(
                 "option plan.within is for fits: how much a search trains depends on its results",
-                hint="Give max_seconds to end the search after so long.",
+                hint="Give max_seconds to limit the time of the search.",
             )
         return given
 

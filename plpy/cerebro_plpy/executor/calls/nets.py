@@ -81,7 +81,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: str) -> Mo
         if scale == LOG:
             if values.min() < 0:
                 raise CerebroError(
-                    f'"{label}" has the value {values.min():g}, and target_scale log takes none below 0',
+                    f'"{label}" has the value {values.min():g}, and target_scale log takes no value below 0',
                     hint="Use target_scale standard, or add a constant in a view.",
                     sqlstate=OUT_OF_RANGE,
                 )

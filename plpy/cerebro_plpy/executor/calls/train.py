@@ -236,7 +236,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     budget = call.budget or "1 minute"
     seconds = session.seconds(db, budget)
     if seconds < LEAST_SECONDS:
-        raise CerebroError(f"budget is {budget}", hint="A second is the least.")
+        raise CerebroError(f"budget is {budget}", hint="It must be at least one second.")
     for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
     return TrainOrder(source, label, name, given, round(seconds), call.recipe)
@@ -382,7 +382,7 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
     if not rows:
         raise CerebroError(
             f"no config of {task.name} has a model",
-            hint="The view cerebro.leaderboard has what became of each config.",
+            hint="The view cerebro.leaderboard says what became of each config.",
             sqlstate=WRONG_STATE,
         )
     best, *others = sorted(rows, key=_place)

@@ -61,7 +61,7 @@ def tell_inputs(db: Database, found: Mapping[str, Outlier]) -> None:
             {"columns": {name: {"scale": "log"} for name in found}}, ensure_ascii=False
         )
         db.notice(
-            f"values so far from the rest that all others are nearly the same to a net: {shown}. Correct such"
+            f"values so far from the rest that a net can hardly tell the others apart: {shown}. Correct such"
             f" rows or leave them out, in a view; or scale by logarithms: {by_logarithms}"
         )
 
@@ -72,6 +72,6 @@ def tell_target(db: Database, source: Table, column: SourceColumn) -> None:
     found = find(db, source, [(column, NumberFacts.from_counts(counted))])
     if column.name in found:
         db.notice(
-            f'target "{column.name}": {found[column.name]}, beside which all others are nearly the same.'
+            f'target "{column.name}": {found[column.name]}: a net can hardly tell the others apart.'
             " Correct such rows or leave them out, in a view"
         )
