@@ -42,7 +42,7 @@ _HIDDEN = (_NUMBER, "rank", "class_name")
 
 @dataclass(frozen=True)
 class Rows:
-    """The first so many rows of a table, with the columns that are the features, as they were packed."""
+    """The first rows of a table, with the columns that are the features, as they were packed."""
 
     table: str
     columns: str

@@ -27,7 +27,7 @@ from cerebro_plpy.store.cluster import servers
 
 CursorWork = Callable[[Any], None]
 
-# One that refuses is left alone for so long: there is another way to what lies there.
+# How long a server that refuses is left alone: there is another way to its rows.
 _REFUSED_SECONDS = 60.0
 # Each wait for a lock ends after a second, to look for a cancel.
 _LOCK_WAITS = 30

@@ -38,12 +38,12 @@ from cerebro_plpy.madlib.literal import shorten
 FEW_VALUES = 64
 MOST_AUTO = 50_000
 WORDS = 3.0
-# A text that is a number in so many of its rows was meant as one.
+# A text column that holds numbers in this share of its rows was meant as numbers.
 NEARLY_ALL = 0.9
 TOKENS, VOCABULARY, BUCKETS = 64, 5000, 1000
 PICTURE = [64, 64, 3]
 CALENDAR = ["days", "month", "weekday"]
-# A number that is a category as well: so often a value must occur to have a code of its own.
+# How often a value must occur to have a code of its own, where a number is a category as well.
 ALSO_COUNT = 2
 
 

@@ -101,7 +101,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Text:
-    """So many codes of words: 0 after the end; 1 for a word outside the vocabulary; or hashes from 1."""
+    """Codes of the first words: 0 after the end; 1 for a word outside the vocabulary; or hashes from 1."""
 
     kind: ClassVar[str] = TEXT
     tokens: int

@@ -85,7 +85,7 @@ def _encoded(
 
 
 def _edges(values: np.ndarray, pieces: int) -> np.ndarray:
-    """Return the quantiles between which so many pieces lie; fewer where values are alike."""
+    """Return the quantiles that bound the pieces; fewer where values are alike."""
     found = np.quantile(values, np.linspace(0, 1, pieces + 1))
     apart = np.diff(found, prepend=-np.inf) > CLOSEST * (found[-1] - found[0])
     return found[apart]

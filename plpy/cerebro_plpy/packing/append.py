@@ -26,7 +26,7 @@ from cerebro_plpy.store.packed import append, groups, packed
 from cerebro_plpy.store.packed import drift as drifts
 from cerebro_plpy.store.packed.append import PackedVersion
 
-# So many columns are named in a notice.
+# The most columns that a notice names.
 MOST_SHOWN = 5
 
 

@@ -247,7 +247,7 @@ class Plan:
         return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self, epochs: int) -> int | None:
-        """Return how many groups may train so many epochs within the budget, the last perhaps beyond it."""
+        """Return how many groups may train this many epochs within the budget, the last perhaps beyond it."""
         if self.visits_limit is None:
             return None
         return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from cerebro_plpy.segment.supply import Supply
 
 CommandResult = Mapping[str, Any]
-# Weights of so many groups are copied together.
+# The number of groups whose weights are copied together.
 GROUPS_AT_ONCE = 1000
 # What a command writes comes as it has to be written, and its answer at the end.
 Writes = Generator[Sequence[Writing], None, CommandResult]

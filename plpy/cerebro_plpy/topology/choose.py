@@ -64,7 +64,7 @@ def find_sessions(db: Database, tables: Sequence[int], rows: int | None) -> tupl
 
 
 def count_handed(rows: int) -> int:
-    """Return how many sessions so many rows are worth: several or none."""
+    """Return how many sessions this many rows are worth: several or none."""
     found = rows // ROWS_OF_A_SESSION
     return found if found > 1 else 0
 

@@ -47,7 +47,7 @@ from cerebro_plpy.topology.loopback import (
     wait_for,
 )
 
-# A control session that is lost is replaced so many times in a run.
+# How often a run replaces a lost control session.
 CONTROL_RETRIES = 3
 # Between two tries to open a session where the server refuses it.
 REST_SECONDS = 1.0

@@ -16,7 +16,8 @@ from cerebro_plpy.engine.models.inference import Inference, Loaded
 _RECTIFYING = ("relu", "relu6")
 # The least and the greatest value of activations that are flat at both ends.
 _BOUNDED = {"tanh": (-1.0, 1.0), "sigmoid": (0.0, 1.0), "hard_sigmoid": (0.0, 1.0), "softsign": (-1.0, 1.0)}
-# So near to an end, by the width between both, a unit is at it; if it is for so many rows, it is saturated.
+# A unit is at an end of its range within this share of the width, and saturated if it is there for this share
+# of the rows.
 _NEAR, _MOSTLY = 0.01, 0.95
 
 Batch = tuple[list[np.ndarray], np.ndarray]

@@ -144,7 +144,7 @@ class Trunk:
     def features(
         self, values: Sequence[np.ndarray], blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
-        """Return the outputs for so many rows, each computed in a full batch.
+        """Return the outputs for a number of rows, each computed in a full batch.
 
         The last batch is filled up with the first rows.
         """

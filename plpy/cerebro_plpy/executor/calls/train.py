@@ -41,9 +41,9 @@ from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 
 CONFIGS, EPOCHS = 12, 81
-# Of a large table an epoch has about so many rows, and so many at most are held out.
+# The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
-# By the number of rows to train on: up to so many, and which batches are tried.
+# The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 LEAST_SECONDS = 1
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]

@@ -25,7 +25,7 @@ class Result:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """The decision to train a new config until so many epochs."""
+    """The decision to train a new config until an epoch."""
 
     mst_key: int
     model_id: int
@@ -55,7 +55,7 @@ class Clone:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The decision to train a waiting config until so many epochs."""
+    """The decision to train a waiting config until a later epoch."""
 
     mst_key: int
     epochs: int

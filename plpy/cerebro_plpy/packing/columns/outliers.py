@@ -13,7 +13,7 @@ from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import statistics
 from cerebro_plpy.store.packed.packed import SourceColumn
 
-# So many times the usual deviation of the rest.
+# A value is far off from this many deviations of the rest.
 FAR = 1e6
 # Of a dozen such values, each is at least so far from the mean as the root of a twelfth of the rows, in
 # deviations. Only columns with such an end are looked at closely.

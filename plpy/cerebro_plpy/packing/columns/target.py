@@ -24,7 +24,7 @@ MOST_TEXTS = 100
 LEAST_ROWS = 10
 # Labels are floats of 32 bits: so far apart they are, as a share of their size.
 FLOAT_STEP = 2.0**-23
-# A quantity's deviation has at least so many of these steps.
+# The least number of these steps in a quantity's deviation.
 LEAST_STEPS = 100
 # The square of an error must be a float of 32 bits as well.
 SMALLEST, LARGEST = 1e-15, 1e15

@@ -27,7 +27,7 @@ FUSED_SHARE, LARGEST_FUSED = 0.5, 256 * 1024
 AROUND, AROUND_CONFIG = 0.2, 0.015
 # Seconds around each config on each of many groups, whose rows are written together.
 AROUND_GROUP = 0.0015
-# The arithmetic of so many threads takes 1 / threads**SHARING of the time.
+# With several threads, arithmetic takes 1 / threads**SHARING of the time.
 SHARING = 0.8
 # MB of a session's own memory with its engine, and for each net that it has compiled.
 SESSION_MB = {"tensorflow": 420, "jax": 300, "torch": 350}

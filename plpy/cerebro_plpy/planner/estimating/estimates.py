@@ -27,7 +27,7 @@ from cerebro_plpy.planner.estimating.simulation import (
 )
 from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 
-# A plan is played for at most so many visits of so many configs: an answer is wanted at once.
+# The most visits and configs for which a plan is played: the user wants an answer at once.
 MOST_VISITS, MOST_CONFIGS = 800, 40
 # One epoch of more visits is counted and not played.
 MOST_PLAYED = 2000

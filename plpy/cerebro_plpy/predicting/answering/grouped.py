@@ -24,9 +24,9 @@ from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 
-# Of rows whose groups had to be looked up, so many are kept.
+# The most rows whose groups are kept once they have been looked up.
 _KEPT_ROWS = 10_000
-# So many rows are answered at a time.
+# The number of rows that are answered at a time.
 BATCH = 4096
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 

@@ -90,7 +90,7 @@ class Explainer:
     def explain(
         self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None
     ) -> list[ExplainedColumn]:
-        """Return what so many columns of a row add, that with the greatest part first."""
+        """Return what each column of a row adds: at most `most` columns, the greatest part first."""
         answer, probability, prediction, _ = one.name_answer(self.output, self._forward(inputs))
         at = partial(self.slopes.at, given=self._marks(answer))
         found = attribute(at, self.start, self.slopes.enter(inputs), self.slopes.rows)

@@ -17,9 +17,9 @@ OF_CLASSES, OF_QUANTITIES = (LOGLOSS, ACCURACY, AUC, F1, BALANCED), (RMSE, MAE, 
 _SHARES = frozenset({ACCURACY, AUC, F1, BALANCED, R2})
 # A probability of 0 would make the loss infinite, for one row among all.
 LEAST = 1e-15
-# A jackknife leaves out so many parts of the rows in turn.
+# The number of parts of the rows that a jackknife leaves out in turn.
 _PARTS = 20
-# A difference of so many of its deviations is more than chance.
+# A difference of this many of its deviations is more than chance.
 SURE = 2.0
 
 
@@ -161,7 +161,7 @@ def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
 
 
 def error_of(metric: str, mean: float) -> float:
-    """Return the error of rows that are wrong by so much on average."""
+    """Return the error of rows, from the mean of what each is wrong by."""
     return float(np.sqrt(max(mean, 0.0))) if metric == RMSE else float(mean)
 
 

@@ -57,7 +57,7 @@ def _create(db: Database, table: TargetTable, statement: str) -> None:
 
 
 def _count(share: float, of: str) -> str:
-    """Return a share of so many rows, rounded to the nearest whole number, halves down."""
+    """Return a share of a number of rows, rounded to the nearest whole number, halves down."""
     return f"pg_catalog.ceil({of} * {share!r}::numeric - 0.5)"
 
 
@@ -115,7 +115,7 @@ class Holdout:
     after: tuple[SourceColumn, str] | None = None
 
 
-# Hashes are even over so many numbers.
+# Hashes are distributed evenly over this many numbers.
 _HASHES = 2**53
 
 

@@ -19,7 +19,7 @@ _NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
 NUMBERED, MADE = temporary(_NODES), temporary(_HOPS)
 # Edges come in so many rows.
 _PARTS = 64
-# Ids are sparse if they span more than so many times their number.
+# Ids are sparse if they span more than this many times their number.
 _SPARSE = 8
 
 

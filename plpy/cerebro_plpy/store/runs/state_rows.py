@@ -76,7 +76,7 @@ def frozen(db: Database, run_id: int, digest: str) -> Iterator[bytes]:
     return (row["data"] for batch in batches for row in batch)
 
 
-# Rows that one statement writes have so many bytes.
+# The most bytes of rows that one statement writes.
 _BYTES_AT_ONCE = 16 * 2**20
 
 

@@ -12,9 +12,9 @@ from cerebro_plpy.madlib.spaces.dimension import Dimension
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings, draw_choice, to_row
 from cerebro_plpy.madlib.spaces.space import Choice, Point, Space
 
-# So many proposals in a row that are there already, and chance proposes instead.
+# After this many proposals in a row that exist already, chance proposes instead.
 PATIENCE = 10
-# And so many draws that are there already mean that the space is used up: a config is then trained again.
+# This many draws that exist already mean that the space is used up: a config is then trained again.
 DRAWS = 1000
 STARTUP = 10
 
