@@ -75,7 +75,7 @@ class Left:
     """Results of a command that the process has not committed."""
 
     visits: list[Mapping[str, Any]] = field(default_factory=list)
-    # Of how many parts the state of each visit is.
+    # The number of parts of each visit's state.
     parts: list[int] = field(default_factory=list)
     evaluations: list[Mapping[str, Any]] = field(default_factory=list)
     metrics: list[Mapping[str, Any]] = field(default_factory=list)

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 Arrays = Sequence[np.ndarray]
-# Of some points, given array by array: the score of each, and the slopes there.
+# Returns the score of each of some points, given array by array, and the slopes there.
 SlopesAt = Callable[[Arrays], tuple[np.ndarray, Arrays]]
 # With both ends, the first steps are one call.
 FIRST = 30

@@ -35,7 +35,7 @@ TEXTS = ("text", "varchar", "bpchar", "name", "citext")
 VECTORS = ("vector", "halfvec")
 # What nobody groups by, and nothing can be counted of.
 OPAQUE = ("json", "jsonb", "xml", "tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon")
-# Of a number: its values are a category as well, in an input of their own.
+# The key by which a number's values are a category as well, in an input of their own.
 ALSO_CATEGORY = "also_category"
 MEAN, MEDIAN, MOST_FREQUENT, NONE = "mean", "median", "most_frequent", "none"
 # More are words, or keys.

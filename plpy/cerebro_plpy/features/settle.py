@@ -58,7 +58,7 @@ class Wanted:
     named: bool = False
     # Why its values tell rows apart and say nothing of them; None where they do not.
     key: str | None = None
-    # Of arrays: the shape of the first. Of bytea: whether the first is a JPEG or PNG.
+    # For arrays, the shape of the first. For bytea, whether the first is a JPEG or PNG.
     shape: Sequence[int] | None = None
     is_image: bool = False
 

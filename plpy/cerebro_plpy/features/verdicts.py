@@ -18,7 +18,7 @@ OK, WARN, ALARM = ORDER = ("ok", "warn", "alarm")
 STABILITY, NULLS, UNSEEN, OUTSIDE, PREDICTIONS, METRIC = (
     "stability", "nulls", "unseen", "outside", "predictions", "metric"
 )  # fmt: skip
-# Of the stability index, shares of rows, and the part by which an error has grown.
+# Thresholds of the stability index, of shares of rows, and of the share by which an error has grown.
 THRESHOLDS = {STABILITY: 0.1, NULLS: 0.1, UNSEEN: 0.1, OUTSIDE: 0.1, PREDICTIONS: 0.1, METRIC: 0.2}
 _EXAMPLE = 'Write {"stability": 0.2, "age": {"nulls": 0.3}}.'
 # Deviations that chance makes once in a thousand cases.

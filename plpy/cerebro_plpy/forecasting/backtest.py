@@ -16,7 +16,7 @@ LEVELS = tuple(round(0.5 + 0.01 * number, 2) for number in range(50))
 ENOUGH = 200
 # A net must be better than a baseline by this many standard errors.
 STANDARD_ERRORS = 2.0
-# Of fewer series, each window counts.
+# With fewer series, each window counts by itself.
 FEW_SERIES = 8
 
 

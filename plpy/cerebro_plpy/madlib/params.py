@@ -104,7 +104,7 @@ class FitParams:
     batch_size: int = 32
     epochs: int = 1
     shuffle: bool = True
-    # Of several outputs, by name.
+    # For several outputs, by their names.
     class_weight: ClassWeight | dict[str, ClassWeight] | None = None
     # From which epoch on which frozen layers train, too: names, where * stands for any letters.
     unfreeze_at: dict[int, list[str]] | None = None

@@ -21,7 +21,7 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput
 MOST_PIECES = 16_384
 # With fewer, a number is as good as it is.
 LEAST_PIECES = 2
-# Of the range of a number's values, so far apart are two quantiles that are not the same.
+# Two quantiles are different if they are further apart than this share of the range of a number's values.
 CLOSEST = 1e-5
 # Nothing lies beyond it, so a piece there is always 0.
 _BEYOND = 1e30

@@ -13,7 +13,7 @@ NULL_ELEMENTS = "has NULL elements"
 NOT_ONE_HOT = "holds values other than 0 and 1 in arrays of integers, which are one-hot,"
 OTHER_SHAPE = "has another shape than the first row"
 NO_IMAGE = "is not an image"
-# Of rows that can be packed.
+# A fault of rows that can still be packed.
 OTHER_THAN_ONE = "has no 1 or several"
 
 _HINTS = {

@@ -25,7 +25,7 @@ class Orders:
     batch_size: int
     # The most rows that a state has in any pass of the visit.
     longest: int
-    # Of which states code for batches of this very size trains (`model.has_fixed_batches`).
+    # Whether code for batches of exactly this size trains each state (`model.has_fixed_batches`).
     fixed: Sequence[bool]
 
 

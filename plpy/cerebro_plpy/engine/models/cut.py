@@ -106,7 +106,7 @@ class Trunk:
         places = list(range(len(shapes)))
         adapters = lora.adapters(self._built)
         if len(weights) == 4 * lora.base_size(shapes, adapters):
-            # Of the net without adapters; these train, so that no trunk has any.
+            # The weights are those of the net without adapters. Adapters train, so no trunk has any.
             places = [place for place in places if place not in lora.added(adapters)]
         arrays = dict(zip(places, split(weights, tuple(shapes[place] for place in places)), strict=True))
         found = [runtime.to_numpy(variable) for variable in self._variables]

@@ -31,7 +31,7 @@ from cerebro_plpy.topology.inline import InlineTopology
 
 # After this many epochs without a better one, the net has learned what there is.
 PATIENCE = 5
-# Of a run of one config.
+# The key of the only config of a run.
 _KEY = 1
 
 

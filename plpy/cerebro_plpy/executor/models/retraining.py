@@ -33,7 +33,7 @@ from cerebro_plpy.store.related import series
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
 # The rows that judge: their share of all rows, the most, and the fewest that allow a verdict.
 JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
-# Of a normal distribution: chance alone gives more in one of twenty cases.
+# The deviations of a normal distribution that chance alone exceeds in one of twenty cases.
 NOISE = 1.645
 
 

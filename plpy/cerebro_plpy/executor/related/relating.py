@@ -30,8 +30,9 @@ TABLE, SQL = "table", "sql"
 # A feature of which fewer rows have a value is dropped.
 LEAST_PRESENT = 0.01
 SHOWN = 12
-# Of so many labelled rows and children, rows are gone through in the order of time. Beyond the second nothing
-# looks at each child of a labelled row's parent, such as all flights of a carrier for each flight.
+# Beyond the first number of pairs of labelled rows and children, rows are read in the order of time. Beyond
+# the second, nothing looks at each child of a labelled row's parent, such as all flights of a carrier for
+# each flight.
 SWEPT_PAIRS, MOST_PAIRS = 2e6, 5e6
 _WINDOW = "Give an interval above 0, or 'all'."
 

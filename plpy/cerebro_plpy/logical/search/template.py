@@ -33,7 +33,7 @@ class StartConfig:
     fit_params: str
     epochs: int
     reason: str
-    # Of a search on a table in groups: which config it is, and on which group; `mst_key` numbers both.
+    # In a search on a table in groups: the config and its group; `mst_key` numbers both together.
     config_key: int | None = None
     group: int | None = None
 

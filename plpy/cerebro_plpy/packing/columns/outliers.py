@@ -15,7 +15,7 @@ from cerebro_plpy.store.packed.packed import SourceColumn
 
 # A value is far off from this many deviations of the rest.
 FAR = 1e6
-# Of a dozen such values, each is at least so far from the mean as the root of a twelfth of the rows, in
+# With a dozen such values, each is at least the root of a twelfth of the rows away from the mean, in
 # deviations. Only columns with such an end are looked at closely.
 MOST_FAR = 12
 

@@ -25,7 +25,7 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 from cerebro_plpy.store.packed.statistics import Counted
 from cerebro_plpy.store.related import relations
 
-# Of a larger table it would take long to count a label at each value of each number.
+# In a larger table, counting the label at each value of each number would take long.
 MOST_ROWS = 250_000
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 

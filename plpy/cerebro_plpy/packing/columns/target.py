@@ -20,9 +20,9 @@ from cerebro_plpy.store.packed.packed import SourceColumn
 MOST_INTEGERS = 20
 # Texts of more values are looked at for numbers.
 MOST_TEXTS = 100
-# Of fewer rows a share that is held out says nothing.
+# With fewer rows, a share that is held out says nothing.
 LEAST_ROWS = 10
-# Labels are floats of 32 bits: so far apart they are, as a share of their size.
+# Labels are 32-bit floats: the distance between two of them, as a share of their size.
 FLOAT_STEP = 2.0**-23
 # The least number of these steps in a quantity's deviation.
 LEAST_STEPS = 100

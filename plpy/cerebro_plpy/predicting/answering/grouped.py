@@ -122,7 +122,7 @@ class Answers:
         # The shapes of the inputs, which architectures may leave open.
         self.shapes: tuple[tuple[int, ...], ...] = ()
         self._made: dict[str, NetOfGroup] = {}
-        # Of groups that are held, their keys by the form in which those are compared.
+        # The keys of groups that are held, by the form in which keys are compared.
         self._own = {} if found.models.held is None else {normal_key(key): key for key in self._weights}
         self._keys = GroupKeys(db, found.models, self._own) if self._own else None
 

@@ -30,7 +30,7 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 
 # The models that a judge has: one of all rows, or those of groups.
 JudgedModel = TrainedModel | TableOfGroups | VersionOfGroups
-# Of rows whose key of a group is read with them.
+# The column of group keys, for rows that are read with them.
 _KEY = SourceColumn(
     name=KEY_TEXT, element="text", is_array=False, base_type="text", shown_type="text", sortable=True
 )

@@ -220,7 +220,7 @@ def _class_ends(
         f" FROM (SELECT {strata.value} AS value, {_number(holdout)} AS number FROM {source.rows}) AS n) AS c"
         f" GROUP BY c.value) AS k LIMIT {_MOST_CLASSES + 1}"
     )
-    # Of a class so small that nothing of it is held out, there is no number.
+    # A class so small that none of its rows is held out has no number.
     numbers = {row["value"]: row["number"] for row in found if row["number"] is not None}
     if not numbers or len(found) > _MOST_CLASSES or any(row["has_too_few"] for row in found):
         return None

@@ -118,7 +118,7 @@ def pairs_of_children(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn,
     pairs = zip(step.to_columns, names, strict=True)
     children = ", ".join(f"s.{quote(name)} AS {key}" for name, key in pairs)
     keys = ", ".join(names)
-    # By their numbers: a column of the table may have the name of a key.
+    # Keys are given by their numbers: a column of the table may have the name of a key.
     places = ", ".join(str(number) for number in range(1, len(names) + 1))
     return (
         f"WITH {_labelled(recipe, cutoff, source)} SELECT coalesce(sum(a.n * b.n), 0) AS found"
