@@ -322,7 +322,7 @@ class Database:
     def forecast(
         self, name: str, horizon: int | None = None, level: float = 0.9, history: int = 0
     ) -> pandas.DataFrame:
-        """Forecast all series from their newest rows, after so many values that are known."""
+        """Forecast all series from their newest rows; `history` adds that many known values before."""
         return frames.frame(related.forecast(self, name, horizon, level, history), related.FORECAST)
 
     def packed(self, table: str) -> Packed:

@@ -49,7 +49,7 @@ WHERE (pg_catalog.parse_ident(model_table))[2] OPERATOR(pg_catalog.=) %s
 _LEFT = ("", "_info", "_summary", "_configs", "_configs_summary", "_best", "_best_summary")
 # A loss on fewer rows says too little on when to stop.
 FEWEST_HELD = 10
-# How an architecture is made for so many features and outputs.
+# Makes an architecture for a number of features and a number of outputs.
 Build = Callable[[int, int], Any]
 
 

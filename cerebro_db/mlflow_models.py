@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cerebro_db.protocols import Server
 
 _FOLDER, _VERSION = "model", "version.json"
-# By these tags of a version in MLflow, another export knows that it is there.
+# Tags of a version in MLflow by which another export knows that it exists.
 _NUMBER, _DIGEST = "cerebro.version", "cerebro.digest"
-# By this tag of a version here, its number in MLflow is known.
+# The tag of a version here that has its number in MLflow.
 _THERE = "mlflow_version"
 # How MLflow finds what reads the folder: mlflow.pyfunc.load_model("models:/churn@champion").
 _MLMODEL = """flavors:

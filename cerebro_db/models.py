@@ -229,7 +229,7 @@ def merged(model: Any) -> Any:
         for layer in model._flatten_layers()  # pyright: ignore[reportPrivateUsage]
         if getattr(layer, "lora_enabled", False)
     ]
-    # Of a quantized kernel Keras makes the sum itself, where it writes a file.
+    # Keras itself makes the sum for a quantized kernel when it writes a file.
     if not adapted or any(layer.quantization_mode for layer in adapted):
         return model
     values = {id(weight): weight for weight in model.weights}

@@ -62,7 +62,7 @@ class Plan:
 
 
 def explain(db: Server, statement: Callable[[str], str]) -> Plan:
-    """Ask for a plan, with the statement for each format."""
+    """Fetch a plan as text and as a tree; `statement` makes the SQL for a format."""
     lines, tree = ([_only(row) for row in db.rows(statement(form))] for form in ("text", "json"))
     return Plan(json.loads(tree[0])[0]["Plan"], "\n".join(lines))
 

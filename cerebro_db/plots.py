@@ -16,12 +16,12 @@ if TYPE_CHECKING:
     from cerebro_db.protocols import RunRows
 
 KINDS = ("curves", "configs", "timeline")
-# Of a run of groups, whose configs are too many to be told apart.
+# The plots of a run of groups, whose configs are too many to be told apart.
 OF_GROUPS = ("groups",)
 BARS = 40
 NAMED = 8
 NAMED_LENGTH = 30
-# Of a cross-validated config the mean of its folds.
+# A cross-validated config has the mean of its folds.
 _MEASURED = """
 SELECT CASE WHEN p.fold IS NULL THEN m.mst_key ELSE p.config_key END AS mst_key, m.epoch, m.dataset, m.metric,
     avg(m.value) AS value

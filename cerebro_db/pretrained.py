@@ -39,7 +39,7 @@ _OF_VECTORS = (
     "Activation", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianNoise", "LayerNormalization",
     "LeakyReLU", "PReLU", "ReLU", "Softmax",
 )  # fmt: skip
-# Of what class, in a frozen layer, is which number 0, so that it draws nothing.
+# The numbers that are set to 0 in a frozen layer, by class, so that it draws nothing.
 _DRAWN = {"rate": "Drop", "stddev": "Noise", "dropout": "", "recurrent_dropout": ""}
 _SAME = """
 SELECT model_id, model_arch FROM {table}

@@ -70,7 +70,7 @@ def _with_names(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def refresh_propagation(db: Server, table: str) -> int:
-    """Bring such a table up to date, and return how many nodes were computed anew."""
+    """Bring a table of `propagate` up to date; return the number of nodes that were computed anew."""
     return db.rows(call("refresh_propagation", table) + " AS nodes")[0]["nodes"]
 
 

@@ -20,7 +20,7 @@ from cerebro_db.saved_models import NetsOfGroups, SavedClassifier, SavedNet, Sav
 
 FORMAT = 1
 _MODEL, _WEIGHTS = "model.json", "weights.npy"
-# Of a row of models of groups, what is said of its group.
+# The columns of a row of models of groups that describe its group.
 _OF_GROUP = ("group_by", "group", "mst_key", "metrics")
 
 

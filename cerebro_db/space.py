@@ -43,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True)
 class ByModel:
-    """Values that differ by architecture; one that is not named does not have the parameter."""
+    """Values that differ by architecture; an architecture that is not listed lacks the parameter."""
 
     values: Mapping[int, Any]
 

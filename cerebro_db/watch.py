@@ -72,7 +72,7 @@ class Snapshot:
 
 
 def duration(seconds: float) -> str:
-    """Return so many seconds, or minutes, or hours, as one says them."""
+    """Return a number of seconds as text, in seconds, minutes or hours."""
     if seconds < 99.5:
         return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)

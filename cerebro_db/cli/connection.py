@@ -23,7 +23,7 @@ _CALL = re.compile(r"\bcerebro\.(resume|stop|forget)\((\d+)\)")
 
 C = TypeVar("C", bound=Callable[..., Any])
 
-# A server that is gone without a word is noticed after so long.
+# How long until a server that vanished without a word is noticed.
 CONNECT_SECONDS = 10
 SILENCE_MILLISECONDS = 20_000
 

@@ -20,9 +20,9 @@ from cerebro_db.terminal import harmless
 C = TypeVar("C", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 
-# Of what terminals obey, all that JSON would leave as it is; spelled out it is the same JSON.
+# Characters that terminals obey and JSON would leave as they are; spelled out, they are the same JSON.
 _CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
-# Of a cell of a table; the other formats have everything.
+# The longest cell of a table; the other formats have everything.
 LONGEST = 1000
 FORMATS = ("table", "json", "csv")
 STATUS_COLOURS = {

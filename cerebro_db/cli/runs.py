@@ -28,7 +28,7 @@ BOARD_COLUMNS = ("rank", "mst_key", "metric", "value", "loss", "epoch", "compile
 GROUP_COLUMNS = (
     "group_key", "rows", "status", "mst_key", "metric", "value", "loss", "epoch", "reason",
 )  # fmt: skip
-# Of a run of groups, where nobody says how many.
+# The groups of a run that are shown if nobody says how many.
 FIRST = 50
 METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
 

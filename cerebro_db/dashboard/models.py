@@ -13,7 +13,7 @@ from cerebro_db.dashboard.views import Row
 from cerebro_db.judged import explanation
 
 MOST_VERSIONS, MOST_CHECKS, MOST_COLUMNS = 50, 200, 12
-# Of a model that the page explains: enough for bars, in seconds.
+# Options for a model that the page explains: enough for bars, in seconds.
 _OPTIONS = '{"repeats": 3, "rows": 2000}'
 
 _VERSIONS = f"""

@@ -42,7 +42,7 @@ _HIDDEN = (_NUMBER, "rank", "class_name")
 
 @dataclass(frozen=True)
 class Rows:
-    """The first so many rows of a table, with the columns that are the features, as they were packed."""
+    """The first rows of a table, with the columns that are the features, as they were packed."""
 
     table: str
     columns: str
@@ -82,7 +82,7 @@ def suggestion(engine: Engine, run_id: int) -> Row | None:
 
 
 def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | None:
-    """Return the first rows of a table with what the model predicts for them; nothing of it stays."""
+    """Return the first rows of a table with the model's predictions; leave nothing in the database."""
     with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:

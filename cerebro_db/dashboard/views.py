@@ -76,7 +76,7 @@ LEFT JOIN (SELECT * FROM cerebro.leaderboard WHERE run_id = %(run)s) AS b ON b.u
 WHERE p.run_id = %(run)s
 ORDER BY b.rank NULLS LAST, p.mst_key
 """
-# Of the configs of one group; of those of all rows where it has no key. One after the other, since the second
+# The configs of one group; those of all rows where it has no key. One after the other, since the second
 # looks for a few configs among very many.
 GROUP_BOARD = f"""
 SELECT b.unit_key, {_BOARD} FROM cerebro.leaderboard AS b
@@ -126,7 +126,7 @@ FROM cerebro.visits
 WHERE run_id = %(run)s AND ended_at > to_timestamp(%(since)s)"""
 VISITS = f"{_VISIT_ROWS} ORDER BY ended_at"
 UNIT_VISITS = f"{_VISIT_ROWS} AND mst_key = ANY (%(units)s::integer[]) ORDER BY ended_at"
-# Of folds, `unit` tells which it was.
+# `unit` tells the fold.
 FOLDED_VISITS = """
 SELECT p.config_key AS mst_key, v.mst_key AS unit, v.step, v.epoch, v.segment, v.loss,
     extract(epoch FROM v.started_at)::float8 AS started_at,

@@ -46,7 +46,7 @@ class Clock:
         self._handle = handle if made else None
 
     def set(self, seconds: float, every: float = 0) -> None:
-        """Start anew: send the first signal after `seconds`, then one `every` so many seconds. 0 is never."""
+        """Start again: send the first signal after `seconds`, then one each `every` seconds; 0 is never."""
         if self._handle is not None:
             times = (*_seconds_and_nanoseconds(every), *_seconds_and_nanoseconds(seconds))
             _PROCESS.timer_settime(self._handle, 0, (ctypes.c_long * 4)(*times), None)

@@ -197,7 +197,7 @@ class StartingWeights:
     table: str
     key_column: str | None
     key: int | None
-    # Of a registered model, the version that has the weights.
+    # The version that has the weights, if the model is registered.
     version_id: int | None = None
 
 
@@ -210,7 +210,7 @@ class WeightsOfGroups:
     table: str
     types: Mapping[str, str]
     rows: Sequence[Mapping[str, Any]]
-    # Of a registered model, the version that has the weights; the rows then name its groups by their keys.
+    # The version that has the weights, if the model is registered; rows then name its groups by their keys.
     version_id: int | None = None
 
 

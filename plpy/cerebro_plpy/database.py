@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 T = TypeVar("T")
 P = ParamSpec("P")
-# What a call has read once holds so long.
+# How long a call relies on what it has read once.
 _KEPT_SECONDS = 1.0
 
 

@@ -1,7 +1,8 @@
-"""The functions that SQL wrappers call: one for most of them, and those of the extension's own sessions.
+"""The functions that SQL wrappers call: `call` for most of them; others for rows in queries and for the
+extension's own sessions.
 
-Everything heavy is imported by the function that needs it, so that a session which only packs rows never
-loads Keras.
+Each function imports the heavy modules that it needs, so that a session that only packs rows never loads
+Keras.
 """
 
 from __future__ import annotations
@@ -234,7 +235,7 @@ def _predictor_of_rows() -> ModuleType:
 
 @internal
 def _check_predicts() -> None:
-    """Refuse where no function may predict inside a query, and say what to use instead."""
+    """Refuse to predict inside a query on a server that cannot; say what to use instead."""
     Session().server.check_predicts_in_queries()
 
 

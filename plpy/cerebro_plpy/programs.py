@@ -24,7 +24,7 @@ OFF = ""
 _MOST_BYTES = 512 << 20
 _MOST_DAYS = 90
 _DAY = 86400
-# Whatever is still unfinished after so long is what a process left that was killed.
+# What is still unfinished after this time was left by a process that was killed.
 _UNFINISHED_SECONDS = 3600
 _UNFINISHED = ".unfinished"
 _KIND_LETTERS = 32

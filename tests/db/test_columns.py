@@ -247,7 +247,7 @@ def test_images_are_pillows(sql: Sql, channels: int, mode: str) -> None:
 
 def test_an_image_that_is_none_is_named(sql: Sql) -> None:
     images(sql, picture(1), picture(2, kind="JPEG")[:300], b"no image", picture(3))
-    with pytest.raises(psycopg2.Error, match='"photo" is no image in 2 of 4 rows') as caught:
+    with pytest.raises(psycopg2.Error, match='"photo" is not an image in 2 of 4 rows') as caught:
         pack(sql, "photo", {"photo": {"decode": [8, 8, 3]}}, source="albums")
     # On Greenplum each segment counts its own.
     assert re.search(r"the first is row \d of the scan", str(caught.value.diag.message_detail))
@@ -353,7 +353,7 @@ WRONG = {
         "age",
         {"city": {}},
         "22023",
-        'says of "city" what it becomes, but it is no input',
+        'option columns describes "city", which is not an input',
     ),
     "a key that nobody knows": ("age", {"age": {"scael": "log"}}, "22023", "scael"),
     "a key of another kind": ("age", {"age": {"decode": [8, 8, 3]}}, "42804", "cannot say decode"),

@@ -22,7 +22,7 @@ KEYS = {
     "another": ('(i::bigint * 7919 * 10007) % 1000000007 AS "orderId"', KEY),
     "floats that are whole": ("((i * 7919) % 100003)::float8 AS id", KEY),
     "text": ("'K' || (i * 7919) % 100003 AS id", KEY),
-    "a uuid": ("md5(i::text)::uuid AS token", "a uuid tells rows apart and says nothing of them"),
+    "a uuid": ("md5(i::text)::uuid AS token", "a uuid tells rows apart and says nothing about them"),
 }
 INPUTS = {
     "values far apart in no order": "(i::bigint * 7919 * 10007) % 1000000007 AS amount",
@@ -94,7 +94,7 @@ def test_a_column_that_gives_the_label_away_is_named(sql: Sql, db: Connection) -
     left_out(sql, "telling")
     said = [notice for notice in db.notices if "alone" in notice]
     assert len(said) == 1 and said[0].startswith(
-        'NOTICE:  "status", "score" alone tell gone nearly perfectly'
+        'NOTICE:  "status", "score" alone predict gone nearly perfectly'
     )
     assert '{"exclude": ["status", "score"]}' in said[0]
     # Of a quantity, too.
@@ -103,4 +103,4 @@ def test_a_column_that_gives_the_label_away_is_named(sql: Sql, db: Connection) -
         "SELECT cerebro.training_preprocessor_dl('telling', 'quantity', 'bill', '*',"
         ' options => \'{"columns": "auto", "exclude": ["gone", "status", "score"]}\')'
     )
-    assert any('"paid" alone tells bill nearly perfectly' in notice for notice in db.notices)
+    assert any('"paid" alone predicts bill nearly perfectly' in notice for notice in db.notices)

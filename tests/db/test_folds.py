@@ -178,7 +178,7 @@ def test_it_is_interrupted_and_goes_on_with_the_same_bits(trial: Trial) -> None:
         ("five", "option folds"),
         ({}, "needs either count or column"),
         ({"count": 3, "column": "part"}, "needs either count or column"),
-        ({"count": 3, "by": "person", "stratify": True}, "excludes the other"),
+        ({"count": 3, "by": "person", "stratify": True}, "these keys exclude each other"),
         ({"column": "nothing"}, 'column "nothing" does not exist'),
         ({"column": "x"}, "cannot name folds"),
         ({"column": "number"}, "more than 100 values"),

@@ -32,7 +32,7 @@ def tables(trial: Trial) -> None:
     trial.pack("sales", "packed", options={"group_by": "country"})
     trial.notices()
     trial.pack_validation("held", "packed_v", "packed")
-    assert "of groups that have no training rows are left out: 25" in trial.notices()
+    assert "of groups without training rows are left out: 25" in trial.notices()
     trial.model(nets.mlp(FEATURES))
     trial.select("configs", [1], [ADAM, SGD], ["batch_size=10,epochs=1"])
     trial.fit("packed", "models", "configs", EPOCHS, validation_table="packed_v")

@@ -119,7 +119,7 @@ SOURCES = {
 def test_rows_of_a_table_are_held_out_as_those_of_other_sources(
     sql: Sql, validation: Any, equal: bool
 ) -> None:
-    """Those of a plain table are found once, and held out by their places in it."""
+    """The held-out rows of a plain table are found once, and held out by their places in it."""
     if equal:
         sql("UPDATE patients SET id = id % 40, dose = 0, patient = id % 40, at = '2026-01-01'")
     packed = "md5(string_agg(independent_var::text, ',' ORDER BY __dist_key__, buffer_id))"

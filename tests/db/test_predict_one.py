@@ -62,7 +62,7 @@ def test_a_row_is_the_same_as_its_array(trial: Trial) -> None:
     assert trial.sql(asked.format("n, 2")) == trial.sql(asked.format("2, n.x"))
     with pytest.raises(psycopg2.Error, match='the row has no column "x"'):
         trial.sql("SELECT cerebro.predict('many', r, 2) FROM (SELECT 1 AS id) AS r")
-    with pytest.raises(psycopg2.Error, match="NULL, or what is no array of numbers"):
+    with pytest.raises(psycopg2.Error, match="is NULL, or not an array of numbers"):
         trial.sql("SELECT cerebro.predict('many', r, 2) FROM (SELECT 'none' AS x) AS r")
 
 

@@ -201,8 +201,8 @@ def test_labels_are_of_entities_that_were_there(trial: Trial) -> None:
 
 
 WRONG_LABELS: dict[str, tuple[str, str, str]] = {
-    "code": ("'customers', '1) = 1; --', '1 day', '1 day', 'l'", "22023", "is no label"),
-    "another aggregate": ("'customers', 'mode(orders)', '1 day', '1 day', 'l'", "22023", "is no label"),
+    "code": ("'customers', '1) = 1; --', '1 day', '1 day', 'l'", "22023", "is not a label"),
+    "another aggregate": ("'customers', 'mode(orders)', '1 day', '1 day', 'l'", "22023", "is not a label"),
     "no column": ("'customers', 'sum(orders)', '1 day', '1 day', 'l'", "22023", "names no column"),
     "another column": ("'customers', 'sum(orders.x)', '1 day', '1 day', 'l'", "42703", 'no column "x"'),
     "no number": ("'customers', 'sum(orders.placed)', '1 day', '1 day', 'l'", "42804", "has no numbers"),

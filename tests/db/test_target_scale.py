@@ -63,7 +63,7 @@ def test_contributions_add_up_behind_a_logarithm(trial: Trial) -> None:
 @pytest.mark.parametrize(
     ("target", "more", "error"),
     [
-        ("a", {"target_scale": "log"}, '"a" has the value -0.99.*takes none below 0'),
+        ("a", {"target_scale": "log"}, '"a" has the value -0.99.*takes no value below 0'),
         ("sold", {"target_scale": "log"}, "sold is learned as classes"),
         ("price", {"target_scale": "logarithm"}, "target_scale is logarithm"),
     ],

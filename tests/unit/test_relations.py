@@ -165,5 +165,5 @@ def test_a_label_is_an_aggregate_and_a_comparison() -> None:
     assert labels.parse("sum(orders.amount)") == labels.LabelTerm("sum", "orders.amount", None, None)
     assert labels.parse("mean(o.x) >= -1.5").number == "-1.5"
     for text in (None, "", "orders", "count(o) = 0; DROP", "count(o) = a", "avg(o)", "count()"):
-        with pytest.raises(CerebroError, match="is no label"):
+        with pytest.raises(CerebroError, match="is not a label"):
             labels.parse(text)

@@ -1,4 +1,4 @@
-"""What goes wrong in the engine is said in words that help."""
+"""Faults in the engine are told in words that help."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ from cerebro_plpy.store.cluster import servers
 
 CursorWork = Callable[[Any], None]
 
-# One that refuses is left alone for so long: there is another way to what lies there.
+# How long a server that refuses is left alone: there is another way to its rows.
 _REFUSED_SECONDS = 60.0
 # Each wait for a lock ends after a second, to look for a cancel.
 _LOCK_WAITS = 30
@@ -134,7 +134,7 @@ class Connections:
             except (psycopg2.Error, CerebroError):
                 self._logins.close(server)
                 if not known:
-                    # By the other way it becomes clear what is wrong.
+                    # The caller then goes another way, which shows what is wrong.
                     self._logins.refused[server] = time.monotonic()
                     return None
 

@@ -98,9 +98,9 @@ class Known:
         self.facts: dict[tuple[int, int], Facts] = {}
         self.layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
         self.sources: dict[tuple[int, PartitionPlace], TableSource] = {}
-        # By partition, what the caller saw of it when he looked last.
+        # What the caller saw of each partition at the last look.
         self.seen: dict[tuple[int, PartitionPlace], str | None] = {}
-        # By key, the configs of a run of which the process beside it has been told.
+        # The configs of a run that the process beside a key knows of.
         self.told: dict[tuple[int, int], set[int]] = {}
         # The keys beside which a process of this session has worked since it gave back the last run's rows.
         self.at_work: set[int] = set()
@@ -333,7 +333,7 @@ class _CommandForConfig:
 
     def _write_metrics(self, metrics: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
         if getattr(self._command, "members", ()):
-            # Of many configs, which lie on all segments.
+            # Metrics of many configs, which lie on all segments.
             yield Write(measurements.METRIC_ROWS, metrics)
             return
         for measured in metrics:

@@ -75,7 +75,7 @@ class _ProcessMemory:
     def __init__(self) -> None:
         self.given = _Received()
         self.looks = Looks()
-        # Of one run at a time.
+        # The runs that this process knows: one at a time.
         self.runs: dict[int, RunTold] = {}
         self.loads: dict[str, Load] = {}
         self.loaded: dict[PartitionPlace, Load] = {}
@@ -194,7 +194,7 @@ class ToldSupply:
         return {key: bytes(data) for key, data in zip(found, parts, strict=True)}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
-        # Of a run that this one goes on from nothing else is known here.
+        # Nothing else is known here about a run from which this one goes on.
         here = run_id in _known().runs
         if here and self.facts(run_id, keys[0]).config.group_id is None:
             # Configs that hop left them where they were.

@@ -38,7 +38,7 @@ from cerebro_plpy.commands import Engine, FunctionRow, RowShape, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.cluster import places
 
-# What lacks: of which kind, about what.
+# What a process lacks: its kind, and what it is about.
 What = list[Any]
 # What a process keeps: of which kind, about what, and the thing itself.
 Given = tuple[str, Sequence[Any], Any]
@@ -75,7 +75,7 @@ class Left:
     """Results of a command that the process has not committed."""
 
     visits: list[Mapping[str, Any]] = field(default_factory=list)
-    # Of how many parts the state of each visit is.
+    # The number of parts of each visit's state.
     parts: list[int] = field(default_factory=list)
     evaluations: list[Mapping[str, Any]] = field(default_factory=list)
     metrics: list[Mapping[str, Any]] = field(default_factory=list)

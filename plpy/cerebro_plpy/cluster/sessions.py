@@ -29,7 +29,7 @@ class ClusterSession(LoopbackSession):
 
     def __init__(self, target: session.LoginTarget, settings: Mapping[str, str]) -> None:
         super().__init__(target, settings)
-        # By run and segment, the key beside which the process stands that has worked for them.
+        # The key beside which the process runs that has worked for a run and segment.
         self._keys: dict[tuple[int, int], int] = {}
         self._sent: Sent | None = None
         self._place: tuple[int, int] | None = None

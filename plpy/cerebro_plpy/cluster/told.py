@@ -17,8 +17,8 @@ from cerebro_plpy.store.runs import runs
 PartitionPlace = tuple[str, str, int]
 Seen = tuple[object, list[partitions.Buffer]]
 
-# So long a look of the caller's at a partition holds: it is dear on a cluster. Whether he may still read the
-# table is asked at every command.
+# How long a look at a partition as the caller holds: it is expensive on a cluster. Every command asks whether
+# the caller may still read the table.
 _LOOK_SECONDS = 1.0
 
 

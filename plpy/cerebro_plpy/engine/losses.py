@@ -20,7 +20,7 @@ def quantile(y_true: Any, y_pred: Any, tau: float = 0.5) -> Any:
 def weighted_binary_crossentropy(
     y_true: Any, y_pred: Any, positive_weight: float, from_logits: bool = False
 ) -> Any:
-    """The cross-entropy in which a positive counts as so many negatives."""
+    """The cross-entropy in which a positive counts as `positive_weight` negatives."""
     ops = runtime.keras().ops
     y_true = ops.convert_to_tensor(y_true, y_pred.dtype)
     each = ops.binary_crossentropy(y_true, y_pred, from_logits=from_logits)

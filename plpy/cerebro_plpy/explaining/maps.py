@@ -9,7 +9,7 @@ import numpy as np
 
 # What the place with the greatest part is drawn in; others are paler, and what adds nothing is white.
 FOR, AGAINST = (178, 24, 43), (33, 102, 172)
-# Channels of an image are at most so many.
+# The most channels of an image.
 _MOST_CHANNELS = 4
 
 

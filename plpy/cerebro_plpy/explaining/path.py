@@ -13,12 +13,12 @@ from dataclasses import dataclass
 import numpy as np
 
 Arrays = Sequence[np.ndarray]
-# Of some points, given array by array: the score of each, and the slopes there.
+# Returns the score of each of some points, given array by array, and the slopes there.
 SlopesAt = Callable[[Arrays], tuple[np.ndarray, Arrays]]
 # With both ends, the first steps are one call.
 FIRST = 30
 MOST = FIRST * 32
-# By so much of the difference of scores the sum may miss it. Scores themselves are no more exact than that.
+# The sum may miss the difference of scores by this share of it. Scores themselves are no more exact.
 ENOUGH = 0.01
 _ROUNDED = 1e-6
 
@@ -49,7 +49,7 @@ def _times(error: float) -> int:
 
 
 def _sum(slopes_at: SlopesAt, start: Arrays, end: Arrays, steps: int, *, at_once: int) -> Attribution:
-    """Add up the slopes in the middle of so many steps."""
+    """Add up the slopes in the middle of each step."""
     shares = np.concatenate([[0.0, 1.0], (np.arange(steps) + 0.5) / steps])
     baseline, score, sums = _walk(slopes_at, start, end, shares, at_once=at_once)
     ways = zip(start, end, sums, strict=True)

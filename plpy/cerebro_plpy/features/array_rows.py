@@ -27,7 +27,7 @@ class ArrayOfRow:
         if self.name not in row:
             raise CerebroError(
                 f'the row has no column "{self.name}", which the model was trained on',
-                hint="Name the column so in a query: FROM (SELECT …) AS r, cerebro.predict('model', r).",
+                hint="Name a column like this in a query: FROM (SELECT …) AS r, cerebro.predict('model', r).",
                 sqlstate=UNDEFINED_COLUMN,
             )
         given = row[self.name]
@@ -35,13 +35,13 @@ class ArrayOfRow:
             values = array_of(given if isinstance(given, list) else [given]).astype(np.float32)
         except (TypeError, ValueError):
             raise CerebroError(
-                f'column "{self.name}" holds NULL, or what is no array of numbers',
+                f'column "{self.name}" is NULL, or not an array of numbers',
                 hint="Leave such rows out, or call cerebro.predict(model, mst_key, features).",
                 sqlstate=NULL_NOT_ALLOWED if given is None else DATATYPE_MISMATCH,
             ) from None
         if not np.isfinite(values).all():
             raise CerebroError(
-                f'column "{self.name}" has NULL elements, or too large values',
+                f'column "{self.name}" has NULL elements, or values that are too large',
                 hint="Leave such rows out, or replace the values.",
                 sqlstate=NULL_NOT_ALLOWED,
             )
@@ -66,6 +66,6 @@ def fit_shape(
         return fixed
     shown = ["any" if size is None else str(size) for size in wanted]
     raise CerebroError(
-        f"{what} has rows of shape {list(arrived)}, the model's input has [{', '.join(shown)}]",
+        f"{what} has rows of shape {list(arrived)}; the model's input has [{', '.join(shown)}]",
         hint="Give the rows as the model was trained on them.",
     )

@@ -35,7 +35,7 @@ TEXTS = ("text", "varchar", "bpchar", "name", "citext")
 VECTORS = ("vector", "halfvec")
 # What nobody groups by, and nothing can be counted of.
 OPAQUE = ("json", "jsonb", "xml", "tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon")
-# Of a number: its values are a category as well, in an input of their own.
+# The key by which a number's values are a category as well, in an input of their own.
 ALSO_CATEGORY = "also_category"
 MEAN, MEDIAN, MOST_FREQUENT, NONE = "mean", "median", "most_frequent", "none"
 # More are words, or keys.
@@ -88,7 +88,7 @@ def columns(key: str, value: object) -> AskedColumns:
     if value == AUTO:
         return AskedColumns()
     if not isinstance(value, Mapping):
-        raise _wrong(f"option {key}", value, '"auto", or an object with a column each')
+        raise _wrong(f"option {key}", value, '"auto", or an object with columns as its keys')
     said = cast("Mapping[str, object]", value)
     return AskedColumns({name: _one(name, one) for name, one in said.items()})
 
@@ -104,12 +104,12 @@ def _one(column: str, value: object) -> Mapping[str, Any]:
     if value == AUTO:
         return {}
     if not isinstance(value, Mapping):
-        raise _wrong(f'option columns says of "{column}"', value, '"auto" or an object')
+        raise _wrong(f'option columns for "{column}"', value, '"auto" or an object')
     said = cast("Mapping[str, object]", value)
     known = {name for keys in KEYS.values() for name in keys}
     for key in said:
         if key not in known:
-            raise unknown(f'option columns says of "{column}": {shorten(key, 60)}', key, sorted(known))
+            raise unknown(f'option columns for "{column}": {shorten(key, 60)}', key, sorted(known))
     return {key: _ANY[key](f'columns."{column}".{key}', one) for key, one in said.items() if one is not None}
 
 
@@ -141,15 +141,15 @@ def _check_keys(column: TableColumn, said: Mapping[str, Any], kind: str) -> None
         if key not in KEYS[kind]:
             raise _unfit(
                 column,
-                f"is taken as {_SHOWN[kind]}, for which columns cannot say {key}",
-                f"It can say {', '.join(KEYS[kind])}.",
+                f"is taken as {_SHOWN[kind]}, which has no key {key}",
+                f"Its keys are {', '.join(KEYS[kind])}.",
             )
     if kind == TEXT and column.element not in TEXTS:
         raise _unfit(column, "has no words", "Only text has tokens.")
     if kind == IMAGE and "decode" not in said:
         raise _unfit(column, "needs a size", 'Write {"decode": [rows, columns, channels]}.')
     if kind == CATEGORY and said.get("encode") == HASH and "min_count" in said:
-        raise _unfit(column, "is hashed, so that min_count says nothing", "Leave it out.")
+        raise _unfit(column, "is hashed, so min_count has no effect", "Leave it out.")
     if column.is_bytes and kind in (CATEGORY, TEXT):
         raise _unfit(column, "cannot be a category", "bytea is an image or an array of bytes.")
 

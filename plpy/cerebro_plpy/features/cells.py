@@ -14,7 +14,7 @@ import numpy as np
 
 from cerebro_plpy.features.specification import Array, Category, Date, Feature, Image, Number, Text
 
-# Beyond so many digits before the point the server writes an exponent.
+# Beyond this many digits before the point, the server writes an exponent.
 _DIGITS = {"float4": 6, "float8": 15}
 _INTEGERS = ("int2", "int4", "int8")
 _NUMERIC = "numeric"

@@ -165,7 +165,7 @@ def describe(feature: Feature, sample: np.ndarray) -> Distribution:
 
 
 def compare(before: Distribution, after: np.ndarray) -> tuple[float | None, float]:
-    """Compare values with how they were distributed before, as `compare_counts` does."""
+    """Compare values with an earlier distribution, as `compare_counts` does."""
     return compare_counts(np.array(before.counts), before.count(after))
 
 

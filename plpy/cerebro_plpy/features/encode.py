@@ -28,7 +28,7 @@ _PLAIN = bytes.maketrans(
 )
 # No text of a server has it in it.
 _END = "\0"
-# Of texts that are cut at a time: a word takes far more memory than its letters.
+# The characters of texts that are cut at a time: a word takes far more memory than its letters.
 _CUT_CHARACTERS = 1 << 20
 # Other words whose codes are kept.
 _KEPT_WORDS = 100_000

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-# Numbers are compared in so many ranges, each with as many of the earlier rows. Codes are compared one by one
-# where they are frequent, and all others together.
+# Numbers are compared in this many ranges, each with equally many of the earlier rows. Frequent codes are
+# compared one by one, and all others together.
 RANGES = 10
 MOST_CODES = 20
 

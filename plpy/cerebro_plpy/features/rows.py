@@ -71,7 +71,7 @@ def parse(text: str, decode: Callable[[str], Any] = json.loads) -> Any:
     except (ValueError, RecursionError) as error:
         raise CerebroError(
             f"the row cannot be read: {error}"[:200],
-            detail="A column of it holds JSON that is nested too deeply.",
+            detail="One of its columns holds JSON that is nested too deeply.",
             hint="Give the columns that the model takes: FROM (SELECT …) AS r, cerebro.predict('model', r).",
         ) from None
 
@@ -442,6 +442,6 @@ def _image(name: str, way: Image, place: int) -> Encode:
         try:
             images.decode(way, _bytes(value), out[place : place + width])
         except images.NoImageError as error:
-            raise CerebroError(f'column "{name}" is no image: it {error}') from None
+            raise CerebroError(f'column "{name}" is not an image: it {error}') from None
 
     return encode_image

@@ -38,12 +38,12 @@ from cerebro_plpy.madlib.literal import shorten
 FEW_VALUES = 64
 MOST_AUTO = 50_000
 WORDS = 3.0
-# A text that is a number in so many of its rows was meant as one.
+# A text column that holds numbers in this share of its rows was meant as numbers.
 NEARLY_ALL = 0.9
 TOKENS, VOCABULARY, BUCKETS = 64, 5000, 1000
 PICTURE = [64, 64, 3]
 CALENDAR = ["days", "month", "weekday"]
-# A number that is a category as well: so often a value must occur to have a code of its own.
+# How often a value must occur to have a code of its own, where a number is a category as well.
 ALSO_COUNT = 2
 
 
@@ -58,7 +58,7 @@ class Wanted:
     named: bool = False
     # Why its values tell rows apart and say nothing of them; None where they do not.
     key: str | None = None
-    # Of arrays: the shape of the first. Of bytea: whether the first is a JPEG or PNG.
+    # For arrays, the shape of the first. For bytea, whether the first is a JPEG or PNG.
     shape: Sequence[int] | None = None
     is_image: bool = False
 
@@ -81,13 +81,13 @@ def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
         if reason:
             return Becoming(None, {}, reason)
     if wanted.said.keys() - {"input"}:
-        return Becoming(wanted.kind, wanted.said, "as it was asked for")
+        return Becoming(wanted.kind, wanted.said, "as you asked")
     if wanted.kind in (NUMBER, DATE, ARRAY):
         return Becoming(wanted.kind, wanted.said, f"type {wanted.column.shown_type}")
     if wanted.column.is_bytes:
         if wanted.is_image:
             return Becoming(IMAGE, {"decode": PICTURE, **wanted.said}, "holds JPEG or PNG")
-        return Becoming(None, {}, "bytea that is no JPEG or PNG")
+        return Becoming(None, {}, "bytea that is neither JPEG nor PNG")
     if isinstance(facts, TextFacts):
         chosen = _choose_text(wanted, facts)
         return replace(chosen, why=chosen.why + of_numbers(wanted, facts))
@@ -99,7 +99,7 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
     if wanted.key is not None:
         return wanted.key
     if column.element == "uuid":
-        return "a uuid tells rows apart and says nothing of them"
+        return "a uuid tells rows apart and says nothing about them"
     if column.element in asked.OPAQUE or (column.is_array and not column.is_array_of_numbers):
         return f"type {column.shown_type} has no meaning for a net"
     if facts is None:

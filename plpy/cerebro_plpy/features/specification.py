@@ -101,7 +101,7 @@ class Category:
 
 @dataclass(frozen=True)
 class Text:
-    """So many codes of words: 0 after the end; 1 for a word outside the vocabulary; or hashes from 1."""
+    """Codes of the first words: 0 after the end; 1 for a word outside the vocabulary; or hashes from 1."""
 
     kind: ClassVar[str] = TEXT
     tokens: int
@@ -283,7 +283,7 @@ def read(text: str) -> Specification:
     if sum(feature.width for feature in features) > MOST_VALUES:
         raise _corrupt("its rows are too wide")
     if len({feature.key for feature in features}) < len(features):
-        raise _corrupt("a column stands in it twice")
+        raise _corrupt("a column is in it twice")
     return Specification(features, int(_checked(given, "rows", "int")), reasons, relations)
 
 
@@ -291,7 +291,7 @@ def read_feature(given: Mapping[str, Any]) -> Feature:
     """Read one column of such a document."""
     kind = KINDS.get(str(given.get("kind")))
     if kind is None:
-        raise _corrupt(f"no kind is {json.dumps(given.get('kind'))[:40]}")
+        raise _corrupt(f"a kind is {json.dumps(given.get('kind'))[:40]}")
     way = kind(**{f.name: _checked(given, f.name, str(f.type)) for f in fields(kind)})
     _check_way(way)
     statistics = given.get("statistics", {})
@@ -345,14 +345,14 @@ def _check_way(way: Treatment) -> None:
     if isinstance(way, Image):
         good = good and len(way.decode) == 3 and way.decode[2] in (1, 3, 4)
     if not good:
-        raise _corrupt(f"a {way.kind} column is described as none can be")
+        raise _corrupt(f"a {way.kind} column has impossible values")
 
 
 def _corrupt(problem: str) -> CerebroError:
     return CerebroError(
         f"the feature specification cannot be used: {problem}",
-        detail="It stands in the summary of the packed table, and in that of the model.",
-        hint="Pack the table again, or give the document as it stands there.",
+        detail="It is in the summary of the packed table, and in that of the model.",
+        hint="Pack the table again, or give the document as it is there.",
         sqlstate=DATA_CORRUPTED,
     )
 

@@ -18,7 +18,7 @@ OK, WARN, ALARM = ORDER = ("ok", "warn", "alarm")
 STABILITY, NULLS, UNSEEN, OUTSIDE, PREDICTIONS, METRIC = (
     "stability", "nulls", "unseen", "outside", "predictions", "metric"
 )  # fmt: skip
-# Of the stability index, shares of rows, and the part by which an error has grown.
+# Thresholds of the stability index, of shares of rows, and of the share by which an error has grown.
 THRESHOLDS = {STABILITY: 0.1, NULLS: 0.1, UNSEEN: 0.1, OUTSIDE: 0.1, PREDICTIONS: 0.1, METRIC: 0.2}
 _EXAMPLE = 'Write {"stability": 0.2, "age": {"nulls": 0.3}}.'
 # Deviations that chance makes once in a thousand cases.
@@ -53,7 +53,9 @@ def read_limits(text: str | None, columns: Mapping[str, Any]) -> Thresholds:
     for key, value in given.items():
         if isinstance(value, dict):
             if key not in columns:
-                raise unknown(f'thresholds names "{key[:60]}", which is no column of the model', key, columns)
+                raise unknown(
+                    f'thresholds names "{key[:60]}", which is not a column of the model', key, columns
+                )
             own[key] = {measure: _limit(measure, one) for measure, one in value.items()}
         else:
             common[key] = _limit(key, value)
@@ -62,7 +64,7 @@ def read_limits(text: str | None, columns: Mapping[str, Any]) -> Thresholds:
 
 def _limit(measure: str, value: object) -> float:
     if measure not in THRESHOLDS:
-        raise unknown(f'thresholds names "{measure[:60]}", which is no measure', measure, THRESHOLDS)
+        raise unknown(f'thresholds names "{measure[:60]}", which is not a measure', measure, THRESHOLDS)
     if not is_number(value) or value <= 0:
         raise CerebroError(f"the threshold of {measure} must be a number above 0, not {str(value)[:60]}")
     return float(value)

@@ -14,9 +14,9 @@ from cerebro_plpy.forecasting.windows import Windowed
 LEVELS = tuple(round(0.5 + 0.01 * number, 2) for number in range(50))
 # With fewer errors at a step, the errors of all steps say how they spread, and each step how much.
 ENOUGH = 200
-# A net must be better than a baseline by so many standard errors.
+# A net must be better than a baseline by this many standard errors.
 STANDARD_ERRORS = 2.0
-# Of fewer series, each window counts.
+# With fewer series, each window counts by itself.
 FEW_SERIES = 8
 
 

@@ -12,7 +12,7 @@ from cerebro_plpy.forecasting.windows import Windowed
 
 SEASONAL_NAIVE, SEASONAL_MEAN = "seasonal naive", "seasonal mean"
 NAIVE, DRIFT, THETA, SMOOTHING = "naive", "drift", "theta", "smoothing"
-# The mean is that of so many seasons.
+# The number of seasons in the mean.
 _SEASONS = 4
 
 

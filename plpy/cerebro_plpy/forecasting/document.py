@@ -182,7 +182,7 @@ def _radii(what: str, given: Any, horizon: int) -> np.ndarray:
 
 def _damaged(what: str, name: str) -> CerebroError:
     return CerebroError(
-        f"the document in {what} is not what train_forecast writes: look at {name}",
-        hint="Train the forecast anew, under another name.",
+        f"the document in {what} is not one that train_forecast wrote: {name} is wrong",
+        hint="Train the forecast again, under another name.",
         sqlstate=DATA_CORRUPTED,
     )

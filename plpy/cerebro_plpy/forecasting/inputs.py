@@ -19,7 +19,7 @@ PARTS = (HOUR, WEEKDAY, YEAR)
 # A year shows only in series of at least two.
 YEAR_SECONDS = 365.2425 * DAY
 LEAST_YEARS = 2.0
-# Of a column of words, so many have a place of their own.
+# The number of words of a column that have a place of their own.
 MOST_WORDS = 32
 _WAVES = 2
 
@@ -74,13 +74,13 @@ class InputMaker:
         return found
 
     def knows(self, series: Series, steps: int) -> bool:
-        """Return whether the columns that are known ahead are known for so many steps."""
+        """Return whether the columns that are known ahead are known for this many steps."""
         length, count = len(series.values), len(self.ahead)
         coming = series.ahead[:count, length : length + steps]
         return coming.shape[1] == steps and bool(np.isfinite(coming).all()) if count else True
 
     def _describe(self, series: Series) -> np.ndarray:
-        """Return what never changes of a series as numbers; 0 for what nobody knows."""
+        """Return the values that stay the same in a series, as numbers; 0 for an unknown value."""
         numbers = iter(series.ahead[len(self.ahead) :])
         words = iter(series.words)
         found = list[float]()

@@ -19,7 +19,7 @@ from cerebro_plpy.forecasting.windows import Windowed
 _LEVELS = (0.05, 0.15, 0.3, 0.5, 0.75)
 _TRENDS = ((0.0, 0.0), (0.1, 0.9), (0.1, 0.98), (0.3, 0.9))
 _SEASONS = (0.05, 0.2)
-# So many windows at once keep to the processor's memory.
+# This many windows at once fit in the processor's cache.
 _AT_ONCE = 500
 _Back = Callable[[np.ndarray], np.ndarray]
 

@@ -43,7 +43,7 @@ class Stamps:
 
 @dataclass(frozen=True)
 class TimeStep:
-    """The step from one stamp to the next: so many units."""
+    """The step from one stamp to the next: a number of units."""
 
     unit: str
     every: float

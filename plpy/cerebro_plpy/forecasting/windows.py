@@ -12,15 +12,16 @@ from cerebro_plpy.forecasting.series import Series
 
 # Rows by their job.
 TRAINS, CHOOSES, REPORTS = 0, 1, 2
-# So many windows at most train, choose or report; of more, each series gives every second, third … one.
+# The most windows that train, and that choose or report; if there are more, each series gives every second,
+# third … one.
 MOST_TRAINING, MOST_OTHER = 60_000, 15_000
 # A window whose values differ by less than this share of them is flat.
 FLAT = 1e-9
-# Series of so many horizons train nets, beside the window itself: one that trains, one that chooses, and one
+# Series train nets if they have a window and this many horizons: one that trains, one that chooses, and one
 # that reports.
 LEAST_HORIZONS = 3
 LONG_SEASON = 24
-# Baselines look back so many steps, or a window.
+# Baselines look back this many steps, or a window.
 LONGEST_PAST = 500
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 # A loss has grown, or shrunk, if it has by this part of itself; losses are alike if they differ by less.
 GROWN, SHRUNK, ALIKE = 0.05, 0.05, 0.01
-# So many times the least loss is more than noise in training.
+# A loss that is this many times the least one is more than noise in training.
 _FAR = 2.0
 # What is said of a config whose loss is no number (segment/visits.py).
 _NO_NUMBER = re.compile(r"the loss became \S+ on segment \d+ in epoch (\d+)")

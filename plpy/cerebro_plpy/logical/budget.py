@@ -9,7 +9,7 @@ from typing import Any, Final
 from cerebro_plpy.errors import CerebroError
 
 MOST_EPOCHS: Final = 2**31 - 1
-# Of memory, for the outputs of frozen layers.
+# Memory for the outputs of frozen layers.
 BUDGET_MB: Final = 2048
 
 
@@ -38,7 +38,7 @@ class Limits:
     cuts: Mapping[str, Sequence[Mapping[str, Any]]] = field(
         default_factory=dict[str, Sequence[Mapping[str, Any]]]
     )
-    # Of tables of features, by their names: which layers made them.
+    # The layers that made each table of features, by the name of the table.
     stored: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     fuse: str | None = None
     # What the form of small nets follows from, as it was when the run began.

@@ -71,7 +71,7 @@ class FitOptions:
     fallback: bool | None = None
     # Whether a warm start trains only the groups that have changed.
     groups: str | None = None
-    # Of a search on a table in groups: whether each is searched by itself.
+    # In a search on a table in groups: whether each group is searched by itself.
     search: str | None = None
     # Whether a search compares configs by their losses or by the metric that decides.
     compare_by: str | None = None

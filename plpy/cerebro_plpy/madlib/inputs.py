@@ -21,7 +21,7 @@ _INPUTS: Final[Mapping[str, Mapping[str, bool]]] = {
     "adamw": {"beta_1": True, "beta_2": True, "epsilon": True},
     "rmsprop": {"rho": True},
 }
-# Of such numbers a constant is rounded once, an input twice.
+# In these precisions, a number is rounded once as a constant, but twice as an input.
 _OTHER_PRECISIONS: Final = ("float16", "float64")
 
 

@@ -83,7 +83,7 @@ class CompileParams:
         return _to_json(self)
 
     def compile_key(self, inputs: Collection[str] = ()) -> str:
-        """Write what compiled code depends on: everything but a learning rate that is a number, and but the
+        """Write the parameters that compiled code depends on: all except a numeric learning rate and the
         values of its `inputs` (`inputs.py`)."""
         fields = json.loads(self.to_json())
         optimizer = fields["optimizer"]
@@ -104,7 +104,7 @@ class FitParams:
     batch_size: int = 32
     epochs: int = 1
     shuffle: bool = True
-    # Of several outputs, by name.
+    # For several outputs, by their names.
     class_weight: ClassWeight | dict[str, ClassWeight] | None = None
     # From which epoch on which frozen layers train, too: names, where * stands for any letters.
     unfreeze_at: dict[int, list[str]] | None = None

@@ -13,7 +13,7 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 # How a quantity is learned: by mean and deviation, by those of its logarithm, or as it is.
 STANDARD, LOG, NONE = TARGET_SCALES = ("standard", "log", "none")
-# Of a category with so many codes: what is usual (as wide as 1.6 * codes ^ 0.56, at most 50).
+# The usual width for the codes of a category: 1.6 * codes ^ 0.56, at most 50.
 WIDEST = 50
 WORD_WIDTH = 32
 

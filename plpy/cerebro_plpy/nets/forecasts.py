@@ -12,7 +12,7 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 # The moving average that DLinear takes for the trend.
 TREND = 25
-# Of the blocks: over how many values each pools, and the share of the horizon that it has knots for.
+# For each block, the number of values that it pools, and the share of the horizon that it has knots for.
 BLOCKS = ((4, 4), (2, 2), (1, 1))
 
 

@@ -21,7 +21,7 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput
 MOST_PIECES = 16_384
 # With fewer, a number is as good as it is.
 LEAST_PIECES = 2
-# Of the range of a number's values, so far apart are two quantiles that are not the same.
+# Two quantiles are different if they are further apart than this share of the range of a number's values.
 CLOSEST = 1e-5
 # Nothing lies beyond it, so a piece there is always 0.
 _BEYOND = 1e30
@@ -85,7 +85,7 @@ def _encoded(
 
 
 def _edges(values: np.ndarray, pieces: int) -> np.ndarray:
-    """Return the quantiles between which so many pieces lie; fewer where values are alike."""
+    """Return the quantiles that bound the pieces; fewer where values are alike."""
     found = np.quantile(values, np.linspace(0, 1, pieces + 1))
     apart = np.diff(found, prepend=-np.inf) > CLOSEST * (found[-1] - found[0])
     return found[apart]

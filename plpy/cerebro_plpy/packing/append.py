@@ -26,7 +26,7 @@ from cerebro_plpy.store.packed import append, groups, packed
 from cerebro_plpy.store.packed import drift as drifts
 from cerebro_plpy.store.packed.append import PackedVersion
 
-# So many columns are named in a notice.
+# The most columns that a notice names.
 MOST_SHOWN = 5
 
 
@@ -148,8 +148,8 @@ def _check_takes_rows(table: names.Table, training: packed.PackedSummary) -> Non
         )
     if not training.versions:
         raise CerebroError(
-            f"{table.quoted} does not know which of its rows were packed when",
-            detail="It was packed by an earlier release, or elsewhere.",
+            f"{table.quoted} does not record when its rows were packed",
+            detail="An earlier release packed it, or another database.",
             hint="Pack the table again.",
             sqlstate=WRONG_STATE,
         )
@@ -176,7 +176,7 @@ def _own_names(
     if missing:
         raise CerebroError(
             f'{source.quoted} has no column "{missing[0]}"',
-            hint=f"Say in {parameter} which columns it is made of, as when the table was packed.",
+            hint=f"Name in {parameter} the columns that it is made of, as when the table was packed.",
             sqlstate=UNDEFINED_COLUMN,
         )
     return ", ".join(map(names.quote, own))
@@ -229,8 +229,8 @@ def _tell(db: Database, job: Job, table: names.Table, summary: packed.PackedSumm
     if large:
         shown = ", ".join(f'"{s.column}" ({s.stability:.2f})' for s in large[:MOST_SHOWN])
         db.notice(
-            f"these columns differ from those of the rows before, by the population stability index: {shown};"
-            " see cerebro.drift"
+            "these columns are distributed differently than in the earlier rows (population stability index):"
+            f" {shown}; see cerebro.drift"
         )
 
 

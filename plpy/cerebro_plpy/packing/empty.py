@@ -166,4 +166,4 @@ def _wrong(key: str, value: object, expected: str) -> CerebroError:
     return CerebroError(f"{key} in the summary is {json.dumps(value)[:80]}, not {expected}", hint=_HINT)
 
 
-_HINT = "The summary of a table that was packed here shows what one has."
+_HINT = "The summary of a table that was packed here is an example."

@@ -12,8 +12,8 @@ from cerebro_plpy.features.encode import IS_NULL, NOT_FINITE, TOO_LARGE
 NULL_ELEMENTS = "has NULL elements"
 NOT_ONE_HOT = "holds values other than 0 and 1 in arrays of integers, which are one-hot,"
 OTHER_SHAPE = "has another shape than the first row"
-NO_IMAGE = "is no image"
-# Of rows that can be packed.
+NO_IMAGE = "is not an image"
+# A fault of rows that can still be packed.
 OTHER_THAN_ONE = "has no 1 or several"
 
 _HINTS = {
@@ -87,8 +87,8 @@ class Faults:
         """Return remarks for the caller on a table that can be packed."""
         return [
             f'column "{column}" {problem} in {fault.count} of {total} rows, the first is {fault.first}'
-            f"{fault.example}: such rows are of no class or several. Losses for them are those that look at"
-            " each unit by itself, as binary_crossentropy does."
+            f"{fault.example}: such rows have no class, or several. Train with a loss that looks at each"
+            " unit by itself, such as binary_crossentropy."
             for (column, problem), fault in self._found.items()
             if problem == OTHER_THAN_ONE
         ]

@@ -255,7 +255,7 @@ def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None)
         )
     if chosen.shape:
         raise CerebroError(
-            "option shape is given beside option columns",
+            "option shape does not go with option columns",
             hint='Write {"columns": {"pixels": {"shape": [28, 28, 1]}}}.',
         )
 
@@ -328,7 +328,7 @@ def _same_types(dependents: Sequence[sources.SourcePart], training: packed.Packe
         if part.kind == sources.CLASSES and values is None and width is not None:
             raise CerebroError(
                 f'dependent column "{part.name}" is {part.shown_type}, in the training table {kind}',
-                hint="The training rows were one-hot, with no names of classes: make these so in a view.",
+                hint="The training rows had one-hot vectors, without class names: make the same in a view.",
                 sqlstate=DATATYPE_MISMATCH,
             )
 

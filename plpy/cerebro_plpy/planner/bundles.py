@@ -15,7 +15,7 @@ from cerebro_plpy.planner.units import EVALUATE, MERGE, Config, Unit
 
 # Enough for what a visit costs by itself to be next to nothing.
 MOST_MEMBERS = 512
-# A crash may cost so much work: states are written no more rarely.
+# The work that a crash may cost, in seconds: states are written at least this often.
 CHECKPOINT_SECONDS = 10.0
 # The most configs that hop together. A session keeps all of their states, and a crash costs little.
 MOST_TOGETHER = 16
@@ -87,7 +87,7 @@ class Bundles:
         self.reopen(config.mst_key)
 
     def first(self, segment: int, left: Callable[[Bundle], bool]) -> Bundle | None:
-        """Return the first bundle of a segment with something left; each is done before the next begins."""
+        """Return a segment's first bundle with work left; one bundle is finished before the next begins."""
         waiting = self._open.get(segment, [])
         while waiting and not left(waiting[0]):
             waiting.pop(0)

@@ -16,9 +16,9 @@ from cerebro_plpy.planner.estimating.rates import Observation, Rates
 from cerebro_plpy.planner.estimating.simulation import COMPILE, MB, TRAIN, Prices
 from cerebro_plpy.planner.estimating.work import RunWork
 
-# A candidate is played for so many visits at most.
+# The most visits for which a candidate is played.
 PLAYED_VISITS = 160
-# Metrics are computed each so many epochs, or at the end alone.
+# The numbers of epochs after which metrics may be computed; otherwise, only at the end.
 FREQUENCIES = (1, 2, 5, 10, 20, 50, 100)
 
 
@@ -121,7 +121,7 @@ def by_engine(backends: Mapping[int, str]) -> str:
 
 
 def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
-    """Return the epoch from which on an engine pays for an architecture, or None if its epochs are no faster.
+    """Return the epoch from which an engine saves time on an architecture; None if its epochs are no faster.
 
     It is the additional compile time, divided by what each epoch saves.
     """

@@ -19,7 +19,7 @@ NUMBER_BYTES = 4
 # With fewer operations than these to be saved in all, or a smaller share of a row's, making the programs of
 # trunk and head takes longer than it saves.
 LEAST_OPERATIONS, LEAST_SHARE = 2e10, 0.2
-# Training takes so many times the operations of computing alone.
+# Training takes this many times the operations of a forward pass.
 TRAINING = 3
 # Where an engine puts the arithmetic on both sides of a cut together, one before it may do.
 MOST_CANDIDATES = 3

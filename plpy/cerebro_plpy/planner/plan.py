@@ -44,7 +44,7 @@ class Plan:
     budgeted: bool = False
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
     _measured: dict[tuple[int, int], int] = field(default_factory=dict)
-    # For groups on one segment: the epochs after which they are measured without training on.
+    # For groups on one segment: the epoch after which each is evaluated by a visit without training.
     _awaited: dict[int, int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
     # Each kind of config with each segment where it has trained, and where it was measured.
@@ -247,7 +247,7 @@ class Plan:
         return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self, epochs: int) -> int | None:
-        """Return how many groups may train so many epochs within the budget, the last perhaps beyond it."""
+        """Return how many groups may train this many epochs within the budget, the last perhaps beyond it."""
         if self.visits_limit is None:
             return None
         return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))

@@ -91,7 +91,7 @@ class _FeatureMaker:
     layout: rows.Layout
     trunk: cut.Trunk
     weights: bytes
-    # Of all layers from the net's inputs on.
+    # The digest of all layers from the net's inputs on.
     digest: str
 
 

@@ -14,7 +14,7 @@ from cerebro_plpy.predicting.examining.scoring import LEAST
 # No probability becomes less than its square, before all add up to 1 again: rows that are all answered
 # rightly would have it shrink without end. And answers do not become alike without end.
 COLDEST, HOTTEST = 0.5, 5.0
-# Each round keeps so much of the range in which the least loss lies.
+# The share of the range with the least loss that each round keeps.
 _GOLDEN = (math.sqrt(5) - 1) / 2
 _ROUNDS = 30
 

@@ -31,7 +31,7 @@ def parse(text: str | None) -> LabelTerm:
     found = _FORM.fullmatch(text or "")
     if found is None or found["aggregate"].lower() not in AGGREGATES:
         raise CerebroError(
-            f"target {text} is no label",
+            f"target {text} is not a label",
             detail=f"A label is an aggregate of children: {', '.join(AGGREGATES)}.",
             hint="Write count(orders) = 0, or sum(orders.amount), or mean(orders.amount) > 10.",
         )

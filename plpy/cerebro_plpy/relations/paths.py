@@ -89,7 +89,7 @@ class RelatedSchema:
 def walk(
     entity: TableName, keys: Sequence[ForeignKey], depth: int, omitted: Collection[TableName] = ()
 ) -> list[Path]:
-    """Return all paths of up to so many steps, the shortest first; no step takes the one before it back."""
+    """Return all paths of up to `depth` steps, the shortest first; no step reverses the one before it."""
     found: list[Path] = [()]
     ends: list[Path] = [()]
     for _ in range(depth):

@@ -10,9 +10,10 @@ from scipy import sparse
 
 MEAN, SUM, SYMMETRIC = "mean", "sum", "symmetric"
 WAYS = (MEAN, SUM, SYMMETRIC)
-# Sums are in double precision, so many columns at a time.
+# The number of columns that are summed at a time, in double precision.
 _BLOCK = 16
-# So often do nodes pass on what they know, and a correction grows to at most so many times what arrived.
+# How often nodes pass on what they know, and how large a correction may become, as a multiple of what
+# arrived.
 _ROUNDS, _MOST_TIMES = 50, 1000.0
 HopTick = Callable[[], None]
 

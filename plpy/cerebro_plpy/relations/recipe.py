@@ -138,7 +138,7 @@ def _feature(given: Mapping[str, Any]) -> RelatedFeature:
 def _step(given: Mapping[str, Any]) -> PathStep:
     columns, of = _names(given["columns"]), _names(given["of"])
     if len(columns) != len(of):
-        raise _corrupt("a step is described as none can be")
+        raise _corrupt("a step has impossible values")
     key = ForeignKey(child=_table(given["child"]), columns=columns, parent=_table(given["parent"]), of=of)
     return PathStep(key, _flag(given["down"]))
 
@@ -146,7 +146,7 @@ def _step(given: Mapping[str, Any]) -> PathStep:
 def _column(given: Any) -> RelatedColumn:
     name, kind, element = map(_text, given)
     if kind not in (NUMBER, MOMENT, CATEGORY):
-        raise _corrupt(f"no kind is {kind!r}")
+        raise _corrupt(f"a kind is {kind!r}")
     return RelatedColumn(name, kind, element)
 
 
@@ -183,7 +183,7 @@ def _text(given: Any) -> str:
 def _corrupt(problem: str) -> CerebroError:
     return CerebroError(
         f"the recipe of the related features cannot be used: {problem}",
-        detail="It stands in the feature specification of the packed table and of the model.",
+        detail="It is in the feature specification of the packed table and of the model.",
         hint="Make the table again with cerebro.relate, and train on it.",
         sqlstate=DATA_CORRUPTED,
     )

@@ -14,7 +14,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.store import interrupts
 
 TICK_SECONDS = 0.1
-# So much work, not time: who waits for something need not be asked.
+# An amount of work, not of time: a process that waits need not be asked.
 _WORK_SECONDS = 0.2
 
 

@@ -100,7 +100,7 @@ def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tu
     for candidate in candidates:
         cut = cuts.find_cut(work.model, work.compile, candidate["names"])
         if cut is not None and cut.gives_the_same(state, work.compile, size, few, tick):
-            # Of all segments; this session has those of which it keeps rows.
+            # The budget is for all segments; this session has a share for each segment whose rows it keeps.
             here = len({place[2] for place in memory.get_instance(rows.Partitions)})
             budget = limits["budget_mb"] * 2**20 * here // work.run.segments
             found = _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick)
@@ -155,7 +155,7 @@ def _joined(parts: list[list[Target]]) -> list[Target]:
 
 
 def _make_room(more: int, budget: int) -> None:
-    """Drop features, of any partition and the oldest first, until there is room: they can be made again."""
+    """Drop the oldest features, of any partition, until there is room: they can be made again."""
     partitions = list(memory.get_instance(rows.Partitions).values())
     kept = [(one, key) for one in partitions for key in one.features]
     total = sum(_nbytes(one.features[key]) for one, key in kept)

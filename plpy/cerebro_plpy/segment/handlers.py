@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from cerebro_plpy.segment.supply import Supply
 
 CommandResult = Mapping[str, Any]
-# Weights of so many groups are copied together.
+# The number of groups whose weights are copied together.
 GROUPS_AT_ONCE = 1000
 # What a command writes comes as it has to be written, and its answer at the end.
 Writes = Generator[Sequence[Writing], None, CommandResult]
@@ -205,7 +205,7 @@ def create_run(db: Database, command: CreateRun) -> Writes:
 def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing], None, None]:
     from cerebro_plpy.segment import rows
 
-    # Of rows that were handed over, the caller's session has said what they are: no other sees the tables.
+    # If rows were handed over, the caller's session has described them: no other session sees the tables.
     run = command.run if runs.has_versions(command.run) else rows.with_versions(db, command.run)
     yield runs.creation(db, run, command.architectures, command.configs)
     yield run_groups.creation(run.run_id, command.groups)

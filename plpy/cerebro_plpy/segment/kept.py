@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 
 from cerebro_plpy.engine.state import Frozen, State, frozen_from_parts
 
-# Those of one trunk are far below this. Where configs have a trunk each, the last used ones stay.
+# One trunk takes far less. If each config has a trunk of its own, the most recently used ones stay.
 MOST_BYTES = 1 << 30
 
 

@@ -19,7 +19,7 @@ from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
 # Enough to be told from chance, few enough to be waited for.
 BATCHES = 8
 SEED = 1
-# Of rows that are invented, whatever the batch size.
+# The most bytes of invented rows, whatever the batch size.
 MOST_BYTES = 256 * 2**20
 
 

@@ -48,7 +48,7 @@ class Supply(Protocol):
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None: ...
 
     def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
-        """Return the weights of those configs that have their own to start from, by key."""
+        """Return the starting weights, by key, of the configs that have their own."""
         ...
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
@@ -88,7 +88,7 @@ def _read_states(db: Database, run_id: int, keys: Sequence[int], step: int) -> l
         key: of_config(parts, run_id, key, step, frozen)
         for key, parts in state_rows.read_several(db, run_id, dict.fromkeys(keys, step))
     }
-    # What is not there is an error.
+    # A state that is missing raises an error.
     return [found[key] if key in found else of_config((), run_id, key, step) for key in keys]
 
 

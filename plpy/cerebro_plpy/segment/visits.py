@@ -122,7 +122,7 @@ def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[state
 
 
 def remember(run_id: int, step: int, made: Mapping[int, states.State]) -> None:
-    """Keep states: the session may be asked to evaluate them, or to train them on."""
+    """Keep states: the session may be asked to evaluate them or to continue from them."""
     newest = memory.get_instance(_NewestState)
     newest.clear()
     newest.update({(run_id, mst_key, step): state for mst_key, state in made.items()})
@@ -157,7 +157,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
     """
     same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True)
     if not same and _forms(fresh, optimizer=False) != _forms(old, optimizer=False):
-        # Of another net: there is nothing but names.
+        # The state is of another net: nothing but names can match.
         known = _by_name(old)
         own = [known.get((n, a.shape, a.dtype), a) for n, a in zip(fresh.names, fresh.arrays, strict=True)]
     elif same:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-# Behind its length, an array of one dimension without NULL begins with so many bytes about itself.
+# The size of the header of an array of one dimension without NULL, after its length.
 _HEAD = 20
 
 

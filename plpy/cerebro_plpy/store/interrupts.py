@@ -17,7 +17,7 @@ LOOK_SECONDS = 1800
 # The server's number of the clock of statement_timeout, and the most seconds that a clock can be set to.
 _STATEMENT_TIMEOUT = 3
 _LONGEST = 2_000_000
-# Code that catches the cancel has so long to end; then the session is.
+# How long code that catches the cancel has to end before its session is ended.
 _GRACE_SECONDS = 5
 # How the server calls advisory locks.
 _USER_LOCKS = 2

@@ -32,9 +32,9 @@ class Table:
     name: str
     oid: int
     quoted: str
-    # In brackets, a query for the rows of it that are meant.
+    # A query in brackets for the rows of it that are meant.
     selection: str | None = None
-    # Without a selection: the condition on s of the rows that are meant; else all are.
+    # Without a selection, the condition on s of the rows that are meant; None for all rows.
     condition: str | None = None
 
     @property

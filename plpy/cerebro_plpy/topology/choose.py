@@ -18,7 +18,7 @@ from cerebro_plpy.topology.local import Bounds, LocalTopology, check_room, own_p
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
-# Rows are handed to one more session for each so many.
+# The number of rows that one more session is worth, where rows are handed to sessions.
 ROWS_OF_A_SESSION = 1000
 
 Local = TypeVar("Local", bound=LocalTopology)
@@ -64,7 +64,7 @@ def find_sessions(db: Database, tables: Sequence[int], rows: int | None) -> tupl
 
 
 def count_handed(rows: int) -> int:
-    """Return how many sessions so many rows are worth: several or none."""
+    """Return how many sessions this many rows are worth: several or none."""
     found = rows // ROWS_OF_A_SESSION
     return found if found > 1 else 0
 

@@ -47,7 +47,7 @@ from cerebro_plpy.topology.loopback import (
     wait_for,
 )
 
-# A control session that is lost is replaced so many times in a run.
+# How often a run replaces a lost control session.
 CONTROL_RETRIES = 3
 # Between two tries to open a session where the server refuses it.
 REST_SECONDS = 1.0
@@ -285,7 +285,7 @@ class LocalTopology:
         self._running[command.segment] = running
         try:
             self._finish([running])
-            # With its engine: a session that replaces a lost one has to start that first.
+            # The engine goes along: a session that replaces a lost one must start it first.
             running.begin(Sent(command, self._engines[backend]))
         except SessionLost:
             # It died while it was idle: `answers` reports it as lost.

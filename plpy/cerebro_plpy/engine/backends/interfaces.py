@@ -78,10 +78,10 @@ class Loop(Protocol):
 BoundForward = Callable[[list[np.ndarray]], list[Any]]
 # Makes one number of each row's output and of the numbers that come with the row, by Keras' operations.
 ScoreOf = Callable[[Any, Any], Any]
-# Of inputs and what comes with the rows: each row's score, and its slopes along each input.
+# Returns each row's score and its slopes along each input, from inputs and what comes with the rows.
 Slope = Callable[[list[np.ndarray], np.ndarray], tuple[np.ndarray, list[np.ndarray]]]
-# Of variables, trainable ones first, inputs and what comes with the rows: the slopes of the mean score along
-# each trainable variable.
+# Returns the slopes of the mean score along each trainable variable, from variables (trainable ones first),
+# inputs and what comes with the rows.
 Gradient = Callable[[list[Any], list[np.ndarray], np.ndarray], list[np.ndarray]]
 
 

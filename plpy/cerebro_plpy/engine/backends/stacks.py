@@ -13,7 +13,7 @@ from cerebro_plpy.engine.state import State
 
 # A state that is larger trains no faster in a stack, and a stack of such states takes much memory.
 LARGEST_STATE = 256 * 1024
-# Bits of the batched form depend on how many places its program has: always so many.
+# The bits of the batched form depend on the number of places in its program, which is therefore fixed.
 BATCHED_PLACES = 16
 
 
@@ -25,7 +25,7 @@ class Orders:
     batch_size: int
     # The most rows that a state has in any pass of the visit.
     longest: int
-    # Of which states code for batches of this very size trains (`model.has_fixed_batches`).
+    # Whether code for batches of exactly this size trains each state (`model.has_fixed_batches`).
     fixed: Sequence[bool]
 
 
@@ -41,7 +41,7 @@ class Stack(Protocol):
     """An engine's way to run a compiled model in many states."""
 
     def room(self, count: int, *, batched: bool) -> int:
-        """Return how many places a stack of so many states has."""
+        """Return the number of places in a stack of this many states."""
         ...
 
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:

@@ -61,7 +61,7 @@ def metrics(spec: Any) -> Any:
 
 
 def compile_arguments(params: CompileParams, outputs: int = 1) -> dict[str, Any]:
-    """Make fresh arguments for model.compile() of a net with so many outputs."""
+    """Make fresh arguments for model.compile() of a net with this many outputs."""
     return {
         "optimizer": optimizer(params.optimizer),
         "loss": losses(params.loss),

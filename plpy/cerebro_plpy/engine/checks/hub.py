@@ -18,7 +18,7 @@ from cerebro_plpy.engine.checks import custom
 from cerebro_plpy.errors import CerebroError
 
 PACKAGE = "keras_hub"
-# Of keras_hub.layers, by the names under which they are registered with Keras.
+# Layers of keras_hub.layers, by the names under which they are registered with Keras.
 LAYERS = frozenset(
     """CachedMultiHeadAttention FNetEncoder PositionEmbedding RotaryEmbedding SinePositionEncoding
     TokenAndPositionEmbedding TransformerDecoder TransformerEncoder""".split()

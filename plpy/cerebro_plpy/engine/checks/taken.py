@@ -25,7 +25,7 @@ _OURS: Final = (
     validate.MODELS, validate.LAYERS, validate.INITIALIZERS, validate.REGULARIZERS, validate.CONSTRAINTS,
     validate.POLICIES, validate.ACTIVATIONS,
 )  # fmt: skip
-# Of the Keras that is installed, which may have more than those.
+# Names of the installed Keras, which may have more than those.
 _MODULES: Final = (
     "losses metrics layers activations initializers regularizers constraints optimizers dtype_policies models"
 ).split()

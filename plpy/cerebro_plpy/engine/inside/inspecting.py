@@ -16,7 +16,8 @@ from cerebro_plpy.engine.models.inference import Inference, Loaded
 _RECTIFYING = ("relu", "relu6")
 # The least and the greatest value of activations that are flat at both ends.
 _BOUNDED = {"tanh": (-1.0, 1.0), "sigmoid": (0.0, 1.0), "hard_sigmoid": (0.0, 1.0), "softsign": (-1.0, 1.0)}
-# So near to an end, by the width between both, a unit is at it; if it is for so many rows, it is saturated.
+# A unit is at an end of its range within this share of the width, and saturated if it is there for this share
+# of the rows.
 _NEAR, _MOSTLY = 0.01, 0.95
 
 Batch = tuple[list[np.ndarray], np.ndarray]
@@ -69,7 +70,7 @@ class _UnitCounts:
 
 
 def inspect(net: Inference, loaded: Loaded, loss: ScoreOf, batches: Iterable[Batch]) -> list[LayerFacts]:
-    """Return what is known of each layer, for a loss of batches of rows, which are as long as each other."""
+    """Return facts about each layer, from a loss on batches of rows, all of the same length."""
     model, layers = net.model, _layers(net.model)
     gradient = runtime.get_keras_backend().make_gradient(model, loss)
     # What the answers end with is flat by design: a net that is sure is no fault.

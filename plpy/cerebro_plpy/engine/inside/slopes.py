@@ -16,8 +16,8 @@ from cerebro_plpy.engine.models import trunk
 from cerebro_plpy.engine.models.inference import Loaded, inference, pad
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 
-# So many points go into one call, fewer of large nets. Where each number of points is a program of its own,
-# they are filled up to the one or the other.
+# The numbers of points in one call; large nets take fewer. Where each number is a program of its own, points
+# are filled up to the one or the other.
 FEW, MOST_ROWS = 32, 256
 # Layers whose output jumps where their input changes.
 _OF_CODES = (

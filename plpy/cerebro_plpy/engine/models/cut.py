@@ -101,12 +101,12 @@ class Trunk:
         return [state.arrays[place] for place in self._places]
 
     def of_weights(self, weights: bytes) -> list[np.ndarray]:
-        """Return the values that weights in MADlib's form have for the trunk's variables."""
+        """Return the values of the trunk's variables, from weights in MADlib's form."""
         shapes = [tuple(int(d) for d in weight.shape) for weight in self._built.weights]
         places = list(range(len(shapes)))
         adapters = lora.adapters(self._built)
         if len(weights) == 4 * lora.base_size(shapes, adapters):
-            # Of the net without adapters; these train, so that no trunk has any.
+            # The weights are those of the net without adapters. Adapters train, so no trunk has any.
             places = [place for place in places if place not in lora.added(adapters)]
         arrays = dict(zip(places, split(weights, tuple(shapes[place] for place in places)), strict=True))
         found = [runtime.to_numpy(variable) for variable in self._variables]
@@ -144,7 +144,7 @@ class Trunk:
     def features(
         self, values: Sequence[np.ndarray], blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
-        """Return the outputs for so many rows, each computed in a full batch.
+        """Return the outputs for a number of rows, each computed in a full batch.
 
         The last batch is filled up with the first rows.
         """

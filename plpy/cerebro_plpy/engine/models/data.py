@@ -16,7 +16,7 @@ VALUE = "value"
 # Not a target, but what each row counts: it lies with the targets.
 WEIGHT = "weight"
 
-# Of arrays in memory; TensorFlow and JAX copy what begins anywhere else.
+# The alignment of arrays in memory; TensorFlow and JAX copy arrays that begin elsewhere.
 ALIGNMENT = 64
 
 SPARSE = "sparse"

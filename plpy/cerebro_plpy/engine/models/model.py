@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
-# Of a compiled model's configs that differ in numbers of their optimizers, so many have them at hand.
+# The most optimizers that a compiled model keeps, for configs that differ in their numbers.
 MOST_OPTIMIZERS = 256
 
 
@@ -317,12 +317,12 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 
 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
-    """Return whether a state's first visit had full batches only, after a visit to so many rows."""
+    """Return whether a state's first visit had full batches only, after a visit to this many rows."""
     return _fixed_batch(state, rows, batch_size)[0]
 
 
 def has_fixed_batches(state: State, rows: int, batch_size: int) -> bool:
-    """Return whether a visit to so many rows runs code for batches of this very size."""
+    """Return whether a visit to this many rows runs code for batches of exactly this size."""
     return _fixed_batch(state, rows, batch_size)[1]
 
 

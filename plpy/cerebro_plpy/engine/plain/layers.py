@@ -124,7 +124,7 @@ def _dense(params: Params, shape: Size, take: Take) -> Apply:
     bias = take(units) if params.take("use_bias", True) else np.float32(0)
 
     def apply(x: Array) -> Array:
-        # Of one row, this is faster than @ and than np.dot().
+        # For one row, this is faster than @ and than np.dot().
         found = x.dot(kernel)
         found += bias
         return activate(found)

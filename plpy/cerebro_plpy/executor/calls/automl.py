@@ -110,7 +110,7 @@ class AutomlCall:
         if given.plan is not None and given.plan.within is not None:
             raise CerebroError(
                 "option plan.within is for fits: how much a search trains depends on its results",
-                hint="Give max_seconds to end the search after so long.",
+                hint="Give max_seconds to limit the time of the search.",
             )
         return given
 
@@ -164,7 +164,7 @@ class AutomlCall:
             name=self.name,
             description=self.description,
             search=described,
-            # A search has so many configs on each group.
+            # In a search on groups, max_configs counts for each group by itself.
             limits=given.limits if found is None else replace(given.limits, max_configs=None),
             groups=found,
             choosable=requests.choosable(db, given, source.summary.segments, configs=0, frequency=0),

@@ -54,7 +54,7 @@ class Contest:
         return np.stack([one.answers for one in self.candidates])
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
-        """Return what each row is answered by the models that other rows choose in so many rounds."""
+        """Return the answer for each row by the models that the other rows choose in `size` rounds."""
         judging = self.judging
         return selection.choose_apart(
             self.answers,

@@ -171,7 +171,7 @@ def _check_joined(db: Database, contest: Contest, chosen: EnsembleChoice, net: t
     if (apart > comparing.NEAR_ONE * (1 + np.abs(chosen.answers))).any():
         keys = ", ".join(str(one.found.mst_key) for one, _ in chosen.parts)
         raise CerebroError(
-            f"the nets of mst_key {keys} cannot be joined: one net of them answers otherwise than their mean",
+            f"the nets of mst_key {keys} cannot be joined: the joined net does not answer with their mean",
             sqlstate=NOT_SUPPORTED,
         )
 
@@ -184,7 +184,7 @@ def _by_layer(one: Candidate, layers: Sequence[tuple[Any, ...]]) -> Mapping[str,
         first += 4 * count
     if first != len(weights):
         raise CerebroError(
-            f"the weights of mst_key {one.found.mst_key} are not those of its layers in turn",
+            f"the weights of mst_key {one.found.mst_key} do not fit its layers",
             detail=f"There are {len(weights)} bytes, and the layers have {first}.",
             sqlstate=NOT_SUPPORTED,
         )

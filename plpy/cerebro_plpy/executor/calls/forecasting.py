@@ -226,7 +226,7 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
     name = call.name or names.with_suffix(str(call.source_table), store.SUFFIX)
     seconds = session.seconds(db, call.budget or "1 minute")
     if seconds < train.LEAST_SECONDS:
-        raise CerebroError(f"budget is {call.budget}", hint="A second is the least.")
+        raise CerebroError(f"budget is {call.budget}", hint="It must be at least one second.")
     for suffix in ("", "_packed", "_packed" + preprocess.VALIDATION, "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", "_info"))
     cut = names.with_suffix(name, WINDOWS)
@@ -251,7 +251,7 @@ def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season:
     found = ", ".join(f"{count} {status}" for status, count in _count(laid).items())
     raise CerebroError(
         f"no series of {order.source.quoted} is long enough: a window of {shape.window} steps and 3 times the"
-        f" horizon of {order.horizon} take {shape.least}, and the longest has {max(lengths, default=0)}",
+        f" horizon of {order.horizon} need {shape.least}, and the longest has {max(lengths, default=0)}",
         detail=f"A step is {step}. Series: {found or 'none'}.",
         hint=_hint(order, laid),
         sqlstate=WRONG_STATE,
@@ -261,7 +261,7 @@ def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season:
 def _hint(order: ForecastOrder, laid: Sequence[Series]) -> str:
     if not order.columns.keys and any(one.status in (IRREGULAR, DUPLICATES) for one in laid):
         return "All rows are one series here. Name the columns that tell several apart: series => ARRAY['…']."
-    return "A shorter horizon, or the options window and season, take less."
+    return "A shorter horizon, or smaller options window and season, need fewer steps."
 
 
 def _count(laid: Sequence[Series]) -> Mapping[str, int]:

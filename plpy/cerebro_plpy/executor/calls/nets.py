@@ -81,7 +81,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: str) -> Mo
         if scale == LOG:
             if values.min() < 0:
                 raise CerebroError(
-                    f'"{label}" has the value {values.min():g}, and target_scale log takes none below 0',
+                    f'"{label}" has the value {values.min():g}, and target_scale log takes no value below 0',
                     hint="Use target_scale standard, or add a constant in a view.",
                     sqlstate=OUT_OF_RANGE,
                 )
@@ -113,7 +113,7 @@ def read_rows(db: Database, table: Table, scale: str = STANDARD) -> NetRows:
 
 
 def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
-    """Read so many rows of an input that quantiles are known well enough."""
+    """Read enough rows of an input to know its quantiles well."""
     name, width = summary.independent_varname[number], math.prod(summary.input_shapes[number])
     buffers = scan(db, table.quoted, name, FEATURES, ENOUGH_ROWS)
     found = [buffer.reshape(len(buffer), width) for buffer in buffers]

@@ -165,7 +165,7 @@ class SingleCall:
         states = runner.kept_states(db, row.get("run_id"))
         if ONLY in states:
             return runner.Start(cold.weights, {ONLY: states[ONLY]})
-        db.notice("it goes on from its weights alone: the state of the earlier run is gone")
+        db.notice("the model goes on from its weights alone: the state of the earlier run is gone")
         own = StartingWeights(
             model_id=config.model_id, mst_key=ONLY, table=model.quoted, key_column=None, key=None
         )

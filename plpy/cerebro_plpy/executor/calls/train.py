@@ -41,9 +41,9 @@ from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 
 CONFIGS, EPOCHS = 12, 81
-# Of a large table an epoch has about so many rows, and so many at most are held out.
+# The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
-# By the number of rows to train on: up to so many, and which batches are tried.
+# The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 LEAST_SECONDS = 1
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
@@ -236,7 +236,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     budget = call.budget or "1 minute"
     seconds = session.seconds(db, budget)
     if seconds < LEAST_SECONDS:
-        raise CerebroError(f"budget is {budget}", hint="A second is the least.")
+        raise CerebroError(f"budget is {budget}", hint="It must be at least one second.")
     for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
     return TrainOrder(source, label, name, given, round(seconds), call.recipe)
@@ -382,7 +382,7 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
     if not rows:
         raise CerebroError(
             f"no config of {task.name} has a model",
-            hint="The view cerebro.leaderboard has what became of each config.",
+            hint="The view cerebro.leaderboard says what became of each config.",
             sqlstate=WRONG_STATE,
         )
     best, *others = sorted(rows, key=_place)

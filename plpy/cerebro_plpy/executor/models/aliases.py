@@ -43,7 +43,7 @@ def check_change(db: Database, name: str | None) -> str:
 
 
 def check_version(db: Database, name: str, version: int | None) -> int:
-    """Return the number of a version that is there."""
+    """Return the number of an existing version; refuse NULL and any other number."""
     if version is None:
         raise CerebroError("version is NULL", sqlstate=NULL_NOT_ALLOWED)
     if model_versions.find(db, name, None, version) is None:

@@ -29,9 +29,9 @@ from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.topology.inline import InlineTopology
 
-# After so many epochs without a better one, the net has learned what there is.
+# After this many epochs without a better one, the net has learned what there is.
 PATIENCE = 5
-# Of a run of one config.
+# The key of the only config of a run.
 _KEY = 1
 
 

@@ -18,7 +18,7 @@ from cerebro_plpy.store.runs import results, runs
 # What of a summary says where a model comes from.
 _LINEAGE = ("run_id", "seed", "segments", "name", "description")
 TABLES = {"training": "source_table", "validation": "validation_table"}
-# Of a version's lineage: the call of cerebro.train, for cerebro.retrain.
+# The part of a version's lineage that has the call of cerebro.train, for cerebro.retrain.
 RECIPE = retraining.RECIPE
 
 # What of a summary predicting reads, besides the class values.

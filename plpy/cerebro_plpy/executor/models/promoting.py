@@ -29,7 +29,7 @@ class Promotion:
     metric: str | None = None
     value: float | None = None
     previous_value: float | None = None
-    # By how much the error is less, and the interval of that.
+    # How much less the error is, and the interval of that.
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None

@@ -31,9 +31,9 @@ from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.related import series
 
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
-# The rows that judge: a tenth, so many at most, and too few say nothing.
+# The rows that judge: their share of all rows, the most, and the fewest that allow a verdict.
 JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
-# Of a normal distribution: chance alone gives more in one of twenty cases.
+# The deviations of a normal distribution that chance alone exceeds in one of twenty cases.
 NOISE = 1.645
 
 

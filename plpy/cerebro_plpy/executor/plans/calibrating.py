@@ -100,7 +100,7 @@ def kind_of(
 
 
 class _CompiledHere(set[tuple[int, Code]]):
-    """The code that segment sessions of this session have compiled, each with the number of threads."""
+    """The code that this session's segment sessions have compiled, with the number of threads."""
 
 
 def compiled_here(engines: requests.Engines) -> frozenset[Code]:

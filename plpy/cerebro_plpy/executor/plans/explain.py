@@ -52,7 +52,7 @@ WHAT_IF: dict[str, parse.Validator] = {
 FORMATS = ("text", "json")
 # A search is played visit by visit.
 MOST_SEARCHED = 64
-# An alternative is played for so many visits at most.
+# The most visits for which an alternative is played.
 ALTERNATIVE_VISITS = 160
 
 

@@ -27,7 +27,7 @@ from cerebro_plpy.store.names import Table, check_writable, quote, resolve_table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import features_sql, relations
 
-# Of fewer rows no table of children is read as a whole.
+# With fewer rows, no table of children is read as a whole.
 MANY_ROWS = 1000
 
 

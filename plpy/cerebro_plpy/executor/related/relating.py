@@ -30,8 +30,9 @@ TABLE, SQL = "table", "sql"
 # A feature of which fewer rows have a value is dropped.
 LEAST_PRESENT = 0.01
 SHOWN = 12
-# Of so many labelled rows and children, rows are gone through in the order of time. Beyond the second nothing
-# looks at each child of a labelled row's parent, such as all flights of a carrier for each flight.
+# Beyond the first number of pairs of labelled rows and children, rows are read in the order of time. Beyond
+# the second, nothing looks at each child of a labelled row's parent, such as all flights of a carrier for
+# each flight.
 SWEPT_PAIRS, MOST_PAIRS = 2e6, 5e6
 _WINDOW = "Give an interval above 0, or 'all'."
 
@@ -64,7 +65,7 @@ class LabelledRows:
 
 
 def relate(db: Database, call: RelateCall) -> str:
-    """Make the table and say what it has, or return the statement that would make it."""
+    """Make the table and describe it, or return the statement that would make it."""
     query, form = check_query(call.query), one_of(TABLE, SQL)("format", call.format)
     most = _most(call.max_features)
     aggregates, windows = _aggregates(call.aggregates), _windows(db, call.windows)
@@ -299,6 +300,6 @@ def _check_single(db: Database, recipe: RelationRecipe, rows: Table, number: int
 
 
 def _has_zone(cutoff: RelatedColumn, found: FoundSchema, features: Sequence[RelatedFeature]) -> bool:
-    """Return whether some of the moments that are compared have a time zone."""
+    """Return whether any of the compared times has a time zone."""
     used = [cutoff, *found.times.values(), *(one.column for one in features if one.column is not None)]
     return any(one.element == ZONED for one in used)

@@ -214,7 +214,7 @@ def read_times(
 def _check_times(
     paths: Sequence[Path], times: Collection[TableName], timeless: Collection[TableName], tables: ReadTables
 ) -> None:
-    """Refuse children whose rows might be of the future."""
+    """Refuse children without a time: some of their rows may lie after the cut-off."""
     children = dict.fromkeys(step.table for path in paths for step in path if step.down)
     untimed = [name for name in children if name not in times and name not in timeless]
     if untimed:

@@ -23,7 +23,7 @@ from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, PartDone, Unit
 from cerebro_plpy.topology import Answer, Topology
 
-# States that nobody needs any more go after so long, or when they have become so many bytes.
+# States that nobody needs any more are dropped after this time, or when they reach this size.
 DROP_SECONDS = 2.0
 DROP_BYTES = 256 * 2**20
 # Listeners hear of the end of a config's epoch this much later, and of several at once.

@@ -24,7 +24,7 @@ from cerebro_plpy.store.runs import measurements, results, state_rows
 
 # The most bytes that fit a field, with room for the rest of the row.
 LARGEST_FIELD = 2**30 - 2**20
-# Weights of several configs are read by one statement, up to so many bytes.
+# The most bytes of weights of several configs that one statement reads.
 AT_ONCE = 64 * 2**20
 
 

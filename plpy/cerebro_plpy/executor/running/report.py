@@ -45,7 +45,7 @@ class Report:
         self._plan = plan
         self._dataset = dataset
         self._params = params
-        # By config, then by epoch.
+        # The values that were measured, by config, then by epoch.
         self._measured: dict[int, dict[int, Mapping[str, float | None]]] = {}
         for (mst_key, epoch), values in measured.items():
             self._measured.setdefault(mst_key, {})[epoch] = values

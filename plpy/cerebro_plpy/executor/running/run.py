@@ -38,7 +38,7 @@ from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.runs import measurements, runs, state_rows
 from cerebro_plpy.topology import Topology
 
-# A session that is lost, with the unit it was at, is replaced so many times in a row.
+# How often in a row a lost session is replaced, together with the unit that it was at.
 RETRIES = 3
 MANY, SINGLE, AUTOML, EVALUATION = "many", "single", "automl", "evaluation"
 

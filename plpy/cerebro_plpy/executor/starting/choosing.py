@@ -21,7 +21,7 @@ from cerebro_plpy.store.runs import runs
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
-    """Return the request with the choices of the run to repeat, where the call leaves them open."""
+    """Return the request; fill in what the call leaves open from the run that it repeats."""
     run_id = request.limits.replay
     if run_id is None or request.choosable is None:
         return request

@@ -20,7 +20,7 @@ from cerebro_plpy.planner.units import Alike
 from cerebro_plpy.store import session
 from cerebro_plpy.store.runs import runs
 
-# So many reasons are told; the plan has all of them.
+# The most reasons that are told; the plan has all of them.
 MOST_TOLD = 5
 
 

@@ -61,8 +61,8 @@ class Chosen:
     fit_params: str
     batch_size: int
     passes: int
-    # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
-    # all rows. Of a run of groups, the group.
+    # In a cross-validated run: the config, and the fold that it leaves out; none for the model of all rows.
+    # In a run of groups: the group.
     config_key: int | None = None
     fold: int | None = None
     group_id: int | None = None
@@ -122,7 +122,7 @@ class Request:
     spelled: Mapping[str, str] = field(default_factory=dict)
     # Set if the source was packed in groups.
     groups: Groups | None = None
-    # Of groups, how many rows each class has, by output, as JSON; where configs balance their classes.
+    # The number of rows of each class in groups, by output, as JSON, if configs balance their classes.
     class_counts: Mapping[int, str] = field(default_factory=dict)
 
     @property

@@ -23,7 +23,7 @@ Params: TypeAlias = dict[str, int | str]
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of bracket s: so many configs, trained until so many epochs."""
+    """A rung of bracket s: its number of configs, and the epoch until which they train."""
 
     s: int
     i: int

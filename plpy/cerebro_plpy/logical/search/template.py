@@ -25,7 +25,7 @@ class Result:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """The decision to train a new config until so many epochs."""
+    """The decision to train a new config until an epoch."""
 
     mst_key: int
     model_id: int
@@ -33,7 +33,7 @@ class StartConfig:
     fit_params: str
     epochs: int
     reason: str
-    # Of a search on a table in groups: which config it is, and on which group; `mst_key` numbers both.
+    # In a search on a table in groups: the config and its group; `mst_key` numbers both together.
     config_key: int | None = None
     group: int | None = None
 
@@ -55,7 +55,7 @@ class Clone:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The decision to train a waiting config until so many epochs."""
+    """The decision to train a waiting config until a later epoch."""
 
     mst_key: int
     epochs: int

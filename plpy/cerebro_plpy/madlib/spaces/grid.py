@@ -18,7 +18,7 @@ from cerebro_plpy.madlib.spaces.space import OPTIMIZER_LIST, Choice, Point, Spac
 from cerebro_plpy.seeding import derive
 
 MOST_CONFIGS: Final = 10_000
-# So many duplicates in a row mean that nearly everything has been drawn.
+# This many duplicates in a row mean that nearly everything has been drawn.
 PATIENCE: Final = 100
 
 
@@ -242,7 +242,7 @@ class Meanings:
 
 
 def random_choices(space: Space, count: int, seed: int) -> list[Choice]:
-    """Draw so many points of a space that mean different things."""
+    """Draw a number of points of a space that mean different things."""
     everything = _enumerated(space)
     if everything is not None and len(everything) < count:
         raise CerebroError(

@@ -23,7 +23,7 @@ EXAMPLE: Final = (
 
 
 def read_leaf(name: str, value: Value, place: TextPlace) -> list[Dimension]:
-    """Read what a space in JSON says of one parameter; a plain value is the only one."""
+    """Read the values of one parameter in a JSON space; a plain value means that value alone."""
     if not isinstance(value, dict):
         return [Dimension(name, str(place), (value,))]
     leaf = {str(key): item for key, item in value.items()}

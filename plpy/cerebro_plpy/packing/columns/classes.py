@@ -96,7 +96,7 @@ def _with_new(
     fresh = list({place: text for text, place in sorted(places.items(), reverse=True)}.items())
     used = max(place for place, value in enumerate(values, 1) if value is not None or place == 1)
     if None in labels and values[0] is not None:
-        raise _new_classes(column, ["NULL"], values, "NULL is the first class, or none.")
+        raise _new_classes(column, ["NULL"], values, "NULL can only be the first class.")
     if len(fresh) > len(values) - used:
         shown = sorted(text for _, text in fresh)
         raise _new_classes(column, shown, values, f"There is room for {len(values) - used} more.")
@@ -135,7 +135,7 @@ def _known_labels(
     """Find a validation table's labels among the training table's class values, `compared` as that type."""
     if values is None:
         raise CerebroError(
-            f'column "{column.part.name}" has classes, but the training table was packed without',
+            f'column "{column.part.name}" has classes, but the training table was packed without classes',
             sqlstate=INTERNAL,
         )
     texts = [label for label in labels if label is not None]

@@ -42,7 +42,7 @@ def specify(
     for name in said.each:
         if name not in [column.name for column in columns]:
             raise CerebroError(
-                f'option columns says of "{name}" what it becomes, but it is no input',
+                f'option columns describes "{name}", which is not an input',
                 hint="List it in independent_varname, which may be '*' for all columns.",
             )
     if not columns:
@@ -65,7 +65,7 @@ def _names(listed: str | None) -> list[str]:
     for item in items:
         if item.bundled:
             raise CerebroError(
-                f"independent_varname {listed} has ARRAY[…], which option columns does without",
+                f"independent_varname {listed} has ARRAY[…], which does not go with option columns",
                 hint='Plain columns make one vector. {"columns": {"a": {"input": "name"}}} makes another.',
             )
     return list(dict.fromkeys(item.columns[0] for item in items))
@@ -98,7 +98,8 @@ def check_type(feature: Feature, column: SourceColumn, table: str) -> None:
     }
     if not fits.get(feature.way.kind, True):
         raise CerebroError(
-            f'column "{column.name}" of {table} is {column.shown_type}, in the training rows {feature.type}',
+            f'column "{column.name}" of {table} is {column.shown_type}; in the training rows it was'
+            f" {feature.type}",
             hint="Cast it in a view.",
             sqlstate=DATATYPE_MISMATCH,
         )

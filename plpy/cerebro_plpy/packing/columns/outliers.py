@@ -13,9 +13,9 @@ from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import statistics
 from cerebro_plpy.store.packed.packed import SourceColumn
 
-# So many times the usual deviation of the rest.
+# A value is far off from this many deviations of the rest.
 FAR = 1e6
-# Of a dozen such values, each is at least so far from the mean as the root of a twelfth of the rows, in
+# With a dozen such values, each is at least the root of a twelfth of the rows away from the mean, in
 # deviations. Only columns with such an end are looked at closely.
 MOST_FAR = 12
 
@@ -61,7 +61,7 @@ def tell_inputs(db: Database, found: Mapping[str, Outlier]) -> None:
             {"columns": {name: {"scale": "log"} for name in found}}, ensure_ascii=False
         )
         db.notice(
-            f"values so far from the rest that all others are nearly the same to a net: {shown}. Correct such"
+            f"values so far from the rest that a net can hardly tell the others apart: {shown}. Correct such"
             f" rows or leave them out, in a view; or scale by logarithms: {by_logarithms}"
         )
 
@@ -72,6 +72,6 @@ def tell_target(db: Database, source: Table, column: SourceColumn) -> None:
     found = find(db, source, [(column, NumberFacts.from_counts(counted))])
     if column.name in found:
         db.notice(
-            f'target "{column.name}": {found[column.name]}, beside which all others are nearly the same.'
+            f'target "{column.name}": {found[column.name]}: a net can hardly tell the others apart.'
             " Correct such rows or leave them out, in a view"
         )

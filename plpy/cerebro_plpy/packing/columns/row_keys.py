@@ -1,4 +1,4 @@
-"""Finds columns that tell rows apart and say nothing of them: such a column would be learned by heart.
+"""Finds keys: columns that tell rows apart but say nothing about them. A net would learn them by heart.
 
 The whole table decides, before rows are held out, so that gaps hide no key.
 """
@@ -87,7 +87,7 @@ def _reason(column: SourceColumn, values: DistinctValues) -> str | None:
     width = values.maximum - values.minimum + 1
     if width == values.rows and values.minimum in (0, 1):
         return NUMBERS
-    # Of so many numbers that are drawn from so wide a range, some would be equal.
+    # Among this many numbers drawn from a range this wide, some would be equal.
     return NUMBERS if values.rows**2 / (2 * width) >= LEAST_PAIRS else None
 
 

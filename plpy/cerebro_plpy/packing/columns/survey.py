@@ -25,7 +25,7 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 from cerebro_plpy.store.packed.statistics import Counted
 from cerebro_plpy.store.related import relations
 
-# Of a larger table it would take long to count a label at each value of each number.
+# In a larger table, counting the label at each value of each number would take long.
 MOST_ROWS = 250_000
 JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 
@@ -162,7 +162,7 @@ def specify(
     as_numbers = [one for one in found if one.chosen.kind is not None and one.is_text_of_numbers]
     if as_numbers:
         shown = ", ".join(f'"{one.wanted.column.name}" ({one.chosen.why})' for one in as_numbers)
-        db.notice(f"taken as text, though nearly all are numbers: {shown}")
+        db.notice(f"columns taken as text, though nearly all of their values are numbers: {shown}")
     jumping = [one.wanted.column.name for one in found if one.also and not said.also(one.wanted.column.name)]
     if jumping:
         alone = json.dumps(
@@ -179,7 +179,7 @@ def specify(
         raise CerebroError(
             f"no column of {source.quoted} can be an input",
             detail="; ".join(f'"{name}": {why}' for name, why in left_out.items()),
-            hint="cerebro.describe_columns(…) shows what is known of each.",
+            hint="cerebro.describe_columns(…) shows what is known of each column.",
         )
     recipe = relations.recipe_beside(db, source)
     return Specification(tuple(features), rows, left_out, None if recipe is None else json.loads(recipe))
@@ -204,7 +204,7 @@ def _of_relations(db: Database, source: Table) -> dict[str, str]:
     entity = quote(*recipe.entity)
     return {
         **dict.fromkeys(recipe.key, f"the key of {entity}"),
-        recipe.cutoff: f"the cut-off of what is known of {entity}",
+        recipe.cutoff: f"the cut-off of the rows of {entity}",
     }
 
 

@@ -20,11 +20,11 @@ from cerebro_plpy.store.packed.packed import SourceColumn
 MOST_INTEGERS = 20
 # Texts of more values are looked at for numbers.
 MOST_TEXTS = 100
-# Of fewer rows a share that is held out says nothing.
+# With fewer rows, a share that is held out says nothing.
 LEAST_ROWS = 10
-# Labels are floats of 32 bits: so far apart they are, as a share of their size.
+# Labels are 32-bit floats: the distance between two of them, as a share of their size.
 FLOAT_STEP = 2.0**-23
-# A quantity's deviation has at least so many of these steps.
+# The least number of these steps in a quantity's deviation.
 LEAST_STEPS = 100
 # The square of an error must be a float of 32 bits as well.
 SMALLEST, LARGEST = 1e-15, 1e15
@@ -71,9 +71,7 @@ def settle(
     if task == REGRESSION and not column.is_array:
         _check_quantity(db, source, column, present, distinct)
         if distinct == present and _is_key(db, source, column):
-            db.notice(
-                f'target "{column.name}" is a key: it tells rows apart, and little else can be learned of it'
-            )
+            db.notice(f'target "{column.name}" is a key: it tells rows apart and teaches a net little else')
     return LearnedColumn(column, task, nulls, present)
 
 
@@ -100,14 +98,14 @@ def _check_quantity(db: Database, source: Table, column: SourceColumn, present: 
     if ends.deviation < LEAST_STEPS * step:
         raise CerebroError(
             f'target "{name}" lies between {ends.least:.10g} and {ends.greatest:.10g}, where floats of'
-            f" 32 bits are up to {step:.3g} apart: its values cannot be told from each other",
-            hint=f'Learn the difference in a view: "{name}" - {ends.least:.10g}.',
+            f" 32 bits are up to {step:.3g} apart: its values cannot be told apart",
+            hint=f'Make a view with the difference and learn that: "{name}" - {ends.least:.10g}.',
         )
     if not SMALLEST <= ends.deviation <= LARGEST:
         raise CerebroError(
             f'the values of target "{name}" differ by {ends.deviation:.3g}:'
             f" less than {SMALLEST:g} or more than {LARGEST:g} cannot be learned with floats of 32 bits",
-            hint=f'Learn a multiple in a view: "{name}" / {ends.deviation:.1g}.',
+            hint=f'Make a view with a multiple and learn that: "{name}" / {ends.deviation:.1g}.',
         )
 
 
@@ -142,7 +140,7 @@ def _check_rows(source: Table, column: SourceColumn, present: int, nulls: int, s
     if splits and present < LEAST_ROWS:
         raise CerebroError(
             f'{source.quoted} has {present} rows in which "{column.name}" is known, too few to learn from',
-            detail=f"A fifth is held out to validate on. {LEAST_ROWS} rows are the least.",
+            detail=f"A fifth is held out to validate on. At least {LEAST_ROWS} rows are needed.",
         )
 
 
@@ -156,7 +154,7 @@ def _check_classes(column: SourceColumn, present: int, distinct: int, first: str
     if not has_held:
         raise CerebroError(
             f'target "{name}" has {distinct} different values in {present} rows: too many to learn',
-            detail="Of each class a fifth is held out, and no class has three rows.",
+            detail="A fifth of each class is held out, and no class has three rows.",
             hint="Name a column with fewer values. A number is learned as a quantity: "
             '{"task": "regression"}, or a cast in a view.',
         )
@@ -170,7 +168,7 @@ def _refuse_numbers(column: SourceColumn, facts: TextFacts) -> None:
     raise CerebroError(
         f'target "{column.name}" has {facts.distinct} different texts, of which {found.share:.0%} are'
         f" numbers{other}",
-        hint="Cast it to numeric in a view, and it is learned as a quantity. "
+        hint="Cast it to numeric in a view to learn it as a quantity. "
         '{"task": "classification"} learns each text as a class.',
     )
 

@@ -41,12 +41,12 @@ def tell(db: Database, table: names.TargetTable) -> None:
     ]
     found = [json.dumps(name, ensure_ascii=False) for name in dict.fromkeys(telling)]
     if found:
-        they, them, tell, are = (
-            ("they", "them", "tell", "are") if len(found) > 1 else ("it", "it", "tells", "is")
+        they, them, predict, are = (
+            ("they", "them", "predict", "are") if len(found) > 1 else ("it", "it", "predicts", "is")
         )
         db.notice(
-            f"{', '.join(found)} alone {tell} {summary.dependent_varname[0]} nearly perfectly;"
-            f" if {they} {are} not known before the label is, leave {them} out:"
+            f"{', '.join(found)} alone {predict} {summary.dependent_varname[0]} nearly perfectly;"
+            f" if {they} {are} not known before the label, leave {them} out:"
             f' {{"exclude": [{", ".join(found)}]}}'
         )
 

@@ -32,7 +32,7 @@ def option(key: str, value: object) -> Mapping[str, Any]:
         raise CerebroError(f"option {key} needs either count or column", hint=_EXAMPLE)
     if len(found) > (1 if "column" in found else 2):
         raise CerebroError(
-            f"option {key} has {json.dumps(value)[:60]}, of which one excludes the other", hint=_EXAMPLE
+            f"option {key} has {json.dumps(value)[:60]}: these keys exclude each other", hint=_EXAMPLE
         )
     return found
 

@@ -76,7 +76,7 @@ def numbered(
     vague = groups.by_vague_collation(db, source, [column.name for column in columns])
     if vague is not None:
         raise CerebroError(
-            f'column "{vague}" cannot name groups: its collation takes different texts for equal',
+            f'column "{vague}" cannot name groups: its collation treats different texts as equal',
             hint=f'Group by {names.quote(vague)} COLLATE "C" in a view.',
             sqlstate=DATATYPE_MISMATCH,
         )
@@ -103,7 +103,7 @@ def as_training(
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
     others = groups.rows_of_others(db, source, known, found.types, found.table)
     if others:
-        db.notice(f"rows of {source.quoted} of groups that have no training rows are left out: {others}")
+        db.notice(f"rows of {source.quoted} of groups without training rows are left out: {others}")
     groups.create_like(db, table, found)
     homes = _homes(found)
     rows = groups.with_group(source, known, found.types, table.quoted)
@@ -138,7 +138,7 @@ def with_added(
 def _check_count(count: int) -> None:
     if count > MOST_GROUPS:
         raise CerebroError(
-            f"there are {count} groups, and there may be {MOST_GROUPS}",
+            f"there are {count} groups, more than {MOST_GROUPS}",
             hint="Group by fewer columns, or by what many rows have in common.",
             sqlstate=PROGRAM_LIMIT_EXCEEDED,
         )

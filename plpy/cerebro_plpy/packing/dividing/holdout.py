@@ -31,7 +31,7 @@ def option(key: str, value: object) -> Mapping[str, Any]:
     if ("after" in found) != ("on" in found):
         raise CerebroError(f"option {key} needs both after and on, or neither", hint=_EXAMPLE)
     if "after" in found and found.keys() - {"after", "on"}:
-        raise CerebroError(f"option {key} says after, and a share as well", hint=_EXAMPLE)
+        raise CerebroError(f"option {key} has both after and a share", hint=_EXAMPLE)
     if found.get("stratify") and "by" in found:
         raise CerebroError(f"option {key} cannot stratify rows that stay together", hint=_EXAMPLE)
     return found

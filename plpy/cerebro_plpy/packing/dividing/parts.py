@@ -32,7 +32,7 @@ def check_name(part: packed.Expression, known: Mapping[str, SourceColumn], table
     name = part.columns[0].name
     if name in known:
         raise CerebroError(
-            f'{table} has a column "{name}", and so is called what says the part that a row is in',
+            f'{table} has a column "{name}", the name that packing gives to the part of a row',
             hint="Rename the column with a view.",
             sqlstate=DUPLICATE_COLUMN,
         )

@@ -66,7 +66,7 @@ def _proportions(train: float | None, test: float | None, replacement: bool) -> 
         return train, 1 - train
     if train + test > 1 + SLACK and not replacement:
         raise CerebroError(
-            f"train_proportion and test_proportion come to {train + test:g}, which is more than 1",
+            f"train_proportion and test_proportion add up to {train + test:g}, which is more than 1",
             hint="Without replacement each row is given out once.",
         )
     return train, test

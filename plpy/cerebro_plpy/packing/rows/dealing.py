@@ -104,7 +104,7 @@ class DealtSlice:
 
     fold: int | None
     places: slice
-    # None of a table in groups.
+    # The table was not packed in groups.
     groups = None
 
     @property

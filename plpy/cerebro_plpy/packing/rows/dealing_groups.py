@@ -60,7 +60,7 @@ class GroupDeal:
     segments: int
     # That a buffer has.
     most_rows: int
-    # Of each group, where rows are appended.
+    # The rows and buffers that each group had before, if rows are appended.
     rows_before: Sequence[int] = ()
     buffers_before: int = 0
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import heapq
 from collections.abc import Sequence
 
-# Segments may have so much more than their share.
+# The most that a segment may have, as a multiple of its share.
 UNEVEN = 1.05
 # A group with fewer rows is never cut: it would wait longer at each segment than it trains there.
 LEAST_CUT = 4096

@@ -24,7 +24,7 @@ from cerebro_plpy.store.packed.packed import Expression
 
 BATCH_BYTES = 1 << 20
 BATCH_ROWS = 4000
-# Of features in a batch, which may be far more than what they are made of.
+# The bytes of features in a batch, which may be far more than the values that they are made from.
 FEATURE_BYTES = 16 << 20
 PackedPart = SourcePart | FeaturePart
 
@@ -37,7 +37,7 @@ class Column:
     shape: tuple[int, ...]  # of one packed row
     reader: ArrayReader | FeatureReader | None = None
     classes: Classes | None = None
-    # Of labels: how many rows have each code, or a 1 at each place of a one-hot row.
+    # For labels: the number of rows with each code, or with a 1 at each place of a one-hot row.
     counts: np.ndarray = field(default_factory=partial(np.zeros, 0, np.int64))
 
     def add_counts(self, counts: np.ndarray) -> None:

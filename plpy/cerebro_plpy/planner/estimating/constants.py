@@ -20,13 +20,14 @@ COMPILING = {"tensorflow": (0.8, 0.02), "jax": (3.5, 0.1), "torch": (0.05, 0.01)
 STARTING = {"tensorflow": 3.0, "jax": 2.5, "torch": 3.5}
 # Seconds for a state, and for each byte of it; between two visits; for a MB of rows.
 WRITING, WRITING_BYTE, RESTING, READING = 0.0006, 4.8e-9, 0.0017, 0.005
-# The time of a small net's mini-batch in a program of many, as a share of that alone; the largest such state.
+# The time of a small net's mini-batch in a fused program, as a share of its time alone; the largest state, in
+# bytes, of such a net.
 FUSED_SHARE, LARGEST_FUSED = 0.5, 256 * 1024
 # Seconds before the first visit and after the last, and for each config.
 AROUND, AROUND_CONFIG = 0.2, 0.015
 # Seconds around each config on each of many groups, whose rows are written together.
 AROUND_GROUP = 0.0015
-# The arithmetic of so many threads takes 1 / threads**SHARING of the time.
+# With several threads, arithmetic takes 1 / threads**SHARING of the time.
 SHARING = 0.8
 # MB of a session's own memory with its engine, and for each net that it has compiled.
 SESSION_MB = {"tensorflow": 420, "jax": 300, "torch": 350}

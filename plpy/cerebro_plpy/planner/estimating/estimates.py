@@ -27,7 +27,7 @@ from cerebro_plpy.planner.estimating.simulation import (
 )
 from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 
-# A plan is played for at most so many visits of so many configs: an answer is wanted at once.
+# The most visits and configs for which a plan is played: the user wants an answer at once.
 MOST_VISITS, MOST_CONFIGS = 800, 40
 # One epoch of more visits is counted and not played.
 MOST_PLAYED = 2000
@@ -134,7 +134,7 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
         full.seconds = full.busy / work.sessions / max(1 - played.waiting(part.sessions), 1e-6)
         full.first_measured = played.first_measured
         if played.first_measured is not None and part.frequency != work.frequency:
-            # Neither is measured before its end.
+            # Then both the part and the whole run are first evaluated at their end.
             full.first_measured = full.seconds * played.first_measured / played.seconds
         played = full
     return summarize(work, rates, played)

@@ -167,7 +167,7 @@ def _everywhere(
     measures: int,
     into: dict[str, float],
 ) -> None:
-    """Add the time of groups that are cut over all segments, and of the model of all rows."""
+    """Add the time of groups that are spread over all segments, and of the model of all rows."""
     sizes = [*groups.cut, *([groups.rows] if groups.fallback else [])]
     for segment in range(work.segments):
         seconds = prices.seconds(kind, segment)

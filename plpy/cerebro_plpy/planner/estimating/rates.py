@@ -23,9 +23,9 @@ from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH, ConfigKind
 
 FAMILIES = ("dense", "convolution", "recurrent", "attention", "embedding")
 MEASURED, FITTED, SCALED, SHIPPED = "measured", "fitted", "scaled", "shipped"
-# A range is the estimate divided and multiplied by so much.
+# A range goes from the estimate divided by this to the estimate multiplied by it.
 SPREAD = {MEASURED: 1.3, FITTED: 1.4, SCALED: 1.6, SHIPPED: 2.0}
-# So many kinds must have been measured before coefficients are fitted to them.
+# Coefficients are fitted only to this many kinds or more.
 LEAST_KINDS = 4
 
 
@@ -112,7 +112,7 @@ def _nothing() -> None:
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of a host with so many threads; a host without measurements counts as like the others."""
+    """The rates of a host and a number of threads; a host without measurements counts as like the others."""
 
     observations: Sequence[Observation]
     host: str

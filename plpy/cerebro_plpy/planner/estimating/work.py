@@ -14,7 +14,7 @@ from functools import cached_property
 from cerebro_plpy.planner.bundles import MOST_MEMBERS
 from cerebro_plpy.planner.cuts import TrunkChoice
 
-# Metrics do not depend on the batches; larger ones than most configs train with are faster.
+# Metrics do not depend on the batch size, and larger batches than most configs use are faster.
 EVALUATION_BATCH = 256
 
 

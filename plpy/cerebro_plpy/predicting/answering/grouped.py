@@ -24,9 +24,9 @@ from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 
-# Of rows whose groups had to be looked up, so many are kept.
+# The most rows whose groups are kept once they have been looked up.
 _KEPT_ROWS = 10_000
-# So many rows are answered at a time.
+# The number of rows that are answered at a time.
 BATCH = 4096
 NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 
@@ -62,7 +62,7 @@ class GroupKeys:
 
     def __init__(self, db: Database, found: GroupModels, keys: Container[str]) -> None:
         self._db, self._found, self._keys = db, found, keys
-        # The groups of rows whose values are written otherwise than the group's, and of rows of none.
+        # The key of the group for values that are written differently from it; None if no group has them.
         self._looked_up: dict[str, str | None] = {}
 
     def find(self, given: str) -> str:
@@ -122,7 +122,7 @@ class Answers:
         # The shapes of the inputs, which architectures may leave open.
         self.shapes: tuple[tuple[int, ...], ...] = ()
         self._made: dict[str, NetOfGroup] = {}
-        # Of groups that are held, their keys by the form in which those are compared.
+        # The keys of groups that are held, by the form in which keys are compared.
         self._own = {} if found.models.held is None else {normal_key(key): key for key in self._weights}
         self._keys = GroupKeys(db, found.models, self._own) if self._own else None
 

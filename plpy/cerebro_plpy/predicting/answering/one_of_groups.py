@@ -27,7 +27,7 @@ class KeptGroups:
     db: Database
     found: GroupModels
     version: ModelMark
-    # By the group's key: the config and the weights.
+    # The config and the weights of each group, by its key.
     weights: Mapping[str, tuple[int, bytes]]
     nets: Mapping[int, models.Model]
     by_engine: bool

@@ -60,7 +60,7 @@ class ExplainedColumn(NamedTuple):
     value: str | None
     contribution: float
     error: float
-    # Of an image, what each pixel adds, as a PNG.
+    # What each pixel of an image adds, as a PNG.
     map: bytes | None
 
 
@@ -73,7 +73,7 @@ class ColumnPart(NamedTuple):
     pixels: np.ndarray | None = None
 
 
-# Of a row's columns, its inputs, and what each of their numbers adds: what columns add.
+# Returns what columns add, from a row's columns, its inputs, and what each number of the inputs adds.
 PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray]], list[ColumnPart]]
 
 
@@ -90,7 +90,7 @@ class Explainer:
     def explain(
         self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None
     ) -> list[ExplainedColumn]:
-        """Return what so many columns of a row add, that with the greatest part first."""
+        """Return what each column of a row adds: at most `most` columns, the greatest part first."""
         answer, probability, prediction, _ = one.name_answer(self.output, self._forward(inputs))
         at = partial(self.slopes.at, given=self._marks(answer))
         found = attribute(at, self.start, self.slopes.enter(inputs), self.slopes.rows)

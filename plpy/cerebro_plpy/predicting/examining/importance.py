@@ -120,7 +120,7 @@ def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, Colum
         if name not in places:
             match = nearest(name, places)
             raise CerebroError(
-                f'"{name}" is no input of the model',
+                f'"{name}" is not an input of the model',
                 detail=f"Its inputs are {', '.join(places)}.",
                 hint=f'Did you mean "{match}"?' if match else None,
                 sqlstate=UNDEFINED_COLUMN,

@@ -21,12 +21,12 @@ from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
 from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.store.models import model_versions
 
-# So many rows, which chance chooses, in batches of one length.
+# The number of rows, which chance chooses, and the length of their batches.
 ROWS, BATCH, SEED = 2_000, 200, 1
 # A share of units beyond which a layer has lost much of what it could say.
 MUCH = 0.5
-# By so much less than the greatest of all layers a gradient vanishes, and by so much more than the weights it
-# explodes.
+# A gradient vanishes if it is below this share of the greatest of all layers, and explodes if it is above
+# this multiple of the weights.
 VANISHED, EXPLODED = 1e-4, 10.0
 # Answers that differ by less do not differ.
 _SAME = 1e-6

@@ -30,7 +30,7 @@ from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 
 # The models that a judge has: one of all rows, or those of groups.
 JudgedModel = TrainedModel | TableOfGroups | VersionOfGroups
-# Of rows whose key of a group is read with them.
+# The column of group keys, for rows that are read with them.
 _KEY = SourceColumn(
     name=KEY_TEXT, element="text", is_array=False, base_type="text", shown_type="text", sortable=True
 )
@@ -299,10 +299,11 @@ def find_judge(
     needs_label: bool = True,
     takes_groups: bool = False,
 ) -> Judge:
-    """Make a model ready for a table or view that has its columns, and its label if that is needed.
+    """Make a model ready to answer for the rows of a table or view that has its columns.
 
-    Texts of the columns `keys` are read as well, or of `whole_rows` the JSON, without columns of bytes.
-    Models of groups are refused where not each row is to be answered by that of its group.
+    The table must have the label if `needs_label`. The judge also reads the columns `keys` as text and, if
+    `whole_rows`, each row as JSON without its bytea columns. With `takes_groups`, models of groups are taken,
+    and each row is answered by the model of its group; without it, they are refused.
     """
     groups = group_holders.find_groups(db, name, mst_key) if takes_groups else None
     found = groups or trained.find_model(db, name, mst_key)

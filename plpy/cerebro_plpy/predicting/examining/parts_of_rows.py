@@ -15,7 +15,7 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import find_judge
 from cerebro_plpy.predicting.examining.scoring import ACCURACY
 
-# Of a normal distribution, so that 95 % lie within.
+# 95 % of a normal distribution lie within this many deviations.
 _WIDTH = 1.96
 MOST_PARTS = 10_000
 # part, rows, metric, value, low, high, worse

@@ -17,9 +17,9 @@ OF_CLASSES, OF_QUANTITIES = (LOGLOSS, ACCURACY, AUC, F1, BALANCED), (RMSE, MAE, 
 _SHARES = frozenset({ACCURACY, AUC, F1, BALANCED, R2})
 # A probability of 0 would make the loss infinite, for one row among all.
 LEAST = 1e-15
-# A jackknife leaves out so many parts of the rows in turn.
+# The number of parts of the rows that a jackknife leaves out in turn.
 _PARTS = 20
-# A difference of so many of its deviations is more than chance.
+# A difference of this many of its deviations is more than chance.
 SURE = 2.0
 
 
@@ -55,7 +55,7 @@ def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
     """
     counts = truth.sum(axis=0)
     both = np.flatnonzero((counts > 0) & (counts < len(truth)))
-    # Of two classes, the ranks by the one are those by the other, reversed.
+    # With two classes, the ranks by one are those by the other, reversed.
     places = both[1:] if len(both) == 2 else both
     found = [_area(answers[:, place], truth[:, place] > 0) for place in places]
     return 1 - float(np.mean(found)) if found else 0.5
@@ -64,7 +64,7 @@ def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
 def _area(values: np.ndarray, inside: np.ndarray) -> float:
     """Return how often a row inside has a greater value than one outside; an equal one is half of it."""
     ranked, own = np.sort(values), values[inside]
-    # Of equal values, each has the mean of their ranks.
+    # Equal values share the mean of their ranks.
     ranks = (np.searchsorted(ranked, own, "left") + np.searchsorted(ranked, own, "right") + 1) / 2
     first, second = len(own), len(values) - len(own)
     return float((ranks.sum() - first * (first + 1) / 2) / (first * second))
@@ -104,7 +104,7 @@ def _unexplained(answers: np.ndarray, truth: np.ndarray) -> float:
     errors = np.square(answers - truth).mean(axis=0)
     variance = truth.var(axis=0)
     varied = variance > 0
-    # Of what is the same in all rows, no share can be told: it is right or wrong.
+    # A quantity that is the same in all rows has no share: its answers are right or wrong.
     shares = np.where(varied, errors / np.where(varied, variance, 1), errors > 0)
     return float(shares.mean())
 
@@ -161,7 +161,7 @@ def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
 
 
 def error_of(metric: str, mean: float) -> float:
-    """Return the error of rows that are wrong by so much on average."""
+    """Return the error of rows, from the mean of what each is wrong by."""
     return float(np.sqrt(max(mean, 0.0))) if metric == RMSE else float(mean)
 
 

@@ -30,7 +30,7 @@ from cerebro_plpy.store.related import relations
 _QUERY = re.compile(r"\s*(\(|(select|with|values|table)[\s(])", re.IGNORECASE)
 # The rows of a query, for as long as they are checked; and what is kept of its text.
 _CHECKED, _LONGEST = "cerebro_checked", 200
-# Of a column's scale: what floats of 32 bits may be off.
+# The share of a column's scale by which 32-bit floats may be off.
 _CLOSE = 1e-5
 # Errors of classes below this are as good as none; those of quantities have no such size.
 _LEAST_ERROR, _NO_ERROR = 0.01, 1e-12

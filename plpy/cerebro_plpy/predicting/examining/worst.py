@@ -27,7 +27,7 @@ class WorstRow(NamedTuple):
 def find_worst_rows(
     db: Database, model: str | None, source: str | None, limit: int | None, mst_key: int | None
 ) -> list[WorstRow]:
-    """Return so many rows, that with the greatest loss first; of equal ones, the first that was read."""
+    """Return the `limit` rows with the greatest loss, the worst first; of equal ones, the first one read."""
     most = _check_limit(limit)
     judge = find_judge(db, model, source, mst_key, whole_rows=True, takes_groups=True)
     kept: list[WorstRow] = []

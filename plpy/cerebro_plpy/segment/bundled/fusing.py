@@ -177,7 +177,7 @@ def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarr
 
 
 def _pass(work: visits.Task, epoch: int, number: int, count: int) -> np.ndarray:
-    """Return the order of so many rows in a pass, as `PartitionRows.shuffled` has it."""
+    """Return the order of this many rows in a pass, as `PartitionRows.shuffled` has it."""
     if not work.fit.shuffle:
         return np.arange(count)
     return seeding.permutation(count, work.run.seed, "rows", epoch, rows.ALONE, number, 0)

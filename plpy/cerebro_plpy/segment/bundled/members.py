@@ -15,7 +15,7 @@ class Member:
     """One config of a bundle, on all rows or those of a group."""
 
     mst_key: int
-    # Of a group, what all groups of a config share, but for the config.
+    # For a group: what all groups of a config share, except for the config.
     work: Task
     # To train on; and to measure on, by what they are to the run.
     rows: PartitionRows

@@ -96,7 +96,7 @@ def lock(db: Database, name: str) -> bool:
 
 @as_owner
 def last_version(db: Database, name: str) -> int:
-    """Return the highest number that a version of a model has had."""
+    """Return the highest version number that a model has had."""
     rows = db.query("SELECT last_version FROM cerebro._model WHERE name = $1", ["text"], [name])
     return rows[0]["last_version"]
 

@@ -11,7 +11,7 @@ from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote, tem
 RECIPE = "recipe"
 # In it, the recipe of rows with features of related tables.
 RELATIONS = "relations"
-# Of a recipe, the tables whose rows train as well as those of its source.
+# The tables of a recipe whose rows train besides those of its source.
 APPENDED = "appended"
 # What a retraining makes and removes again, in the session's own schema.
 PREFIX = "cerebro_retrain"

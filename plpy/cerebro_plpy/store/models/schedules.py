@@ -85,7 +85,7 @@ def aliases(db: Database, name: str) -> list[str]:
 
 @as_owner
 def keep(db: Database, made: Schedule) -> None:
-    """Keep a schedule in place of the one before."""
+    """Store a schedule; replace the one that its model and alias have."""
     remove(db, made.name, made.alias)
     db.query(
         "INSERT INTO cerebro._schedule"

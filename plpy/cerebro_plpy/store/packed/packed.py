@@ -25,7 +25,7 @@ SUMMARY = "_summary"
 SHAPE = "_shape"
 CLASS_VALUES, CLASS_COUNTS = "_class_values", "_class_counts"
 KEY = "__dist_key__"
-# There are so many distribution keys, from 0: cerebro._segment_key has them.
+# The number of distribution keys, from 0: cerebro._segment_key has them.
 KEYS = 16384
 BUFFER = "buffer_id"
 # The weight of each row.

@@ -28,7 +28,7 @@ def with_values(source: Table, column: SourceColumn) -> Table:
 
 
 def draw_rows(source: Table, most: int, seed: int) -> Table:
-    """Return so many rows as chance chooses: of the same rows always the same ones."""
+    """Return at most `most` rows, chosen by chance: of the same rows, always the same ones."""
     chance = f"pg_catalog.hashtextextended((s.*)::pg_catalog.text, {int(seed)})"
     drawn = f"(SELECT s.* FROM {source.rows} ORDER BY {chance} LIMIT {int(most)})"
     return replace(source, selection=drawn)

@@ -57,7 +57,7 @@ def _create(db: Database, table: TargetTable, statement: str) -> None:
 
 
 def _count(share: float, of: str) -> str:
-    """Return a share of so many rows, rounded to the nearest whole number, halves down."""
+    """Return a share of a number of rows, rounded to the nearest whole number, halves down."""
     return f"pg_catalog.ceil({of} * {share!r}::numeric - 0.5)"
 
 
@@ -115,7 +115,7 @@ class Holdout:
     after: tuple[SourceColumn, str] | None = None
 
 
-# Hashes are even over so many numbers.
+# Hashes are distributed evenly over this many numbers.
 _HASHES = 2**53
 
 
@@ -247,7 +247,7 @@ def _class_ends(
         f" FROM (SELECT {strata.value} AS value, {_number(holdout)} AS number FROM {source.rows}) AS n) AS c"
         f" GROUP BY c.value) AS k LIMIT {_MOST_CLASSES + 1}"
     )
-    # Of a class so small that nothing of it is held out, there is no number.
+    # A class so small that none of its rows is held out has no number.
     numbers = {row["value"]: row["number"] for row in found if row["number"] is not None}
     if not numbers or len(found) > _MOST_CLASSES or any(row["has_too_few"] for row in found):
         return None

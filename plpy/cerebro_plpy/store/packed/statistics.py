@@ -115,7 +115,7 @@ class Rest:
     deviation: float | None
 
 
-# Of values that are spread normally, between the quartiles lies so much of the deviation.
+# For normally distributed values, the deviation is this many times the distance between the quartiles.
 _OF_QUARTILES = 0.7413
 
 

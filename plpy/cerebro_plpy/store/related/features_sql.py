@@ -30,7 +30,8 @@ NUMBER_NAME, MOMENT_NAME = "__row__", "__cutoff__"
 _ROWS = "labelled"
 _EPOCH = "date_part('epoch', {})"
 _SECONDS = 86400
-# What a sweep keeps of each column, and which features follow from that, also between two moments.
+# The running values that a sweep keeps of each column. The features that follow from their difference
+# between two moments, for a window; and all that follow for all of the past.
 _RUNNING = ("count", "sum", "min", "max")
 _SUBTRACTED = (planning.COUNT, planning.SUM, planning.MEAN)
 _SWEPT = (*_SUBTRACTED, planning.MIN, planning.MAX, planning.SINCE_LAST)
@@ -117,7 +118,7 @@ def pairs_of_children(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn,
     pairs = zip(step.to_columns, names, strict=True)
     children = ", ".join(f"s.{quote(name)} AS {key}" for name, key in pairs)
     keys = ", ".join(names)
-    # By their numbers: a column of the table may have the name of a key.
+    # Keys are given by their numbers: a column of the table may have the name of a key.
     places = ", ".join(str(number) for number in range(1, len(names) + 1))
     return (
         f"WITH {_labelled(recipe, cutoff, source)} SELECT coalesce(sum(a.n * b.n), 0) AS found"

@@ -19,7 +19,7 @@ _NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
 NUMBERED, MADE = temporary(_NODES), temporary(_HOPS)
 # Edges come in so many rows.
 _PARTS = 64
-# Ids are sparse if they span more than so many times their number.
+# Ids are sparse if they span more than this many times their number.
 _SPARSE = 8
 
 
@@ -195,7 +195,7 @@ def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
     if last - first > _SPARSE * len(ids):
         places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
         return np.where(ids[places] == wanted, places, -1)
-    # Where few numbers are left out, a table of all of them is faster.
+    # If the numbers have few gaps, a lookup table of the whole range is faster.
     table = np.full(last - first + 1, -1)
     table[ids - first] = np.arange(len(ids))
     inside = (wanted >= first) & (wanted <= last)

@@ -34,7 +34,7 @@ class SeriesColumns:
     time: SourceColumn
     value: SourceColumn
     keys: Sequence[SourceColumn]
-    # Further columns: numbers, and words that a series has once.
+    # Further columns: numbers, and texts that are the same in all rows of a series.
     ahead: Sequence[SourceColumn] = ()
     words: Sequence[SourceColumn] = ()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.runs.runs import no_such_run
 
-# By config and kind of rows: epochs and losses.
+# Epochs and losses, by config and kind of rows.
 CurvesOfRun = dict[tuple[int, str], tuple[list[int], list[float]]]
 
 

@@ -115,7 +115,7 @@ _SUMMARY: ResultColumns = (
     FEATURES,
 )
 
-# One model: what stands in <out>_info for many stands in the summary.
+# The tables of a single model: the summary has what <out>_info has for several.
 _SINGLE: ResultColumns = (("model_weights", "bytea"), ("model_arch", "json"))
 _SINGLE_SUMMARY: ResultColumns = (
     ("source_table", "text"),

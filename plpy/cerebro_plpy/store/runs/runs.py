@@ -92,8 +92,8 @@ class ConfigRow:
     # The name of its kind, whose configs take equally long, and the expected seconds of a visit.
     kind: str | None = None
     visit_seconds: float | None = None
-    # Of a cross-validated run: which config it is, and the fold that it leaves out; none for the model of
-    # all rows. `mst_key` numbers such configs with their folds, and those of groups with their groups.
+    # In a cross-validated run: the config, and the fold that it leaves out; none for the model of all rows.
+    # `mst_key` numbers such configs with their folds, and those of groups with their groups.
     config_key: int | None = None
     fold: int | None = None
     # In a run of groups: the number of the group whose rows it is trained on.

@@ -12,7 +12,7 @@ from cerebro_plpy.store.writing import Writing, cast_value
 # In queries of their own: a plan that is kept for other values would read the JSON anew for each state.
 _DROP_STATES = (
     f"DELETE FROM cerebro._state WHERE run_id = (SELECT {cast_value('run_id', 'bigint')})"
-    # By paths: the operator -> would copy what is said of all configs for each state.
+    # Paths are used, because the operator -> would copy what is said of all configs for each state.
     " AND abs(step) <= ((SELECT $1::jsonb) #>> ARRAY['newest', mst_key::text])::integer"
     " AND NOT ((SELECT $1::jsonb) #> ARRAY['keep', mst_key::text]) @> pg_catalog.to_jsonb(step)"
 )
@@ -76,7 +76,7 @@ def frozen(db: Database, run_id: int, digest: str) -> Iterator[bytes]:
     return (row["data"] for batch in batches for row in batch)
 
 
-# Rows that one statement writes have so many bytes.
+# The most bytes of rows that one statement writes.
 _BYTES_AT_ONCE = 16 * 2**20
 
 

@@ -69,7 +69,7 @@ class AllGroups:
         self._units = Units(list(rows))
         self._rows = list(rows.values())
         self._procedure = procedure
-        # Of each config, what has come in of the epoch that is awaited, and where it trains no more.
+        # The values that have come in of the epoch that each config awaits, and where it trains no more.
         self._values: dict[int, dict[int, float]] = {}
         self._lost: dict[int, set[int]] = {}
         self._awaited: dict[int, int] = {}
@@ -107,7 +107,7 @@ class AllGroups:
         for decision in decided:
             key = decision.mst_key
             if isinstance(decision, Clone):
-                # Where its source is gone there is nothing to begin with.
+                # In groups that lost the source, the clone has no state to begin from.
                 self._lost[key] = set(self._lost.get(decision.source, ()))
             lost = self._lost.setdefault(key, set())
             epochs = getattr(decision, "epochs", None)

@@ -54,7 +54,7 @@ def brackets(rungs: Sequence[Rung]) -> dict[int, range]:
 
 
 def rung_of(rungs: Sequence[Rung], mst_key: int, epochs: int) -> Rung | None:
-    """Return the last rung that a config with so many epochs behind it was at; None for an unknown config."""
+    """Return the last rung of a config that has trained this many epochs; None for an unknown config."""
     for s, members in brackets(rungs).items():
         if mst_key in members:
             own = [rung for rung in rungs if rung.s == s]
@@ -140,7 +140,7 @@ class HyperbandMethod(SearchMethod):
 
     @property
     def epochs(self) -> int:
-        # R, unless the rungs that get so many are skipped.
+        # R, unless the rungs that get R epochs are skipped.
         return max(rung.r_i for rung in self._schedule())
 
     def check(self) -> None:

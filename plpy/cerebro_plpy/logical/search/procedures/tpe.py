@@ -12,9 +12,9 @@ from cerebro_plpy.madlib.spaces.dimension import Dimension
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings, draw_choice, to_row
 from cerebro_plpy.madlib.spaces.space import Choice, Point, Space
 
-# So many proposals in a row that are there already, and chance proposes instead.
+# After this many proposals in a row that exist already, chance proposes instead.
 PATIENCE = 10
-# And so many draws that are there already mean that the space is used up: a config is then trained again.
+# This many draws that exist already mean that the space is used up: a config is then trained again.
 DRAWS = 1000
 STARTUP = 10
 
@@ -26,7 +26,7 @@ class Tpe:
         # Optuna takes most of a second to import: only a search that needs it pays.
         import optuna
 
-        # It would log that parameters which only some optimizers have are estimated each by itself.
+        # Otherwise Optuna logs that it samples parameters that only some optimizers have independently.
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._optuna = optuna
         self._space = space

@@ -1,4 +1,4 @@
-"""Trains one config after another, so many at a time: random search, TPE, and both with median stopping."""
+"""Trains one config after another, several at a time: random search, TPE, and both with median stopping."""
 
 from __future__ import annotations
 
