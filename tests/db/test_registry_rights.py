@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from fixtures import Connect, Connection, MakeRole, Rows, execute
-from registered import ASKED, answers, train
+from registered import ASKED, COLUMNS, answers, train
 from trial import Trial
 
 pytestmark = pytest.mark.fresh_caller
@@ -148,6 +148,30 @@ def test_who_may_only_predict_gets_nothing_else(trial: Trial, user: User) -> Non
         code, _ = user.is_refused(f"SELECT {call}")
         assert code in ("42501", "55000"), what
     assert trial.sql("SELECT * FROM cerebro.models ORDER BY 1") == before
+
+
+def test_an_error_shows_who_may_only_predict_nothing_of_the_training_rows(trial: Trial, user: User) -> None:
+    """Rows of one's own are packed otherwise, and the error would tell how the training rows were."""
+    trial.sql(
+        f"GRANT SELECT ON customers TO {user.name}; GRANT CREATE, USAGE ON SCHEMA public TO {user.name}"
+    )
+    user.sql("CREATE TABLE own_rows AS SELECT * FROM customers WHERE id <= 40")
+    packing = "SELECT cerebro.training_preprocessor_dl('own_rows', 'own_packed', 'gone', %s, options => %s)"
+    user.sql(packing, COLUMNS, '{"columns": "auto", "segments": 1}')
+    document = trial.value("SELECT feature_specification FROM packed_summary")
+    (age,) = [column for column in document["columns"] if column["name"] == "age"]
+    calls = (
+        "SELECT cerebro.madlib_evaluate('churn@1', 'own_packed', 'own_seen')",
+        "SELECT * FROM cerebro.confusion_matrix('churn@1', 'own_packed')",
+    )
+    for privilege, shown in (("predict", False), ("read", True)):
+        grant(trial, user, privilege)
+        for call in calls:
+            code, text = user.is_refused(call)
+            assert code == "55000" and 'center of column "age" is' in text
+            assert (str(age["center"]) in text) == shown and "public.packed" not in text
+    user.sql("DROP TABLE own_rows, own_packed, own_packed_summary")
+    trial.sql(f"REVOKE SELECT ON customers FROM {user.name}")
 
 
 def test_what_the_views_show_depends_on_the_right(trial: Trial, user: User) -> None:

@@ -14,12 +14,18 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import ensemble, forecasting, train
 from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastOrder
-from cerebro_plpy.executor.models import aliases, continuing, lineage, registering, retraining_forecasts
+from cerebro_plpy.executor.models import (
+    aliases,
+    continuing,
+    lineage,
+    named_tables,
+    registering,
+    retraining_forecasts,
+)
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.forecasting.document import read_forecast
 from cerebro_plpy.logical.options import Validator, boolean, is_number, one_of, parse_options
-from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import find_judge
 from cerebro_plpy.registry import references
@@ -168,19 +174,19 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
     version = aliases.version_of(db, known, moved)
     origin = model_versions.lineage(db, known, version)
     if series.LINEAGE in origin:
-        training = _check_forecast(db, call, origin[series.LINEAGE], f"{known}@{version}")
+        training = _check_forecast(db, call, origin[series.LINEAGE], known, version)
     else:
         training = _check_rows(db, call, _recipe(origin, f"{known}@{version}"), known, version)
     return CheckedRetraining(known, version, moved, when, training)
 
 
 def _check_forecast(
-    db: Database, call: RetrainCall, document: Mapping[str, Any], version: str
+    db: Database, call: RetrainCall, document: Mapping[str, Any], known: str, version: int
 ) -> ForecastOrder:
-    found = read_forecast(json.dumps(document), version)
+    found = read_forecast(json.dumps(document), f"{known}@{version}")
     table = names.resolve_table(db, call.source or found.source, "source table")
     if call.source is None:
-        _check_unnamed(db, [table])
+        named_tables.check(db, [table], known, version)
     return retraining_forecasts.check(db, found, table, budget=call.budget, options=call.options)
 
 
@@ -194,23 +200,13 @@ def _check_rows(
     else:
         recipe = {key: value for key, value in recipe.items() if key != APPENDED}
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
-    _check_unnamed(db, before if call.source is not None else [table, *before])
+    named_tables.check(db, before if call.source is not None else [table, *before], name, version)
     return RowsTraining(
         recipe=recipe,
         source=table,
         call=_call(db, recipe, [table, *before], call.budget, options),
         before=before,
         warm_start=own.get("warm_start", False),
-    )
-
-
-def _check_unnamed(db: Database, tables: Sequence[Table]) -> None:
-    """Refuse views of somebody else's that only the version names."""
-    trained.check_readable(
-        db,
-        tables,
-        instead="Name what you trust: source => 'a table or view'.",
-        why="The version was trained on these rows, and you read them with your own rights.",
     )
 
 

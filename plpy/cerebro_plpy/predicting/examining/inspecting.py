@@ -18,7 +18,7 @@ from cerebro_plpy.predicting import models, trained
 from cerebro_plpy.predicting.examining.explained import score_of
 from cerebro_plpy.predicting.examining.importance import mix_column
 from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
-from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.predicting.holders import may_only_predict
 from cerebro_plpy.store.models import model_versions
 
 # So many rows, which chance chooses, in batches of one length.
@@ -67,7 +67,7 @@ def inspect_net(
 def _check_readable(db: Database, model: str | None) -> None:
     """Refuse who may only predict: sizes of weights tell of the weights."""
     holder = trained.resolve(db, model)
-    if isinstance(holder, RegisteredVersion) and holder.found.privilege == model_versions.PREDICT:
+    if may_only_predict(holder):
         raise model_versions.may_only_predict(holder.name)
 
 
