@@ -32,10 +32,8 @@ def registered(client: Database) -> Iterator[None]:
     packed = client.pack("shops", x=["heat"], y="gone", columns="auto", group_by=BY, segments=1)
     client.rows("SELECT cerebro.load_net('shops_nets', 'shops_packed', 'linear')")
     nets = client.with_architectures("shops_nets")
-    options = {"fallback": True}
-    run = nets.fit(
-        packed, {**GRID, "learning_rate": [0.01, 0.1]}, epochs=1, out="shops_models", wait=True, **options
-    )
+    grid = {**GRID, "learning_rate": [0.01, 0.1]}
+    run = nets.fit(packed, grid, epochs=1, out="shops_models", wait=True, fallback=True)
     client.models.register(run.models(), "shops", comment="by shop", tags={"team": "south"})
     client.pack("shops", x=["heat"], y="gone", columns="auto", into="shops_whole", segments=1)
     whole = nets.fit("shops_whole", GRID, epochs=1, out="shops_one", wait=True)
