@@ -27,7 +27,8 @@ def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> N
         raise CerebroError(
             f"{name} was not packed as the rows that {model.name} was trained on: {problem}",
             detail="The model would take its rows for others, and every figure would be wrong.",
-            hint=f"Pack the rows with cerebro.validation_preprocessor_dl and the training table{source}.",
+            hint=f"Pack the rows with cerebro.validation_preprocessor_dl and the training table{source};"
+            " cerebro.evaluate_by measures a model on rows as they are.",
             sqlstate=WRONG_STATE,
         )
 

@@ -222,7 +222,7 @@ def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
     """Return the tables whose rows have trained the version, without that of the new rows."""
     if recipe.get(RELATIONS) is not None:
         raise CerebroError(
-            "rows with features of related tables cannot be added to those before",
+            "option append cannot be used with features of related tables",
             detail="Their features are made anew for all of them.",
             hint="Leave append out, and give labels of all rows.",
             sqlstate=NOT_SUPPORTED,
