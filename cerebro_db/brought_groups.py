@@ -30,8 +30,8 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class SavedGroups:
-    """What a folder says of models of groups: the types of the columns that make groups, the nets, and for
-    each model its group, its net and the place of its weights."""
+    """Models of groups as a folder describes them: the types of the columns that make groups, the nets, and
+    for each model its group, its net and the place of its weights."""
 
     types: Mapping[str, str]
     nets: Mapping[int, Mapping[str, Any]]

@@ -39,6 +39,8 @@ from cerebro_plpy.store.related import series
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
 # The rows that judge: a tenth, so many at most, and too few say nothing.
 JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
+# Of which chance leaves enough in 99 of 100 cases.
+ENOUGH_ROWS = 450
 # Of a normal distribution: chance alone gives more in one of twenty cases.
 NOISE = 1.645
 
@@ -156,7 +158,8 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
     if rows < LEAST_JUDGED:
         raise CerebroError(
             f"{table.quoted} has too few rows: {rows} of them are left to compare two models",
-            hint=f"Give a table with at least {round(LEAST_JUDGED / JUDGED_SHARE)} rows.",
+            detail=f"Chance leaves about a tenth of the rows, and {LEAST_JUDGED} are needed.",
+            hint=f"Give a table with at least {ENOUGH_ROWS} rows.",
             sqlstate=WRONG_STATE,
         )
     keep_relations(db, recipe)

@@ -58,7 +58,7 @@ def inspect_net(
     truth = np.concatenate([part.truth for part in rows])
     forward = inference(models.described(judge.model, [column.shape for column in judge.columns]))
     loaded = forward.load(judge.model.weights())
-    facts = inspect(forward, loaded, _loss_of(judge), _batches(judge, inputs, truth))
+    facts = inspect(forward, loaded, _loss_of(judge, truth), _batches(judge, inputs, truth))
     greatest = max((one.gradient or 0.0 for one in facts), default=0.0)
     parts = [_part(one, greatest) for one in facts]
     return [*parts, *(_unused(name) for name in _find_unused(judge, inputs))]
@@ -71,9 +71,10 @@ def _check_readable(db: Database, model: str | None) -> None:
         raise model_versions.may_only_predict(holder.name)
 
 
-def _loss_of(judge: Judge) -> ScoreOf:
+def _loss_of(judge: Judge, truth: np.ndarray) -> ScoreOf:
+    """Return the loss of an answer; of a quantity in its own spread, since gradients grow with its unit."""
     if not judge.is_classes:
-        return scores.squared_error
+        return scores.make_squared_error(float(truth.std()) or 1.0)
     return scores.make_log_loss(score_of(judge.output))
 
 
