@@ -98,13 +98,14 @@ test-version:
 	@eval "$$(tools/cluster env)" && $(SLOW) \
 		tests/contract/test_docs.py tests/contract/test_update.py tests/contract/test_dump.py
 
-# The extension's SQL names its Python by a path, so the old server finds the same.
+# The extension's SQL names its Python by a path, so the old server finds the same, and packages by another one.
 test-upgrade:
 	@tools/setup dev
 	@tools/setup old-server
 	@$(MAKE) -s deploy
-	@bash -c '. tools/common.sh && cp "$$($$(own_pg_config) --sharedir)"/extension/cerebro* \
-		/usr/share/postgresql/$(OLD_SERVER)/extension/'
+	@bash -c '. tools/common.sh && cd /usr/share/postgresql/$(OLD_SERVER)/extension \
+		&& cp "$$($$(own_pg_config) --sharedir)"/extension/cerebro* . \
+		&& sed -i "s,/venv/lib/python3[0-9.]*/site-packages,/old-packages," cerebro--*.sql'
 	@tools/cluster up
 	@eval "$$(tools/cluster env)" && CEREBRO_TEST_OLD_SERVER=/usr/lib/postgresql/$(OLD_SERVER)/bin \
 		$(VENV)/bin/pytest --timeout=900 -m "$(HERE)" tests/contract/test_update.py

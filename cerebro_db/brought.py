@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cerebro_db import saved
-from cerebro_db.errors import CerebroError
-from cerebro_db.statements import Raw, call, identifier, literal
+from cerebro_db import brought_groups, saved, stored
+from cerebro_db.statements import Raw, call, literal, select_list
 
 if TYPE_CHECKING:
     from cerebro_db.protocols import Server
@@ -34,45 +33,74 @@ def register(
     The server takes it as it takes any table of the caller's, whatever the folder says.
     """
     found = saved.read_document(folder)
-    if "group_by" in found:
-        raise CerebroError(
-            f"{folder} holds models of groups, which are registered from a table of models alone",
-            hint="cerebro_db.load_model answers with them where they are.",
-        )
     weights = saved.read_weights(folder, found.get("weights_sha256"))
-    about = found.get("about")
-    if not isinstance(about, dict) or not isinstance(found.get("architecture"), dict):
+    origin = {"model": found.get("model"), "weights_sha256": found.get("weights_sha256")}
+    given = {**(tags or {}), "brought_from": origin}
+    try:
+        values, parts = _tables(db, folder, found, weights, metrics or {})
+        for net in found["nets"].values() if "group_by" in found else [found]:
+            # The same check as for any net of the caller's: nothing that is code is registered.
+            stored.checked(db, json.dumps(net["architecture"]))
+        kept = call("register", f"pg_temp.{_MODEL}", name, comment=comment, tags=given)
+        # The transaction may be the caller's, who may bring more.
+        dropped = f"DROP TABLE {', '.join(f'pg_temp.{_MODEL}{suffix}' for suffix in parts)}"
+        return db.transaction([*parts.values(), kept, dropped], *values)[0]["register"]
+    except (TypeError, ValueError, OverflowError, RecursionError) as error:
+        # Texts and numbers that JSON can have and the server cannot, and what is no number.
+        raise saved.no_model(folder, f"it says what no database can keep, {error}") from None
+
+
+def _tables(
+    db: Server, folder: Path, found: Mapping[str, Any], weights: bytes, metrics: Mapping[str, Any]
+) -> tuple[list[object], dict[str, str]]:
+    """Return the statements that make the tables of a model, by what their names end in.
+
+    The values are those of the first statement.
+    """
+    if "group_by" in found:
+        groups = brought_groups.read(folder, found, weights)
+        types = brought_groups.find_types(db, folder, groups.types)
+        # All have the same inputs and outputs.
+        net = next(iter(found["nets"].values()))
+        summary = _summary(net, _read_about(folder, net))
+        return groups.values(weights), brought_groups.statements(_MODEL, types, summary)
+    summary = _summary(found, _read_about(folder, found))
+    columns = {
+        "model_id": Raw("1"),
+        "compile_params": Raw(f"{literal(str(found.get('compile_params')))}::pg_catalog.text"),
+        "fit_params": Raw(f"{literal(str(found.get('fit_params')))}::pg_catalog.text"),
+        **summary,
+        **_measured(metrics),
+    }
+    made = f"CREATE TEMPORARY TABLE {_MODEL}"
+    return [weights, json.dumps(found["architecture"])], {
+        "": f"{made} ON COMMIT DROP AS"
+        " SELECT %s::pg_catalog.bytea AS model_weights, %s::pg_catalog.json AS model_arch",
+        "_summary": f"{made}_summary ON COMMIT DROP AS SELECT {select_list(columns)}",
+    }
+
+
+def _read_about(folder: Path, net: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return what a net says of its inputs and outputs."""
+    about = net.get("about")
+    if not isinstance(about, dict) or not isinstance(net.get("architecture"), dict):
         raise saved.no_model(folder, "it describes no net")
     if not isinstance(about.get("class_values") or {}, dict):
         raise saved.no_model(folder, "its class values are no object")
-    origin = {"model": found.get("model"), "weights_sha256": found.get("weights_sha256")}
-    given = {**(tags or {}), "brought_from": origin}
-    columns = _summary(found, about, metrics or {})
-    parts = [
-        f"CREATE TEMPORARY TABLE {_MODEL} ON COMMIT DROP AS"
-        " SELECT %s::pg_catalog.bytea AS model_weights, %s::pg_catalog.json AS model_arch",
-        f"CREATE TEMPORARY TABLE {_MODEL}_summary ON COMMIT DROP AS SELECT {columns}",
-        call("register", f"pg_temp.{_MODEL}", name, comment=comment, tags=given),
-    ]
-    return db.transaction(parts, weights, json.dumps(found["architecture"]))[0]["register"]
+    return about
 
 
-def _summary(found: Mapping[str, Any], about: Mapping[str, Any], metrics: Mapping[str, Any]) -> str:
-    """Write the columns of the summary of a table of one model, with the folder's values."""
+def _summary(net: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Raw]:
+    """Write what the summary says of inputs and outputs, with the folder's values."""
     classes: Mapping[str, Any] = about.get("class_values") or {}
-    columns = {
+    return {
         "dependent_varname": _array(about.get("dependent_varname"), "text"),
         "independent_varname": _array(about.get("independent_varname"), "text"),
         "num_classes": _array(about.get("num_classes"), "int4"),
         "normalizing_const": Raw(f"{literal(about.get('normalizing_const'))}::pg_catalog.float4"),
-        "model_id": Raw("1"),
-        "compile_params": Raw(f"{literal(str(found.get('compile_params')))}::pg_catalog.text"),
-        "fit_params": Raw(f"{literal(str(found.get('fit_params')))}::pg_catalog.text"),
-        "feature_specification": Raw(f"{literal(found.get('features'))}::pg_catalog.jsonb"),
+        "feature_specification": Raw(f"{literal(net.get('features'))}::pg_catalog.jsonb"),
         **{f"{name}_class_values": _array(values, "text") for name, values in classes.items()},
-        **_measured(metrics),
     }
-    return ", ".join(f"{value} AS {identifier(name)}" for name, value in columns.items())
 
 
 def _array(values: object, kind: str) -> Raw:
@@ -87,7 +115,8 @@ def _measured(metrics: Mapping[str, Any]) -> dict[str, Raw]:
         if not isinstance(own, dict):
             continue
         for key, column in (("loss", f"{what}_loss_final"), ("value", f"{what}_metrics_final")):
-            found[column] = Raw(f"{literal(own.get(key))}::pg_catalog.float8")
+            value = None if own.get(key) is None else str(float(own[key]))
+            found[column] = Raw(f"{literal(value)}::pg_catalog.float8")
         if own.get("metric"):
-            found["metrics_type"] = _array([own["metric"]], "text")
+            found["metrics_type"] = _array([str(own["metric"])], "text")
     return found

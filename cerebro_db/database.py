@@ -122,11 +122,11 @@ class Database:
             return link.look(connection, statement, values)
 
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
-        """Run statements in one transaction, with values for the first, and return the rows of the last."""
+        """Run statements in one transaction, with values for the first; return the last rows."""
         found: list[Row] = []
         with self._link.session() as connection:
             for number, statement in enumerate(parts):
-                found = link.execute(connection, statement, values if number == 0 else ())
+                found = link.execute(connection, statement, values if number == 0 else ()) or found
         return found
 
     def session(self) -> AbstractContextManager[Connection]:

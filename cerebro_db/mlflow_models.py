@@ -119,18 +119,26 @@ def bring(db: Server, name: str, tracking_uri: str, into: str, versions: Sequenc
                 numbers[number] = _register(db, client, one, into)
         aliases: Mapping[str, Any] = client.get_registered_model(name).aliases
     for alias, version in aliases.items():
+        if int(version) not in numbers:
+            raise CerebroError(f"alias {alias} in MLflow points at version {version}, which is not there")
         db.rows(call("set_alias", into, alias, numbers[int(version)]))
     return {int(one.version): numbers[int(one.version)] for one in found}
 
 
 def _brought(versions: Sequence[Row]) -> dict[int, int]:
     """Return the versions here that MLflow has, by their numbers there."""
-    return {int(row["tags"][_THERE]): row["version"] for row in versions if _THERE in row["tags"]}
+    found = [(row["tags"].get(_THERE), row["version"]) for row in versions]
+    # Anybody may call a tag so.
+    return {there: version for there, version in found if isinstance(there, int)}
 
 
 def _register(db: Server, client: Any, version: Any, into: str) -> int:
     with tempfile.TemporaryDirectory() as made:
         try:
+            if not version.run_id:
+                raise ValueError("it belongs to no run")
+            if not client.list_artifacts(version.run_id, _FOLDER):
+                raise ValueError(f"its run has no folder {_FOLDER}")
             folder = Path(client.download_artifacts(version.run_id, _FOLDER, made))
             kept = json.loads((folder / _VERSION).read_text(encoding="utf-8"))
             if not all(isinstance(one, dict) for one in (kept, kept["tags"], kept["metrics"])):

@@ -23,7 +23,7 @@ class Server(Protocol):
         ...
 
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
-        """Run statements in one transaction and return the rows of the last."""
+        """Run statements in one transaction and return the rows of the last that has any."""
         ...
 
     def session(self) -> AbstractContextManager[Connection]:

@@ -34,6 +34,11 @@ def identifier(name: str) -> str:
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
+def select_list(columns: Mapping[str, str]) -> str:
+    """Write expressions by the names that they get."""
+    return ", ".join(f"{value} AS {identifier(name)}" for name, value in columns.items())
+
+
 def names(columns: Columns) -> str:
     """Write columns as the preprocessors read them; a list inside the list is one vector of its columns."""
     if isinstance(columns, str):
@@ -81,6 +86,10 @@ def literal(value: object) -> str:
 
 
 def _text(text: str) -> str:
+    if "\0" in text:
+        raise CerebroError(
+            f"the text {text[:40]!r} has the character with the code 0, which no text of the server can have"
+        )
     quoted = "'" + text.replace("'", "''").replace("\\", "\\\\") + "'"
     return f"E{quoted}" if "\\" in text else quoted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,17 @@ def models(name: str | None, form: str, dsn: str) -> None:
         raise Refused(
             f"there is no registered model {name} that you may use", hint="cerebro models lists them."
         )
+    if form == "table":
+        found = [{**row, "metrics": _tell_measured(row["metrics"])} for row in found]
     show(found, form, VERSION_COLUMNS)
+
+
+def _tell_measured(metrics: Mapping[str, Any]) -> str:
+    """Return what was measured on the validation rows if there were any, and else on the training rows."""
+    what = "validation" if "validation" in metrics else "training"
+    own = metrics.get(what, {})
+    named = {own["metric"]: own["value"]} if own.get("metric") else {"loss": own.get("loss")}
+    return "".join(f"{what} {name} {float(value):.4g}" for name, value in named.items() if value is not None)
 
 
 @click.command("import", short_help="Register a model of a folder or of MLflow's.")

@@ -35,7 +35,9 @@ STATUS_COLOURS = {
     "stopped": "yellow",
     "interrupted": "yellow",
     "note": "yellow",
+    "warn": "yellow",
     "failed": "red",
+    "alarm": "red",
     "wrong": "red",
 }
 
@@ -129,6 +131,10 @@ def _readable(value: Any) -> str:
         return f"{value:.4f}" if value == 0 or 0.001 <= abs(value) < 100_000 else f"{value:.3g}"
     if isinstance(value, datetime.datetime):
         return value.astimezone().strftime("%Y-%m-%d %H:%M:%S")
+    if isinstance(value, list):
+        return ", ".join(map(_readable, value))[:LONGEST]
+    if isinstance(value, Mapping):
+        value = json.dumps(value, ensure_ascii=False, default=str)
     # One row is one line, which a person can read to its end.
     text = harmless(" ".join(str(value)[: 2 * LONGEST].split()))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 sys.modules["cerebro_plpy.session"].call("drop_version", *args)
 $$;
 COMMENT ON FUNCTION cerebro.drop_version IS
-'Removes a version of a registered model. A version that an alias points at is refused. Its number is never given again.';
+'Removes a version of a registered model. It fails if an alias points at the version. The number of the version is never used again.';

@@ -52,4 +52,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION cerebro.grant_model_access(regclass, name) IS
-'Lets a role predict with a model table, evaluate it and read its models. It grants SELECT on the table, its _info and its _summary, and USAGE on their schema. If a superuser calls it, it also calls grant_usage. The owner of the tables calls it.';
+'Lets a role predict with a model table, evaluate it and read its models. It grants SELECT on the table, its _info and its _summary, and USAGE on their schema. The owner of the tables calls it. When a superuser calls it, it also calls grant_usage for the role.';

@@ -19,4 +19,4 @@ return sys.modules["cerebro_plpy.session"].call(
     "inspect_net", model, source_table, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.inspect_net(varchar, varchar, integer) IS
-'Looks into a net on the rows of a table or view that has the label, 2000 of them at most: of each layer the quadratic mean of its weights and that of the gradients of the loss along them, the share of units that are 0 for every row (dead) or at an end of their range for nearly all rows (saturated), and in words what is wrong, or ok. Columns that change no answer come last. It takes the right to read a registered model. Without mst_key the best config is looked into.';
+'Examines a net on the rows of a table or view that has the label, at most 2000 of them. It returns a row for each layer: the quadratic means of its weights and of the gradients of the loss, the share of units that are 0 for every row (dead) or at an end of their range for nearly all rows (saturated), and a verdict: ok, or what is wrong. Columns that change no answer come last. For a registered model it requires the right read. Without mst_key it takes the best config.';

@@ -16,4 +16,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].call("read_model", model)
 $$;
 COMMENT ON FUNCTION cerebro.read_model IS
-'Returns what a version of a registered model holds: the net as Keras'' JSON, its weights as load_keras_model takes them, the parameters of its config, the inputs, outputs and class values, and the feature specification of columns that were packed as they are. Of models of groups it returns a row for each group; about says which. It takes the right read on the model.';
+'Returns what a version of a registered model contains: the net as Keras'' JSON, its weights as load_keras_model takes them, the parameters of its config, the inputs, outputs and class values, and the feature specification of columns that were packed as they are. For models of groups it returns a row for each group; about says which. It requires the right read on the model.';

@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 sys.modules["cerebro_plpy.session"].call("revoke_model", *args)
 $$;
 COMMENT ON FUNCTION cerebro.revoke_model IS
-'Takes back what grant_model gave a role on a registered model. It counts for every statement that begins afterwards, in open sessions as well.';
+'Takes back what grant_model granted a role on a registered model. This takes effect for every statement that begins afterwards, also in open sessions.';

@@ -9,4 +9,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 return sys.modules["cerebro_plpy.session"].call("rollback", *args)
 $$;
 COMMENT ON FUNCTION cerebro.rollback IS
-'Has an alias of a registered model point at the version that it pointed at before, and returns that version. Called again, it goes one step further back.';
+'Makes an alias of a registered model point at the version that it pointed at before, and returns that version. Each further call goes one step further back.';

@@ -32,4 +32,4 @@ BEGIN
 END
 $$;
 COMMENT ON PROCEDURE cerebro.run_schedule(text, text) IS
-'What the job of cerebro.schedule calls: trains a registered model again as its schedule says, and keeps what came of it. It does nothing while another run of the same schedule goes on. It is called outside a transaction, since it commits.';
+'Carries out a schedule of cerebro.schedule once; pg_cron''s job calls it. It trains the registered model again and keeps what came of it in cerebro.schedule_runs. It does nothing while another run of the same schedule is under way. Call it outside a transaction, since it commits.';

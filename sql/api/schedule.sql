@@ -14,4 +14,4 @@ return sys.modules["cerebro_plpy.session"].call(
     "schedule", name, schedule, source, budget, promote, alias, options)
 $$;
 COMMENT ON FUNCTION cerebro.schedule(text, text, varchar, interval, text, text, jsonb) IS
-'Has pg_cron train a registered model again by a schedule such as ''0 3 * * 1'' (Mondays at 3). The other arguments are those of cerebro.retrain. It returns the number of pg_cron''s job, which runs with the rights of whoever calls this. A model has one schedule for each alias; calling again replaces it. cerebro.schedule_runs shows what came of it. Without pg_cron the error says what another scheduler would have to run.';
+'Makes pg_cron train a registered model again by a schedule such as ''0 3 * * 1'' (Mondays at 3). The other arguments are those of cerebro.retrain. Returns the number of pg_cron''s job, which runs with the rights of the role that called this function. A model has one schedule for each alias; another call replaces it. The view cerebro.schedule_runs shows what came of it. Without pg_cron, the error says what another scheduler has to run.';

@@ -10,4 +10,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 sys.modules["cerebro_plpy.session"].call("set_alias", *args)
 $$;
 COMMENT ON FUNCTION cerebro.set_alias IS
-'Has an alias of a registered model point at one of its versions; a new alias is made. Every statement that begins afterwards predicts with that version, in every session. The alias default is what the name alone means. The owner of the model and roles with the right manage may call it.';
+'Makes an alias of a registered model point at one of its versions; an alias that does not exist is created. Every statement that begins after the commit predicts with that version, in every session. The name of a model alone means its alias default. The owner of the model and roles with the right manage may call this function.';

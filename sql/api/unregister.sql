@@ -8,4 +8,4 @@ if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot
 sys.modules["cerebro_plpy.session"].call("unregister", *args)
 $$;
 COMMENT ON FUNCTION cerebro.unregister IS
-'Removes a registered model with all its versions, aliases, rights and history. The owner of the model and roles with the right manage may call it.';
+'Removes a registered model with all its versions, aliases, rights, schedules and history. The owner of the model and roles with the right manage may call this function.';

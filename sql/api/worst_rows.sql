@@ -17,4 +17,4 @@ return sys.modules["cerebro_plpy.session"].call(
     "worst_rows", model, source_table, limit, mst_key)
 $$;
 COMMENT ON FUNCTION cerebro.worst_rows(varchar, varchar, integer, integer) IS
-'Returns the rows of a table or view that a model answers worst, with their label and the prediction. For classes, probability is that of the label, and loss minus its logarithm. For a quantity, loss is by how much the prediction is off. row has all columns but those of bytes. At most 10000 rows; without mst_key the best config answers.';
+'Returns the rows of a table or view that a model answers worst, with their label and the prediction. For classes, probability is that of the label, and loss is minus its logarithm. For a quantity, loss is by how much the prediction is off. row contains all columns except those of type bytea. limit is at most 10,000. Without mst_key the best config answers.';

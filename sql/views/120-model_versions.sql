@@ -6,7 +6,9 @@ SELECT v.* FROM (
         COALESCE(a.aliases, '{}') AS aliases,
         x.comment,
         x.tags,
-        x.metrics,
+        CASE WHEN m.privilege <> 'predict' THEN x.metrics
+            ELSE x.metrics OPERATOR(pg_catalog.#-) '{training,rows}' OPERATOR(pg_catalog.#-) '{validation,rows}'
+        END AS metrics,
         CASE WHEN m.privilege <> 'predict' THEN x.compile_params END AS compile_params,
         CASE WHEN m.privilege <> 'predict' THEN x.fit_params END AS fit_params,
         CASE WHEN m.privilege <> 'predict' THEN x.lineage END AS lineage,
@@ -29,9 +31,9 @@ COMMENT ON VIEW cerebro.model_versions IS 'Versions of the registered models tha
 COMMENT ON COLUMN cerebro.model_versions.name IS 'Name of the model';
 COMMENT ON COLUMN cerebro.model_versions.version IS 'Number of the version, counted from 1; name@version means it';
 COMMENT ON COLUMN cerebro.model_versions.aliases IS 'Aliases that point at it now; name@alias means it, and name alone if one of them is default';
-COMMENT ON COLUMN cerebro.model_versions.comment IS 'What was said of it when it was registered';
-COMMENT ON COLUMN cerebro.model_versions.tags IS 'JSON object of what was said of it when it was registered';
-COMMENT ON COLUMN cerebro.model_versions.metrics IS 'What the run measured, a JSON object for training and for validation: on which rows, the loss, and the first metric';
+COMMENT ON COLUMN cerebro.model_versions.comment IS 'Comment that it was registered with';
+COMMENT ON COLUMN cerebro.model_versions.tags IS 'JSON object of the tags that it was registered with';
+COMMENT ON COLUMN cerebro.model_versions.metrics IS 'What the run measured, a JSON object for training and for validation: on which rows (not shown if you may only predict), the loss, and the first metric';
 COMMENT ON COLUMN cerebro.model_versions.compile_params IS 'Compile parameters of its config; NULL if you may only predict';
 COMMENT ON COLUMN cerebro.model_versions.fit_params IS 'Fit parameters of its config; NULL if you may only predict';
 COMMENT ON COLUMN cerebro.model_versions.lineage IS 'Where it comes from: run, config, tables, seed, versions of packages; NULL if you may only predict';

@@ -12,4 +12,4 @@ COMMENT ON COLUMN cerebro.model_history.event IS 'registered, set, rolled back, 
 COMMENT ON COLUMN cerebro.model_history.alias IS 'Alias that was moved or dropped';
 COMMENT ON COLUMN cerebro.model_history.version IS 'Version that came or went, or that the alias points at since';
 COMMENT ON COLUMN cerebro.model_history.role IS 'Role that did it';
-COMMENT ON COLUMN cerebro.model_history.event_id IS 'Order of the events';
+COMMENT ON COLUMN cerebro.model_history.event_id IS 'Number that orders the events';

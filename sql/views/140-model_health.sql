@@ -15,4 +15,4 @@ COMMENT ON COLUMN cerebro.model_health.source_table IS 'Table or view whose rows
 COMMENT ON COLUMN cerebro.model_health.rows IS 'How many rows these were';
 COMMENT ON COLUMN cerebro.model_health.findings IS 'JSON array of all findings, as cerebro.check returned them';
 COMMENT ON COLUMN cerebro.model_health.role IS 'Role that checked';
-COMMENT ON COLUMN cerebro.model_health.check_id IS 'Order of the checks';
+COMMENT ON COLUMN cerebro.model_health.check_id IS 'Number that orders the checks';

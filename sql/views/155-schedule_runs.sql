@@ -35,4 +35,4 @@ COMMENT ON COLUMN cerebro.schedule_runs.version IS 'Version that came of it';
 COMMENT ON COLUMN cerebro.schedule_runs.promoted IS 'Whether the alias points at that version since';
 COMMENT ON COLUMN cerebro.schedule_runs.reason IS 'Why it was promoted or not, or what went wrong';
 COMMENT ON COLUMN cerebro.schedule_runs.role IS 'Role with whose rights it ran';
-COMMENT ON COLUMN cerebro.schedule_runs.schedule_run_id IS 'Order of the runs';
+COMMENT ON COLUMN cerebro.schedule_runs.schedule_run_id IS 'Number that orders the runs';

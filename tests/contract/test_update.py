@@ -39,7 +39,9 @@ REGISTERED = (
 )
 SCHEDULED = (
     "INSERT INTO cerebro._schedule (name, alias, schedule, job_id, role, promote)"
-    " VALUES ('kept', 'champion', '0 3 * * 1', 7, %s, 'never')"
+    " VALUES ('kept', 'champion', '0 3 * * 1', 7, %s, 'never')",
+    "INSERT INTO cerebro._schedule_run (name, alias, role, pid, ended_at, outcome, version, promoted, reason)"
+    " VALUES ('kept', 'champion', %s, 1, now(), 'done', 2, false, 'it is not better')",
 )
 BY_ALIAS = PREDICTED.replace("'lab.m', 1", "'kept@champion', NULL")
 # What pg_dump says of an extension in its own right: which rows it dumps, and the order of columns.
@@ -202,7 +204,8 @@ def moved(dump: str) -> Iterator[Server]:
             for statement in REGISTERED:
                 execute(connection, statement)
         with closing(old.connect()) as connection:
-            execute(connection, SCHEDULED, RUNNER)
+            for statement in SCHEDULED:
+                execute(connection, statement, RUNNER)
             ((boot,),) = execute(connection, "SELECT pg_get_functiondef('cerebro._boot()'::regprocedure)")
             execute(connection, re.sub(r'packages, site = ".*"', 'packages, site = "/none", "/none"', boot))
         old.stop("fast")
@@ -329,25 +332,41 @@ def test_the_old_models_predict_what_they_predicted(runner: Connection) -> None:
 @pytest.mark.slow
 def test_the_old_models_are_registered_and_answer_by_their_alias(runner: Connection) -> None:
     """They were registered before where the server was moved."""
-    for statement in REGISTERED:
-        if not execute(runner, "SELECT FROM cerebro.model_health WHERE name = 'kept'"):
+    if not execute(runner, "SELECT FROM cerebro.models WHERE name = 'kept'"):
+        for statement in REGISTERED:
             execute(runner, statement)
     assert execute(runner, BY_ALIAS) == execute(runner, PREDICTED)
     assert execute(runner, "SELECT aliases FROM cerebro.models") == [({"default": 1, "champion": 1},)]
     assert execute(runner, "SELECT event FROM cerebro.model_history ORDER BY event_id") == [
         ("registered",), ("set",), ("registered",), ("set",),
     ]  # fmt: skip
-    assert execute(runner, "SELECT version, verdict FROM cerebro.model_health") == [(1, "ok")]
+    assert execute(runner, "SELECT version, verdict, findings <> '[]' FROM cerebro.model_health") == [
+        (1, "ok", True)
+    ]
+    assert execute(runner, "SELECT owner, granted_to FROM cerebro.models") == [(RUNNER, {READER: "predict"})]
+    # What is added gets numbers that are free.
+    execute(runner, "SELECT cerebro.check('kept@2', 'lab.rows')")
+    assert execute(runner, "SELECT version FROM cerebro.model_health ORDER BY check_id") == [(1,), (2,)]
+    execute(runner, "SELECT cerebro.set_alias('kept', 'champion', 2), cerebro.rollback('kept', 'champion')")
     assert execute(runner, "SELECT cerebro.register('kept@2', 'again')") == [(1,)]
     execute(runner, "SELECT cerebro.unregister('again')")
 
 
 @pytest.mark.slow
-def test_what_a_moved_server_had_scheduled_is_there(told: tuple[Server, psycopg2.Error]) -> None:
+def test_what_a_moved_server_had_scheduled_and_granted_is_there(told: tuple[Server, psycopg2.Error]) -> None:
     with closing(told[0].connect(user=RUNNER)) as connection:
-        assert execute(connection, "SELECT name, alias, job_id FROM cerebro.schedules") == [
-            ("kept", "champion", 7)
+        assert execute(connection, "SELECT name, alias, job_id, role FROM cerebro.schedules") == [
+            ("kept", "champion", 7, RUNNER)
         ]
+        ran = "SELECT outcome, version, promoted, reason FROM cerebro.schedule_runs"
+        assert execute(connection, ran) == [("done", 2, False, "it is not better")]
+        ((_, expected, _), *_) = execute(connection, BY_ALIAS)
+        ((row,),) = execute(connection, "SELECT x::text FROM lab.rows ORDER BY id LIMIT 1")
+    with closing(told[0].connect(user=READER)) as connection:
+        asked = "SELECT p.class FROM cerebro.predict('kept@champion', NULL, %s::float8[]) AS p"
+        assert execute(connection, asked, row) == [(expected,)]
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="you may only predict with it"):
+            execute(connection, "SELECT cerebro.read_model('kept@champion')")
 
 
 @pytest.mark.slow

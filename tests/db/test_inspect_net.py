@@ -58,6 +58,21 @@ def test_of_a_net_that_is_well_nothing_is_said(trial: Trial) -> None:
     assert last["dead"] is None and all(one["gradient"] > 0 for one in found.values())
 
 
+def test_the_unit_of_a_quantity_is_no_matter(trial: Trial) -> None:
+    """Grams or tons: what cerebro.train makes puts the unit behind the last layer."""
+    trial.sql("CREATE TABLE heavy AS SELECT id, x, 5000 + 800 * x[1] AS grams FROM points")
+    trial.pack("heavy", "heavy_packed", "grams")
+    layers = [nets.layer("Dense", units=1), nets.layer("Rescaling", scale=800.0, offset=5000.0)]
+    weights = np.array([0.8, 0.0, 0.1, 0.0], "<f4").tobytes()
+    trial.model(nets.sequential([3], *layers), "heavy_nets", weights)
+    compiled = "loss='mse',optimizer='SGD(lr=0.000000000001)'"
+    trial.select("heavy_mst", [1], [compiled], ["batch_size=50"], arch="heavy_nets")
+    trial.fit("heavy_packed", "heavy_made", "heavy_mst", 1)
+    found = trial.sql(RESULT, "heavy_made", "heavy")
+    assert [(row[1], row[-1]) for row in found] == [("Dense", "ok")]
+    assert 0 < found[0][4] < 1
+
+
 def test_gradients_are_those_of_the_loss(trial: Trial) -> None:
     """The last layer's are known: the mean of what goes in, times by how much the answer is off."""
     found = inspected(trial, "known", [("tanh", GOOD, np.zeros(4))])

@@ -82,7 +82,7 @@ def test_without_rows_or_without_a_version_before_it_is_promoted(trial: Trial) -
 def test_rows_that_validated_are_named(trial: Trial) -> None:
     trial.notices()
     promote(trial, "'churn', 2, 'seen', 'packed_validation'")
-    assert "the rows of public.packed_validation validated churn@2" in trial.notices()
+    assert "churn@2 was validated with the rows of public.packed_validation" in trial.notices()
 
 
 WRONG = {
@@ -90,7 +90,7 @@ WRONG = {
     "no packed rows": ("'churn', 2, if_better_on => 'march'", "42P01", "march"),
     "no rows": ("'churn', 2, if_better_on => 'nowhere'", "42P01", "nowhere"),
     "a metric of quantities": ("'churn', 2, 'x', 'march_packed', 'rmse'", "22023", "no metric is called"),
-    "a metric of nothing": ("'churn', 2, metric => 'logloss'", "22023", "metric is given without rows"),
+    "a metric of nothing": ("'churn', 2, metric => 'logloss'", "22023", "if_better_on is not"),
     "no version": ("'churn', 9", "42704", "churn has no version 9"),
     "no model": ("'nobody', 1", "42704", "no registered model 'nobody'"),
     "an alias of NULL": ("'churn', 1, NULL", "22004", "an alias is NULL"),

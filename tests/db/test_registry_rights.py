@@ -11,7 +11,7 @@ import psycopg2
 import pytest
 
 from fixtures import Connect, Connection, MakeRole, Rows, execute
-from registered import ASKED, answers, train
+from registered import ASKED, COLUMNS, answers, train
 from trial import Trial
 
 pytestmark = pytest.mark.fresh_caller
@@ -150,11 +150,72 @@ def test_who_may_only_predict_gets_nothing_else(trial: Trial, user: User) -> Non
     assert trial.sql("SELECT * FROM cerebro.models ORDER BY 1") == before
 
 
+MANAGES = (
+    "SELECT cerebro.set_alias('churn', 'default', 2)",
+    "SELECT cerebro.drop_alias('churn', 'default')",
+    "SELECT cerebro.promote('churn', 2)",
+    "SELECT cerebro.rollback('churn')",
+    "SELECT cerebro.register('models', 'churn')",
+    "SELECT cerebro.register('churn@2', 'churn')",
+    "SELECT cerebro.drop_version('churn', 2)",
+    "SELECT cerebro.unregister('churn')",
+    "SELECT cerebro.grant_model('churn', current_user, 'manage')",
+    "SELECT cerebro.revoke_model('churn', 'public')",
+    "SELECT cerebro.set_model_owner('churn', current_user)",
+    "SELECT * FROM cerebro.retrain('churn', 'customers')",
+    "SELECT cerebro.schedule('churn', '* * * * *', 'customers')",
+    "SELECT cerebro.unschedule('churn')",
+    "CALL cerebro.run_schedule('churn')",
+)
+
+
+@pytest.mark.parametrize("privilege", ["predict", "read"])
+def test_who_does_not_manage_changes_nothing(trial: Trial, user: User, privilege: str) -> None:
+    grant(trial, user, privilege)
+    trial.sql(f"GRANT SELECT ON models, models_info, models_summary, customers TO {user.name}")
+    seen = "SELECT m.*, v.version FROM cerebro.models AS m JOIN cerebro.model_versions AS v USING (name)"
+    before, notes = trial.sql(seen), trial.sql("SELECT count(*) FROM cerebro.model_history")
+    for call in MANAGES:
+        assert user.is_refused(call)[0] == "42501", call
+    # Checks of others are not kept.
+    user.sql("SELECT * FROM cerebro.check('churn', 'customers')")
+    assert trial.sql("SELECT FROM cerebro.model_health") == []
+    assert trial.sql(seen) == before
+    assert trial.sql("SELECT count(*) FROM cerebro.model_history") == notes
+    trial.sql(f"REVOKE SELECT ON customers FROM {user.name}")
+
+
+def test_an_error_shows_who_may_only_predict_nothing_of_the_training_rows(trial: Trial, user: User) -> None:
+    """Rows of one's own are packed otherwise, and the error would tell how the training rows were."""
+    trial.sql(
+        f"GRANT SELECT ON customers TO {user.name}; GRANT CREATE, USAGE ON SCHEMA public TO {user.name}"
+    )
+    user.sql("CREATE TABLE own_rows AS SELECT * FROM customers WHERE id <= 40")
+    packing = "SELECT cerebro.training_preprocessor_dl('own_rows', 'own_packed', 'gone', %s, options => %s)"
+    user.sql(packing, COLUMNS, '{"columns": "auto", "segments": 1}')
+    document = trial.value("SELECT feature_specification FROM packed_summary")
+    (age,) = [column for column in document["columns"] if column["name"] == "age"]
+    calls = (
+        "SELECT cerebro.madlib_evaluate('churn@1', 'own_packed', 'own_seen')",
+        "SELECT * FROM cerebro.confusion_matrix('churn@1', 'own_packed')",
+    )
+    for privilege, shown in (("predict", False), ("read", True)):
+        grant(trial, user, privilege)
+        for call in calls:
+            code, text = user.is_refused(call)
+            assert code == "55000" and 'center of column "age" is' in text
+            assert (str(age["center"]) in text) == shown and "public.packed" not in text
+    user.sql("DROP TABLE own_rows, own_packed, own_packed_summary")
+    trial.sql(f"REVOKE SELECT ON customers FROM {user.name}")
+
+
 def test_what_the_views_show_depends_on_the_right(trial: Trial, user: User) -> None:
     asked = "SELECT count(lineage), count(compile_params), count(digest), count(metrics), min(privilege)"
     for privilege, number in (("predict", 0), ("read", 2), ("manage", 2)):
         grant(trial, user, privilege)
         assert user.sql(f"{asked} FROM cerebro.model_versions") == [(number, number, number, 2, privilege)]
+        rows = "SELECT count(metrics #> '{training,rows}'), count(metrics #> '{training,loss}')"
+        assert user.sql(f"{rows} FROM cerebro.model_versions") == [(number, 2)]
     assert user.sql("SELECT granted_to FROM cerebro.models") == [({user.name: "manage"},)]
     grant(trial, user, "read")
     assert user.sql("SELECT granted_to, default_version FROM cerebro.models") == [(None, 1)]
@@ -330,6 +391,6 @@ def test_the_models_of_a_role_that_goes_are_given_away(trial: Trial, user: User)
     assert trial.value("SELECT count(*) FROM cerebro.models WHERE name = 'left'") == 1
     trial.sql("SELECT cerebro.set_model_owner('left', %s)", user.name)
     assert user.sql("SELECT privilege FROM cerebro.models WHERE name = 'left'") == [("manage",)]
-    for wrong, text in {"public": "no role that can own", "nobody at all": "does not exist"}.items():
+    for wrong, text in {"public": "public cannot own a model", "nobody at all": "does not exist"}.items():
         with pytest.raises(psycopg2.Error, match=text):
             trial.sql("SELECT cerebro.set_model_owner('left', %s)", wrong)

@@ -141,6 +141,35 @@ def test_a_view_of_somebody_elses_that_the_recipe_names_is_not_read(trial: Trial
     trial.sql("DROP VIEW odd; DROP FUNCTION spy")
 
 
+def test_rows_that_the_author_of_a_recipe_may_not_read_are_not_read_for_them(
+    trial: Trial, role: MakeRole, connect: Connect
+) -> None:
+    """The author owns the model, so the new version would tell of rows that the recipe alone names."""
+    name = role()
+    tables = "churn, churn_info, churn_summary, churn_packed, churn_packed_summary"
+    trial.sql(f"GRANT SELECT ON {tables} TO {name}")
+    with closing(connect(user=name)) as connection:
+        Trial(connection).sql("SELECT cerebro.register('public.churn', 'theirs')")
+    again = "SELECT * FROM cerebro.retrain('theirs', %s, promote => 'never', options => %s)"
+    short, more = json.dumps({"epochs": 1}), json.dumps({"epochs": 1, "append": True})
+    text = f"theirs@1 names public.january, and role {name}, which registered it, may not read all rows"
+
+    def check_refused(*asked: str | None) -> None:
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match=text):
+            trial.read_row(again, *asked)
+
+    check_refused(None, short)
+    check_refused("march", more)
+    assert trial.read_row(again, "january", short)["version"] == 2
+    trial.sql(f"GRANT SELECT ON january TO {name}")
+    assert trial.read_row(again, None, short)["version"] == 3
+    trial.sql("ALTER TABLE january ENABLE ROW LEVEL SECURITY")
+    check_refused(None, short)
+    trial.sql("ALTER TABLE january DISABLE ROW LEVEL SECURITY")
+    trial.sql(f"REVOKE SELECT ON january FROM {name}; SELECT cerebro.unregister('theirs')")
+    trial.sql(f"REVOKE SELECT ON {tables} FROM {name}")
+
+
 def test_rows_of_earlier_sources_train_as_well_but_do_not_judge(trial: Trial) -> None:
     trial.sql("SELECT cerebro.register('churn', 'grows')")
     trial.sql("CREATE VIEW more AS SELECT a, gone, i AS twice FROM january, generate_series(1, 2) AS i")

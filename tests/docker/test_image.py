@@ -183,3 +183,27 @@ def test_it_ends_cleanly_and_keeps_its_data(image: None) -> None:
         server.wait_until("healthy")
         assert server.sql("SELECT answer FROM kept") == [(42,)]
         assert "database system was not properly shut down" not in server.logs
+
+
+RETRAINED = """
+CREATE ROLE keeper LOGIN; SELECT cerebro.grant_usage('keeper');
+GRANT USAGE ON SCHEMA cron TO keeper; GRANT CREATE ON SCHEMA public TO keeper; SET ROLE keeper;
+CREATE TABLE leavers AS SELECT i AS id, i * 7 % 60 AS age, (i * 7 % 60 > 30)::text AS gone
+FROM generate_series(1, 600) AS i;
+SELECT FROM cerebro.train('leavers', 'gone', name => 'leaving', budget => '10 seconds',
+    options => '{"nets": "Dense(8)", "configs": 1, "epochs": 1, "exclude": ["id"], "single": true}');
+SELECT cerebro.register('leaving', 'staying');
+SELECT cerebro.schedule('staying', '* * * * *', 'leavers', '10 seconds', 'always');
+"""
+
+
+def test_a_schedule_trains_a_model_again(server: Server) -> None:
+    """By pg_cron, in a session of the role that made the schedule."""
+    with closing(server.open()) as connection:
+        execute(connection, RETRAINED)
+    ran = "SELECT outcome, version, promoted, role FROM cerebro.schedule_runs WHERE outcome <> 'running'"
+    deadline = time.monotonic() + 240
+    while not server.sql(ran) and time.monotonic() < deadline:
+        time.sleep(1)
+    server.sql("SET ROLE keeper; SELECT cerebro.unschedule('staying')")
+    assert server.sql(ran)[0] == ("done", 2, True, "keeper")

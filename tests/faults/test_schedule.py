@@ -195,7 +195,11 @@ def test_a_schedule_is_the_business_of_who_made_it(scratch: Server) -> None:
         for asked in (replace, "unschedule('leaves')", "unregister('leaves')"):
             with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="was made by role postgres"):
                 theirs.sql(f"SELECT cerebro.{asked}")
-        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="jobs of pg_cron's"):
+        before = outcomes(scratch)
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="with whose rights alone it runs"):
+            theirs.sql("CALL cerebro.run_schedule('leaves')")
+        assert outcomes(scratch) == before
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="to create jobs of pg_cron"):
             theirs.sql("SELECT cerebro.schedule('leaves', '* * * * *', 'march', alias => 'other')")
     with pytest.raises(psycopg2.Error, match="invalid schedule"):
         scratch.sql("SELECT cerebro.schedule('leaves', 'monday', 'march')")

@@ -237,8 +237,13 @@ class Specification:
         )
 
 
-def difference(own: Specification | None, other: Specification | None) -> str | None:
-    """Return how another specification treats the same rows differently; None if it treats them alike."""
+def difference(
+    own: Specification | None, other: Specification | None, *, shows_own: bool = True
+) -> str | None:
+    """Return how another specification treats the same rows differently; None if it treats them alike.
+
+    With `shows_own` false, the text has none of the values of `own`, which its reader may not see.
+    """
     if own is None or other is None:
         return None if own is other else f"its columns were {'' if own is None else 'not '}prepared"
     ours, theirs = ({feature.key: feature for feature in one.features} for one in (own, other))
@@ -251,7 +256,8 @@ def difference(own: Specification | None, other: Specification | None) -> str | 
         for key, value in ours[place].as_json().items():
             if key not in _FACTS and said.get(key) != value:
                 found, expected = (json.dumps(one)[:60] for one in (said.get(key), value))
-                return f'{key} of column "{name}" is {found}, not {expected}'
+                text = f'{key} of column "{name}" is {found}'
+                return f"{text}, not {expected}" if shows_own else f"{text}, and another one there"
     if list(ours) != list(theirs):
         return f"its columns come in the order {', '.join(other.columns)}"
     return None

@@ -10,33 +10,40 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.features import specification
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import models
-from cerebro_plpy.predicting.holders import ModelHolder
+from cerebro_plpy.predicting.holders import ModelHolder, may_only_predict
 from cerebro_plpy.store.models import predictions
 from cerebro_plpy.store.names import resolve_table
 from cerebro_plpy.store.packed.packed import PackedSummary
 
 
 def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> None:
-    """Refuse packed rows that mean something else to a model than its training rows did."""
-    row = model.summary(db)
-    for problem in _problems(db, model, row, rows):
-        source = f", {row['source_table']}" if row.get("source_table") else ""
+    """Refuse packed rows that mean something else to a model than its training rows did.
+
+    To whoever may only predict, the error shows no more of the training rows than predictions do.
+    """
+    row, shows = model.summary(db), not may_only_predict(model)
+    for problem in _problems(db, model, row, rows, shows):
+        source = f", {row['source_table']}" if shows and row.get("source_table") else ""
         raise CerebroError(
             f"{name} was not packed as the rows that {model.name} was trained on: {problem}",
             detail="The model would take its rows for others, and every figure would be wrong.",
-            hint=f"Pack the rows with cerebro.validation_preprocessor_dl and the training table{source}.",
+            hint=f"Pack the rows with cerebro.validation_preprocessor_dl and the training table{source};"
+            " cerebro.evaluate_by measures a model on rows as they are.",
             sqlstate=WRONG_STATE,
         )
 
 
-def _problems(db: Database, model: ModelHolder, row: Mapping[str, Any], rows: PackedSummary) -> Iterator[str]:
+def _problems(
+    db: Database, model: ModelHolder, row: Mapping[str, Any], rows: PackedSummary, shows: bool
+) -> Iterator[str]:
     """Yield the differences that change an answer. A model of an earlier release does not tell all."""
-    other = specification.difference(models.features_of(row), rows.features)
+    other = specification.difference(models.features_of(row), rows.features, shows_own=shows)
     if other is not None:
         yield other
     divisor = row.get("normalizing_const")
     if divisor is not None and divisor != rows.normalizing_const:
-        yield f"normalizing_const is {rows.normalizing_const:g}, not {divisor:g}"
+        own = f"not {divisor:g}" if shows else "and another one there"
+        yield f"normalizing_const is {rows.normalizing_const:g}, {own}"
     names: list[str] = row["dependent_varname"]
     if len(names) != len(rows.dependent_varname):
         yield f"it has {len(rows.dependent_varname)} labels, not {len(names)}"

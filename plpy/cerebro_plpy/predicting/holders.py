@@ -164,3 +164,8 @@ class RegisteredVersion:
 
     def mark(self, db: Database, mst_key: int | None) -> ModelMark:
         return VersionMark()
+
+
+def may_only_predict(holder: ModelHolder) -> bool:
+    """Return whether the caller may predict with a model and see nothing else of it."""
+    return isinstance(holder, RegisteredVersion) and holder.found.privilege == model_versions.PREDICT

@@ -49,8 +49,11 @@ def check_name(text: str | None, what: str) -> str:
         raise CerebroError(f"{what} is NULL", sqlstate=NULL_NOT_ALLOWED)
     name = text.strip().lower()
     if not _NAME.fullmatch(name):
+        is_reference = "@" in name and parse(name) is not None
         raise CerebroError(
             f"{shorten(text, 80)!r} cannot be {what}",
-            hint="Take a letter or _, then at most 62 letters, digits and _.",
+            hint="Leave out the @ and what follows: aliases and versions are arguments of their own."
+            if is_reference
+            else "Take a letter or _, then at most 62 letters, digits and _.",
         )
     return name

@@ -48,8 +48,13 @@ def odds_of_own_logit(output: Any, given: Any) -> Any:
     return _ops().sum(output * given, axis=-1)
 
 
-def squared_error(output: Any, given: Any) -> Any:
-    return _ops().square(_ops().reshape(output, (-1,)) - given[:, 0])
+def make_squared_error(unit: float) -> ScoreOf:
+    """Return the square of by how many such units a quantity is off."""
+
+    def squared_error(output: Any, given: Any) -> Any:
+        return _ops().square((_ops().reshape(output, (-1,)) - given[:, 0]) / unit)
+
+    return squared_error
 
 
 def make_log_loss(odds: ScoreOf) -> ScoreOf:

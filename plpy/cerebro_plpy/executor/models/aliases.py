@@ -71,7 +71,7 @@ def drop_alias(db: Database, name: str | None, alias: str | None) -> None:
     gone = _existing(db, known, alias)
     if gone == references.DEFAULT:
         raise CerebroError(
-            f"{known} cannot be without the alias {gone}, which the name alone means",
+            f"alias {gone} of {known} cannot be dropped: it is what the name alone means",
             hint="cerebro.set_alias moves it, cerebro.unregister removes the model.",
             sqlstate=DEPENDENT_OBJECTS,
         )
@@ -104,7 +104,7 @@ def rollback(db: Database, name: str | None, alias: str | None) -> int:
         raise CerebroError(
             f"the alias {moved} of {known} has nowhere to go back to",
             detail=f"It points at version {path[-1]}. Before that it pointed at none that is still there.",
-            hint="cerebro.set_alias has it point at any version.",
+            hint="To have it point at another version, call cerebro.set_alias.",
             sqlstate=WRONG_STATE,
         )
     point(db, known, moved, path[-2], history.ROLLED_BACK)
@@ -118,7 +118,7 @@ def drop_version(db: Database, name: str | None, version: int | None) -> None:
     pointing = sorted(alias for alias, own in model_versions.aliases(db, known).items() if own == gone)
     if pointing:
         raise CerebroError(
-            f"{known}@{gone} cannot be dropped: {', '.join(pointing)} of {known} points at it",
+            f"{known}@{gone} cannot be dropped: it has the alias {', '.join(pointing)}",
             hint="cerebro.set_alias moves an alias, cerebro.unregister removes the model.",
             sqlstate=DEPENDENT_OBJECTS,
         )

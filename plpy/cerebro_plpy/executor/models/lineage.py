@@ -48,7 +48,7 @@ def describe_origin(
         "model_table": table,
         "mst_key": mst_key,
         **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
-        **{key: results.named_table(summary, key) for key in TABLES.values()},
+        **{key: _kept_table(summary, key) for key in TABLES.values()},
         **_of_run(db, summary.get("run_id")),
         **_recipe(db, summary),
         "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
@@ -60,7 +60,7 @@ def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dic
     kinds = row.get("metrics_type") or [None]
     return {
         what: {
-            "rows": results.named_table(summary, table),
+            "rows": _kept_table(summary, table),
             "loss": row[f"{what}_loss_final"],
             "metric": kinds[0],
             "value": row.get(f"{what}_metrics_final"),
@@ -68,6 +68,12 @@ def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dic
         for what, table in TABLES.items()
         if row.get(f"{what}_loss_final") is not None
     }
+
+
+def _kept_table(summary: Mapping[str, Any], column: str) -> str | None:
+    """Return a table that a summary names; None for one of a session, as retraining makes."""
+    found = results.named_table(summary, column)
+    return None if found is None or found.startswith("pg_temp") else found
 
 
 def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:

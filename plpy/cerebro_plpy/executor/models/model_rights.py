@@ -39,7 +39,7 @@ def _let_in(db: Database, role: str) -> None:
     if not model_versions.may_grant_usage(db):
         raise CerebroError(
             f'role "{role}" may not use cerebro yet',
-            hint=f"A superuser opens it: SELECT cerebro.grant_usage('{role}').",
+            hint=f"A superuser can allow it: SELECT cerebro.grant_usage('{role}').",
             sqlstate=INSUFFICIENT_PRIVILEGE,
         )
     model_versions.grant_usage(db, role)
@@ -56,7 +56,7 @@ def set_owner(db: Database, name: str | None, role: str | None) -> None:
         )
     oid = _find_role(db, role)
     if not oid:
-        raise CerebroError("public is no role that can own a model", hint="Name a role.")
+        raise CerebroError("public cannot own a model", hint="Name a role.")
     if not model_versions.may_become(db, oid):
         raise CerebroError(
             f'must be a member of role "{role}"',

@@ -51,7 +51,7 @@ def promote(
     if packed_table is None:
         if metric is not None:
             raise CerebroError(
-                "metric is given without rows", hint="Name a packed table: if_better_on => '…'."
+                "metric is given, and if_better_on is not", hint="Name a packed table: if_better_on => '…'."
             )
         found = Promotion(previous != asked, asked, previous)
     else:
@@ -95,12 +95,12 @@ def _check_unseen(db: Database, reference: str, lineage: Mapping[str, Any], rows
     """Refuse rows that a version was trained on, and tell of rows by which it may have been chosen."""
     if _is_table(db, lineage.get("source_table"), rows):
         raise CerebroError(
-            f"{reference} was trained on the rows of {rows.table.quoted}: they cannot decide",
+            f"{reference} was trained on the rows of {rows.table.quoted}, so they cannot decide",
             hint="Name a packed table of other rows.",
             sqlstate=WRONG_STATE,
         )
     if _is_table(db, lineage.get("validation_table"), rows):
-        db.notice(f"the rows of {rows.table.quoted} validated {reference} while it was trained")
+        db.notice(f"{reference} was validated with the rows of {rows.table.quoted} while it was trained")
 
 
 def _is_table(db: Database, name: str | None, rows: requests.Data) -> bool:

@@ -14,12 +14,12 @@ from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import group_holders
 from cerebro_plpy.predicting.examining import profiles
-from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel
+from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel, may_only_predict
 from cerebro_plpy.predicting.trained import check_readable, find_model, resolve
 from cerebro_plpy.registry import history, references
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import model_versions
-from cerebro_plpy.store.models.model_versions import MANAGE, PREDICT
+from cerebro_plpy.store.models.model_versions import MANAGE
 from cerebro_plpy.store.names import check_writable, quote
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import series
@@ -121,7 +121,7 @@ def _next_version(db: Database, name: str, role: str) -> int:
 def _one_model(db: Database, found: TrainedModel) -> tuple[dict[str, Any], bytes]:
     """Return all of a version that is no weights, and these."""
     holder, summary = found.holder, found.holder.summary(db)
-    if isinstance(holder, RegisteredVersion) and holder.found.privilege == PREDICT:
+    if may_only_predict(holder):
         raise model_versions.may_only_predict(holder.name)
     known = profiles.find_profile(db, found)
     about = {

@@ -64,7 +64,7 @@ def _check_types(db: Database, found: TableOfGroups) -> None:
     if strange:
         raise CerebroError(
             f"{table.quoted} cannot be registered: the type of {', '.join(strange)} is not the server's own",
-            detail="A version has its groups by themselves, and a type of users can change or go.",
+            detail="A version outlives its tables, and a type that users made can be changed or dropped.",
             hint="Cast the column to text in a view, and pack that.",
             sqlstate=NOT_SUPPORTED,
         )

@@ -14,12 +14,18 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import ensemble, forecasting, train
 from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastOrder
-from cerebro_plpy.executor.models import aliases, continuing, lineage, registering, retraining_forecasts
+from cerebro_plpy.executor.models import (
+    aliases,
+    continuing,
+    lineage,
+    named_tables,
+    registering,
+    retraining_forecasts,
+)
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.forecasting.document import read_forecast
 from cerebro_plpy.logical.options import Validator, boolean, is_number, one_of, parse_options
-from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import find_judge
 from cerebro_plpy.registry import references
@@ -33,6 +39,8 @@ from cerebro_plpy.store.related import series
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
 # The rows that judge: their share of all rows, the most, and the fewest that allow a verdict.
 JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
+# Chance leaves enough of this many rows in 99 of 100 cases.
+ENOUGH_ROWS = 450
 # The deviations of a normal distribution that chance alone exceeds in one of twenty cases.
 NOISE = 1.645
 
@@ -150,7 +158,8 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
     if rows < LEAST_JUDGED:
         raise CerebroError(
             f"{table.quoted} has too few rows: {rows} of them are left to compare two models",
-            hint=f"Give a table with at least {round(LEAST_JUDGED / JUDGED_SHARE)} rows.",
+            detail=f"Chance leaves about a tenth of the rows, and {LEAST_JUDGED} are needed.",
+            hint=f"Give a table with at least {ENOUGH_ROWS} rows.",
             sqlstate=WRONG_STATE,
         )
     keep_relations(db, recipe)
@@ -168,19 +177,19 @@ def check(db: Database, call: RetrainCall) -> CheckedRetraining:
     version = aliases.version_of(db, known, moved)
     origin = model_versions.lineage(db, known, version)
     if series.LINEAGE in origin:
-        training = _check_forecast(db, call, origin[series.LINEAGE], f"{known}@{version}")
+        training = _check_forecast(db, call, origin[series.LINEAGE], known, version)
     else:
         training = _check_rows(db, call, _recipe(origin, f"{known}@{version}"), known, version)
     return CheckedRetraining(known, version, moved, when, training)
 
 
 def _check_forecast(
-    db: Database, call: RetrainCall, document: Mapping[str, Any], version: str
+    db: Database, call: RetrainCall, document: Mapping[str, Any], known: str, version: int
 ) -> ForecastOrder:
-    found = read_forecast(json.dumps(document), version)
+    found = read_forecast(json.dumps(document), f"{known}@{version}")
     table = names.resolve_table(db, call.source or found.source, "source table")
     if call.source is None:
-        _check_unnamed(db, [table])
+        named_tables.check(db, [table], known, version)
     return retraining_forecasts.check(db, found, table, budget=call.budget, options=call.options)
 
 
@@ -194,23 +203,13 @@ def _check_rows(
     else:
         recipe = {key: value for key, value in recipe.items() if key != APPENDED}
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
-    _check_unnamed(db, before if call.source is not None else [table, *before])
+    named_tables.check(db, before if call.source is not None else [table, *before], name, version)
     return RowsTraining(
         recipe=recipe,
         source=table,
         call=_call(db, recipe, [table, *before], call.budget, options),
         before=before,
         warm_start=own.get("warm_start", False),
-    )
-
-
-def _check_unnamed(db: Database, tables: Sequence[Table]) -> None:
-    """Refuse views of somebody else's that only the version names."""
-    trained.check_readable(
-        db,
-        tables,
-        instead="Name what you trust: source => 'a table or view'.",
-        why="The version was trained on these rows, and you read them with your own rights.",
     )
 
 
@@ -226,7 +225,7 @@ def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
     """Return the tables whose rows have trained the version, without that of the new rows."""
     if recipe.get(RELATIONS) is not None:
         raise CerebroError(
-            "rows with features of related tables cannot be added to those before",
+            "option append cannot be used with features of related tables",
             detail="Their features are made anew for all of them.",
             hint="Leave append out, and give labels of all rows.",
             sqlstate=NOT_SUPPORTED,

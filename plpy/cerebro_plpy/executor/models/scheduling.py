@@ -61,7 +61,7 @@ def schedule(
     _check_own(schedules.find(db, known, moved), role)
     if not schedules.may_use_cron(db):
         raise CerebroError(
-            "permission denied to make jobs of pg_cron's",
+            "permission denied to create jobs of pg_cron",
             hint=f'An administrator may grant it: GRANT USAGE ON SCHEMA cron TO "{role}".',
             sqlstate=INSUFFICIENT_PRIVILEGE,
         )
@@ -129,8 +129,17 @@ def begin_run(db: Database, name: str | None, alias: str | None) -> Iterator[Beg
     """Note that a run of a schedule begins, and return what to do; nothing while another one goes on."""
     known = aliases.check_change(db, name)
     asked = _existing(db, known, references.check_name(alias, "an alias"))
+    role = session.current_user(db)
+    if asked.role != role:
+        # It names rows, of which the model would tell whoever made it.
+        raise CerebroError(
+            f"the schedule of {known}@{asked.alias} was made by role {asked.role},"
+            " with whose rights alone it runs",
+            hint=f"To train the model with your own rights, call cerebro.retrain('{known}', …).",
+            sqlstate=INSUFFICIENT_PRIVILEGE,
+        )
     before = schedules.running(db, known, asked.alias)
-    begun = schedules.begin(db, asked, session.current_user(db))
+    begun = schedules.begin(db, asked, role)
     if before is not None:
         schedules.end(db, begun, SKIPPED, reason=f"run {before} of this schedule went on")
         return iter([_NOTHING])

@@ -76,8 +76,11 @@ def recipe_of_model(db: Database, model: str) -> RelationRecipe:
     return read_recipe(json.dumps(recipe))
 
 
-def check_tables(db: Database, recipe: RelationRecipe) -> None:
-    """Refuse what a recipe of anybody's names and the caller may not read, or had better not."""
+def check_tables(db: Database, recipe: RelationRecipe) -> list[Table]:
+    """Refuse what a recipe of anybody's names and the caller may not read, or had better not.
+
+    Return the tables that it names.
+    """
     used = {recipe.entity, *(step.table for feature in recipe.features for step in feature.path)}
     tables = [resolve_table(db, quote(*name), "related table") for name in sorted(used)]
     check_readable(
@@ -86,3 +89,4 @@ def check_tables(db: Database, recipe: RelationRecipe) -> None:
         instead="Have the model trained on features of the tables themselves.",
         why="The model's features come from it, and are made with your rights.",
     )
+    return tables

@@ -9,6 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
+from cerebro_plpy.executor.models import named_tables
 from cerebro_plpy.executor.related.predicting import check_tables, make_features
 from cerebro_plpy.executor.related.relating import check_rows, rows_name
 from cerebro_plpy.relations.recipe import read as read_recipe
@@ -20,6 +21,7 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import relations
 
 Recipe = Mapping[str, Any]
+_OWN_MODEL = "Register a version of the model yourself, and retrain that."
 
 
 def find_source(
@@ -47,7 +49,8 @@ def find_source(
             hint="Give the labelled rows: source => 'a table with key, cut-off and target'.",
             sqlstate=INSUFFICIENT_PRIVILEGE,
         )
-    check_tables(db, known)
+    tables = check_tables(db, known)
+    named_tables.check_known(db, tables, name, version, _OWN_MODEL)
     with relations.rows_of_query(db, known.query, rows_name()) as table:
         rows = check_rows(packed.columns_of(db, table), table, known.key, known.cutoff)
         made = make_features(db, known, rows, retraining.RELATED)

@@ -18,7 +18,7 @@ from cerebro_plpy.predicting import models, trained
 from cerebro_plpy.predicting.examining.explained import score_of
 from cerebro_plpy.predicting.examining.importance import mix_column
 from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
-from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.predicting.holders import may_only_predict
 from cerebro_plpy.store.models import model_versions
 
 # The number of rows, which chance chooses, and the length of their batches.
@@ -58,7 +58,7 @@ def inspect_net(
     truth = np.concatenate([part.truth for part in rows])
     forward = inference(models.described(judge.model, [column.shape for column in judge.columns]))
     loaded = forward.load(judge.model.weights())
-    facts = inspect(forward, loaded, _loss_of(judge), _batches(judge, inputs, truth))
+    facts = inspect(forward, loaded, _loss_of(judge, truth), _batches(judge, inputs, truth))
     greatest = max((one.gradient or 0.0 for one in facts), default=0.0)
     parts = [_part(one, greatest) for one in facts]
     return [*parts, *(_unused(name) for name in _find_unused(judge, inputs))]
@@ -67,13 +67,14 @@ def inspect_net(
 def _check_readable(db: Database, model: str | None) -> None:
     """Refuse who may only predict: sizes of weights tell of the weights."""
     holder = trained.resolve(db, model)
-    if isinstance(holder, RegisteredVersion) and holder.found.privilege == model_versions.PREDICT:
+    if may_only_predict(holder):
         raise model_versions.may_only_predict(holder.name)
 
 
-def _loss_of(judge: Judge) -> ScoreOf:
+def _loss_of(judge: Judge, truth: np.ndarray) -> ScoreOf:
+    """Return the loss of an answer; of a quantity in its own spread, since gradients grow with its unit."""
     if not judge.is_classes:
-        return scores.squared_error
+        return scores.make_squared_error(float(truth.std()) or 1.0)
     return scores.make_log_loss(score_of(judge.output))
 
 

@@ -345,7 +345,11 @@ def find_judge(
 def _only_output(model: models.Model, described: DescribedModel, name: str) -> Output:
     outputs = model.outputs(described)
     if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
-        raise CerebroError(f"{name} has several outputs", sqlstate=NOT_SUPPORTED)
+        raise CerebroError(
+            f"{name} has several outputs, and this function takes a model with one",
+            hint="cerebro.madlib_evaluate measures all of them on a packed table.",
+            sqlstate=NOT_SUPPORTED,
+        )
     return outputs[0]
 
 

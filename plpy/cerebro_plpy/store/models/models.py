@@ -230,6 +230,20 @@ def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
     return [row["name"] for row in rows]
 
 
+def hidden_from(db: Database, role: str, tables: Sequence[Table]) -> list[str]:
+    """Return the tables of which a role may not read all rows; all of them if there is no such role."""
+    rows = db.query(
+        "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class AS c JOIN pg_namespace AS n"
+        " ON n.oid = c.relnamespace LEFT JOIN pg_roles AS r ON r.rolname = $2 WHERE c.oid = ANY ($1::oid[])"
+        " AND (r.oid IS NULL OR NOT has_schema_privilege(r.oid, n.oid, 'USAGE')"
+        " OR NOT has_table_privilege(r.oid, c.oid, 'SELECT') OR c.relrowsecurity AND NOT r.rolsuper"
+        " AND NOT r.rolbypassrls AND (c.relforcerowsecurity OR NOT pg_has_role(r.oid, c.relowner, 'USAGE')))",
+        ["oid[]", "text"],
+        [[table.oid for table in tables], role],
+    )
+    return [row["name"] for row in rows]
+
+
 def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
     """Return what is somebody else's and not a table: reading it would run their code as the caller."""
     rows = db.query(
