@@ -81,7 +81,7 @@ def test_only_numbers_from_whose_values_the_label_jumps_are_categories(trial: Tr
         ({"columns": {"dist": {"also_category": 1}}}, "also_category is 1"),
         (
             {"columns": {"dist": {"encode": "embed", "also_category": True}}},
-            "columns cannot say also_category",
+            "has no key also_category",
         ),
         ({"also_categories": True}, "option also_categories needs the option columns"),
     ],
