@@ -113,5 +113,8 @@ class PostgreSQL:
 
         return handlers.work(TableSupply(self._db), sent, self._db.notice)
 
+    def lacks(self) -> Sequence[str] | None:
+        return None
+
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
         return None

@@ -99,6 +99,10 @@ class Server(Protocol):
         """Carry out a command that takes more than the tables."""
         ...
 
+    def lacks(self) -> Sequence[str] | None:
+        """Return what a cluster's server lacks of what its sessions are checked by; None on PostgreSQL."""
+        ...
+
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
         """Return which segments' servers refuse which others' processes; None if segments have no servers."""
         ...

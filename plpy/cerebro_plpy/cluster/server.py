@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_OBJECT, CerebroError
-from cerebro_plpy.store.cluster import gangs, places
+from cerebro_plpy.store.cluster import before_statement, gangs, places
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
@@ -107,6 +107,9 @@ class Greenplum:
         from cerebro_plpy.cluster import coordinator
 
         return coordinator.carry_out(self._db, sent)
+
+    def lacks(self) -> Sequence[str] | None:
+        return before_statement.lacks()
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
         from cerebro_plpy.commands import TryLogins
