@@ -21,8 +21,6 @@ from cerebro_plpy.doors import end_look, internal, public, report, run_pending
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.segment import cancel, handlers
 from cerebro_plpy.store import interrupts, session
-from cerebro_plpy.store.cluster import gangs
-from cerebro_plpy.store.cluster.before_statement import DIAGNOSE
 
 if TYPE_CHECKING:
     from cerebro_plpy.predicting.answering.one import Kept
@@ -143,21 +141,9 @@ def _drive(asked: Drive, look_seconds: int) -> None:
     driving.drive(partial(executor.drive, driving, asked.run_id, look_seconds))
 
 
-def call(name: str, *arguments: Any) -> Any:
-    """Carry out a call from SQL; a server on which none is safe may still be diagnosed."""
-    if name != DIAGNOSE:
-        _check_server()
-    return _call(name, *arguments)
-
-
-@internal
-def _check_server() -> None:
-    gangs.refuse_unknown_server()
-
-
 @public
-def _call(name: str, *arguments: Any) -> Any:
-    """Carry out a call by the function that `CALLS` names for it."""
+def call(name: str, *arguments: Any) -> Any:
+    """Carry out a call from SQL by the function that `CALLS` names for it."""
     return find_call(name)(Session(), *arguments)
 
 

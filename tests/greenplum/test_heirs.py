@@ -1,4 +1,4 @@
-"""An heir of Greenplum is a cluster whatever its version() says, and a build that lacks something is refused."""
+"""An heir of Greenplum is a cluster whatever version() says; a build that lacks something is refused."""
 
 from __future__ import annotations
 

@@ -275,10 +275,12 @@ def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression
         f"convert_to(s.c{n}, 'UTF8')" if expression.is_text else f"s.c{n}"
         for n, expression in enumerate(expressions)
     )
-    # Nothing but sums comes here: the function is called where the scan is.
+    # The function is called where the scan is: an argument of the aggregate would be computed here if the
+    # planner knows that there are few rows, and gathers them.
     return db.query(
-        f"SELECT COALESCE(sum(cerebro._take_row($1, ARRAY[{fields}]::bytea[])), 0)::bigint AS number"
-        f" FROM ({statement}) AS s",
+        "SELECT COALESCE(sum(t.taken), 0)::bigint AS number"
+        f" FROM (SELECT cerebro._take_row($1, ARRAY[{fields}]::bytea[]) AS taken"
+        f" FROM ({statement}) AS s OFFSET 0) AS t",
         ["text"],
         [ticket],
     )[0]["number"]
