@@ -164,7 +164,7 @@ def test_a_mean_that_no_sum_has_changed_is_shown_as_it_is(mean: float | None) ->
 
 
 def test_a_deviation_that_is_but_rounding_says_nothing() -> None:
-    """Of two numbers side by side, and of one number: what the server's sums make of 2400 rows."""
+    """The server's sums over 2400 rows leave this of two numbers side by side, and of one number."""
     least, greatest = 0.3, 0.1 + 0.2
     texts = {"minimum": repr(least), "maximum": repr(greatest), "deviation": "1.94e-15"}
     made = [
