@@ -34,6 +34,10 @@ class Server(Protocol):
         """Return how many segments can be at work at the same time."""
         ...
 
+    def usual_threads(self, segments: int, at_a_time: int | None) -> int:
+        """Return the threads that each of a run's segments may have, where so many configs train at once."""
+        ...
+
     def rules(self, distribution_rules: str | None) -> Rules:
         """Return the segments of the server that rows are to be dealt to."""
         ...

@@ -37,6 +37,9 @@ class Greenplum:
     def places_for_work(self) -> int:
         return places.primaries(self._db)
 
+    def usual_threads(self, segments: int, at_a_time: int | None) -> int:
+        return threads_on(places.processors(self._db), segments, at_a_time)
+
     def rules(self, distribution_rules: str | None) -> Rules:
         from cerebro_plpy.cluster import rules
 
@@ -115,3 +118,10 @@ class Greenplum:
         from cerebro_plpy.commands import TryLogins
 
         return topology.command(TryLogins())["refused"]
+
+
+def threads_on(hosts: Sequence[places.Processors], segments: int, at_a_time: int | None) -> int:
+    """Return the threads with which no host has more at work than cores, if segments are dealt evenly."""
+    total = sum(host.segments for host in hosts)
+    busy = [min(-(-segments * host.segments // total), at_a_time or segments) for host in hosts]
+    return max(1, min(host.cores // number for host, number in zip(hosts, busy, strict=True)))
