@@ -84,7 +84,7 @@ DO $$
 DECLARE
     part text;
 BEGIN
-    IF version() LIKE '%Greenplum%' THEN
+    IF current_setting('gp_role', true) IS NOT NULL THEN
         FOREACH part IN ARRAY ARRAY['_model_version', '_model_alias', '_model_grant', '_model_event'] LOOP
             EXECUTE format('ALTER TABLE cerebro.%I SET DISTRIBUTED BY (name)', part);
         END LOOP;

@@ -20,7 +20,7 @@ ALTER TABLE cerebro._model_check ENABLE ROW LEVEL SECURITY;
 
 DO $$
 BEGIN
-    IF version() LIKE '%Greenplum%' THEN
+    IF current_setting('gp_role', true) IS NOT NULL THEN
         EXECUTE 'ALTER TABLE cerebro._model_check SET DISTRIBUTED BY (name)';
     END IF;
 END

@@ -38,7 +38,7 @@ ALTER TABLE cerebro._schedule_run ENABLE ROW LEVEL SECURITY;
 
 DO $$
 BEGIN
-    IF version() LIKE '%Greenplum%' THEN
+    IF current_setting('gp_role', true) IS NOT NULL THEN
         EXECUTE 'ALTER TABLE cerebro._schedule SET DISTRIBUTED BY (name)';
         EXECUTE 'ALTER TABLE cerebro._schedule_run SET DISTRIBUTED BY (name)';
     END IF;

@@ -126,7 +126,7 @@ BEGIN
 
     -- Greenplum's pg_dump writes the policies of an extension's tables down, and what it restores has them already. Without one
     -- a table that has row-level security is closed to all but its owner: nobody is granted these.
-    IF version() LIKE '%Greenplum%' THEN
+    IF current_setting('gp_role', true) IS NOT NULL THEN
         FOR unwanted IN
             SELECT p.polname, p.polrelid::regclass AS object
             FROM cerebro._members('pg_class') AS member
@@ -147,7 +147,7 @@ BEGIN
 
     -- PostgreSQL has taken those grants for the extension's own, and pg_dump would leave them out: its own are the
     -- owner's and the monitors'. From PostgreSQL 17 on, pg_shdepend names the roles of initial privileges as well.
-    IF version() LIKE '%Greenplum%' THEN
+    IF current_setting('gp_role', true) IS NOT NULL THEN
         PERFORM set_config('allow_system_table_mods', 'on', TRUE);
     END IF;
     UPDATE pg_init_privs AS i

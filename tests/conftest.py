@@ -16,7 +16,7 @@ import pytest
 from psycopg2 import sql as syntax
 from psycopg2.sql import Composable
 
-from fixtures import Connect, Connection, MakeRole, Rows, Sql, execute
+from fixtures import IS_GREENPLUM, Connect, Connection, MakeRole, Rows, Sql, execute
 
 ROOT = Path(__file__).resolve().parent.parent
 _numbers = itertools.count(1)
@@ -67,8 +67,7 @@ def _server() -> tuple[bool, int] | None:
         return None
     try:
         with closing(_open("postgres")) as connection:
-            is_greenplum = "Greenplum" in execute(connection, "SELECT version()")[0][0]
-            return is_greenplum, connection.server_version
+            return execute(connection, IS_GREENPLUM)[0][0], connection.server_version
     except psycopg2.OperationalError:
         return None
 

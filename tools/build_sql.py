@@ -26,9 +26,9 @@ CAREFUL_BOOT = """if "cerebro_plpy.session" not in sys.modules:
     from ctypes import PyDLL
     from os.path import isfile
     before = "@PYTHON_DIR@/cerebro_plpy/store/cluster/before_statement.py"
-    if hasattr(PyDLL(None), "cdbcomponent_activeQEsExist") and isfile(before):
+    if hasattr(PyDLL(None), "Gp_role") and isfile(before):
         from runpy import run_path
-        why_not = run_path(before)["why_not"]({predicts})
+        why_not = run_path(before)["why_not"]("{function}")
         if why_not:
             raise type("cerebro", (plpy.Error,), {{"__module__": "__main__", **why_not}})(why_not["message"])
     plpy.execute("SELECT cerebro._boot()")
@@ -127,8 +127,7 @@ def join(command: str, head: str, files: list[Path]) -> str:
 
 def _careful(file: Path) -> str:
     """Return the text of a file, with functions that say where they cannot be called."""
-    predicts = file.stem.lstrip("_").startswith("predict")
-    return source(file).replace(BOOT, CAREFUL_BOOT.format(predicts=predicts))
+    return source(file).replace(BOOT, CAREFUL_BOOT.format(function=file.stem))
 
 
 def build(root: Path) -> dict[str, str]:

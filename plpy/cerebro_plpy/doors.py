@@ -18,6 +18,7 @@ from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, READ_ONLY_TRANSACTION, C
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.cluster import gangs
+from cerebro_plpy.store.cluster.before_statement import DIAGNOSE
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -67,16 +68,19 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
         try:
-            return carry_out(partial(_on_own_path, partial(function, *arguments, **named)))
+            work = partial(function, *arguments, **named)
+            return carry_out(partial(_on_own_path, work, diagnoses=arguments[:1] == (DIAGNOSE,)))
         except CerebroError as error:
             raise report(error) from None
 
     return begun
 
 
-def _on_own_path(work: Callable[[], T]) -> T:
+def _on_own_path(work: Callable[[], T], diagnoses: bool) -> T:
     """Work with the extension's search_path, and note the caller's."""
     called_at = time.monotonic()
+    if not diagnoses:
+        gangs.refuse_unknown_server()
     _check_place()
     db, own = Session(), backend()
     with session.own_names(db) as theirs:

@@ -36,6 +36,9 @@ class PostgreSQL:
     def places_for_work(self) -> int:
         return len(os.sched_getaffinity(0))
 
+    def usual_threads(self, segments: int, at_a_time: int | None) -> int:
+        return max(1, self.places_for_work() // min(segments, at_a_time or segments))
+
     def rules(self, distribution_rules: str | None) -> Rules:
         from cerebro_plpy.packing.job import Rules
 
@@ -112,6 +115,9 @@ class PostgreSQL:
         from cerebro_plpy.segment.supply import TableSupply
 
         return handlers.work(TableSupply(self._db), sent, self._db.notice)
+
+    def lacks(self) -> Sequence[str] | None:
+        return None
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
         return None

@@ -34,6 +34,10 @@ class Server(Protocol):
         """Return how many segments can be at work at the same time."""
         ...
 
+    def usual_threads(self, segments: int, at_a_time: int | None) -> int:
+        """Return the threads that each of a run's segments may have, where so many configs train at once."""
+        ...
+
     def rules(self, distribution_rules: str | None) -> Rules:
         """Return the segments of the server that rows are to be dealt to."""
         ...
@@ -97,6 +101,10 @@ class Server(Protocol):
 
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         """Carry out a command that takes more than the tables."""
+        ...
+
+    def lacks(self) -> Sequence[str] | None:
+        """Return what a cluster's server lacks of what its sessions are checked by; None on PostgreSQL."""
         ...
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:

@@ -14,7 +14,7 @@ BEGIN
             HINT = 'Call it in a statement of its own. To keep what it gives, see docs/greenplum.md.';
     END IF;
     PERFORM cerebro._reach_segments();
-    IF version() LIKE '%Greenplum%' THEN
+    IF current_setting('gp_role', true) IS NOT NULL THEN
         query := query || ' UNION ALL SELECT s.content, s.facts FROM (SELECT gp_segment_id AS content,'
             ' cerebro._host_facts()::jsonb AS facts FROM gp_dist_random(''pg_catalog.gp_id'')) AS s';
     END IF;

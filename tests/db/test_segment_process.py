@@ -58,7 +58,7 @@ try:
     if alone:
         # Port 1 of this host: nobody answers there.
         memory.get_instance(coordinator.Known).told.clear()
-        servers.where = lambda db, key, keys: [(None, 1)] * len(keys)
+        servers.where = lambda db, key, keys: [('127.0.0.1', 1, True)] * len(keys)
     CompiledModel.evaluate = counting(CompiledModel.evaluate, "measured")
     process.work = counting(process.work, "asked")
     db = entry.SegmentSession()

@@ -43,7 +43,7 @@ def roles(trial: Trial) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def user(roles: None, database: str, greenplum: bool) -> Iterator[Trial]:
     # A cluster takes longer for each reading, so there the run does too.
-    passes = 40 if greenplum else 12
+    passes = 160 if greenplum else 12
     with closing(psycopg2.connect(dbname=database, user=USER)) as connection:
         connection.autocommit = True
         trial = Trial(connection)

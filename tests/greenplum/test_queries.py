@@ -44,10 +44,11 @@ QUERIES = {
     "in a loop": "DO $$ DECLARE r record; BEGIN FOR r IN SELECT a FROM many LOOP PERFORM 1 FROM"
     " (SELECT r.a AS a) AS s, LATERAL {t} AS f; END LOOP; END $$",
 }
+# A procedure cannot stand in a query.
 _FUNCTIONS = """
 SELECT p.proname, p.proargtypes::regtype[]::text[], p.pronargs - p.pronargdefaults
 FROM cerebro._usage_functions() AS f
-JOIN pg_proc AS p ON p.oid = f
+JOIN pg_proc AS p ON p.oid = f AND p.prokind <> 'p'
 ORDER BY f::text
 """
 _PYTHON = """

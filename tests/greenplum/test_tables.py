@@ -159,3 +159,13 @@ def test_a_restored_dump_says_nothing_and_its_tables_are_closed(trial: Trial, da
     finally:
         trial.sql("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = %s", name)
         trial.sql(f"DROP DATABASE {name}")
+
+
+@pytest.mark.parametrize("number", [1, 40])
+def test_few_rows_that_the_planner_has_counted_stay_where_they_are(trial: Trial, number: int) -> None:
+    """It would gather them and compute what it can here."""
+    trial.sql("DROP TABLE IF EXISTS few, few_packed, few_packed_summary, few_told")
+    trial.sql(f"CREATE TABLE few AS SELECT * FROM blobs ORDER BY id LIMIT {number} DISTRIBUTED BY (id)")
+    trial.sql("ANALYZE few")
+    trial.pack("few", "few_packed", options={"segments": 3, "task": "classification"})
+    assert trial.value("SELECT sum(x_shape[1]) FROM few_packed") == number

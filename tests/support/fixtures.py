@@ -11,6 +11,8 @@ from psycopg2.sql import Composable
 
 Connection = psycopg2.extensions.connection
 Rows = list[tuple[Any, ...]]
+# What Greenplum and its heirs have, and PostgreSQL has not.
+IS_GREENPLUM = "SELECT current_setting('gp_role', true) IS NOT NULL"
 
 
 def execute(connection: Connection, query: str | Composable, *values: object) -> Rows:

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 from psycopg2.extras import execute_values
 
-from fixtures import Connection, Rows, execute
+from fixtures import IS_GREENPLUM, Connection, Rows, execute
 from nets import CLASSES, FEATURES
 
 ADAM = "loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics=['accuracy']"
@@ -40,7 +40,7 @@ class Trial:
     @property
     def topology(self) -> str:
         """The one that runs have here if nothing stands in the way."""
-        return "greenplum" if "Greenplum" in self.value("SELECT version()") else "local"
+        return "greenplum" if self.value(IS_GREENPLUM) else "local"
 
     def buffers(self, packed: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The buffers of a packed table: segment, features, labels. A segment's key may be any number."""
@@ -157,7 +157,7 @@ def cancelled(trial: Trial, at_visits: int) -> Iterator[None]:
     """
     after = trial.value("SELECT max(run_id) FROM cerebro._run") or 0
     pid = trial.connection.info.backend_pid
-    has_gate = "Greenplum" not in trial.value("SELECT version()")
+    has_gate = not trial.value(IS_GREENPLUM)
     watcher = psycopg2.connect(trial.connection.dsn)
     watcher.autocommit = True
     over = threading.Event()

@@ -11,7 +11,7 @@ import pytest
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.features import encode, specification
-from cerebro_plpy.features.facts import steady
+from cerebro_plpy.features.facts import NumberFacts, steady
 from cerebro_plpy.features.rows import RowEncoder, seconds_of
 from cerebro_plpy.features.specification import Category, Date, Feature, Number, Specification, Text
 from cerebro_plpy.packing.faults import Faults
@@ -143,3 +143,45 @@ def test_sums_in_another_order_are_the_same() -> None:
     one, other = values.sum() / len(values), sum(values[::-1].tolist()) / len(values)
     assert one != other
     assert steady(one, 3.0) == steady(other, 3.0) == pytest.approx(one, abs=1e-6)
+
+
+def test_a_mean_is_shown_the_same_whatever_the_order_of_the_rows() -> None:
+    values = np.random.default_rng(3).normal(1e19, 3e19, 1800)
+    # As segments add up their rows: sum() would make up for what is lost.
+    shares = [(0, 1800), (0, 580, 1190, 1800), (0, 610, 1230, 1800)]
+    means = [
+        sum(float(np.cumsum(values[a:b])[-1]) for a, b in zip(ends, ends[1:], strict=False)) / len(values)
+        for ends in shares
+    ]
+    assert len(set(means)) > 1
+    deviation = float(np.std(values))
+    assert len({NumberFacts(1800, mean=mean, deviation=deviation).steady_mean for mean in means}) == 1
+
+
+@pytest.mark.parametrize("mean", [None, math.inf, -math.inf])
+def test_a_mean_that_no_sum_has_changed_is_shown_as_it_is(mean: float | None) -> None:
+    assert NumberFacts(2, mean=mean, deviation=None if mean is None else math.nan).steady_mean == mean
+
+
+def test_a_deviation_that_is_but_rounding_says_nothing() -> None:
+    """The server's sums over 2400 rows leave this of two numbers side by side, and of one number."""
+    least, greatest = 0.3, 0.1 + 0.2
+    texts = {"minimum": repr(least), "maximum": repr(greatest), "deviation": "1.94e-15"}
+    made = [
+        NumberFacts.from_counts({"present": 2400, "mean": mean, **texts})
+        for mean in ("0.3000000000000042", "0.29999999999999")
+    ]
+    assert made[0] == made[1]
+    assert least <= (made[0].mean or 0) <= greatest
+    assert made[0].deviation == pytest.approx((greatest - least) / 2)
+    one = {"present": 9, "mean": "0.09999999999999999", "deviation": "1e-18"} | dict.fromkeys(
+        ("minimum", "maximum"), "0.1"
+    )
+    assert NumberFacts.from_counts(one) == NumberFacts(9, mean=0.1, deviation=0.0, minimum=0.1, maximum=0.1)
+
+
+def test_means_and_deviations_that_can_be_are_as_they_were_counted() -> None:
+    counted = {"present": 3, "mean": "2", "deviation": "1.4", "minimum": "0", "maximum": "3"}
+    assert NumberFacts.from_counts(counted) == NumberFacts(3, mean=2, deviation=1.4, minimum=0, maximum=3)
+    open_end = {**counted, "maximum": "Infinity", "mean": "Infinity", "deviation": "NaN"}
+    assert NumberFacts.from_counts(open_end).mean == math.inf

@@ -42,7 +42,7 @@ from cerebro_plpy.store.cluster import places
 What = list[Any]
 # What a process keeps: of which kind, about what, and the thing itself.
 Given = tuple[str, Sequence[Any], Any]
-# How a server is found from a process's host: None is its own; one without an address is on the same host.
+# How a process finds a server: by address and port, and whether it is on the same host; None is its own.
 Where = Sequence[Any] | None
 
 

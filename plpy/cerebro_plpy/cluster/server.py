@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_OBJECT, CerebroError
-from cerebro_plpy.store.cluster import gangs, places
+from cerebro_plpy.store.cluster import before_statement, gangs, places
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
@@ -36,6 +36,9 @@ class Greenplum:
 
     def places_for_work(self) -> int:
         return places.primaries(self._db)
+
+    def usual_threads(self, segments: int, at_a_time: int | None) -> int:
+        return threads_on(places.processors(self._db), segments, at_a_time)
 
     def rules(self, distribution_rules: str | None) -> Rules:
         from cerebro_plpy.cluster import rules
@@ -108,7 +111,17 @@ class Greenplum:
 
         return coordinator.carry_out(self._db, sent)
 
+    def lacks(self) -> Sequence[str] | None:
+        return before_statement.lacks()
+
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
         from cerebro_plpy.commands import TryLogins
 
         return topology.command(TryLogins())["refused"]
+
+
+def threads_on(hosts: Sequence[places.Processors], segments: int, at_a_time: int | None) -> int:
+    """Return the threads with which no host has more at work than cores, if segments are dealt evenly."""
+    total = sum(host.segments for host in hosts)
+    busy = [min(-(-segments * host.segments // total), at_a_time or segments) for host in hosts]
+    return max(1, min(host.cores // number for host, number in zip(hosts, busy, strict=True)))

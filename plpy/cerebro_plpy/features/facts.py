@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import cast
 
 import numpy as np
 
@@ -33,6 +34,13 @@ class NumberFacts:
     def is_constant(self) -> bool:
         return self.minimum == self.maximum
 
+    @property
+    def steady_mean(self) -> float | None:
+        """The mean as it is shown, which may be infinite: without what the order of rows decides."""
+        if self.mean is None or not math.isfinite(self.mean):
+            return self.mean
+        return steady(self.mean, self.deviation)
+
     @staticmethod
     def from_counts(counted: Mapping[str, object]) -> NumberFacts:
         """Return what the server has counted, where numbers are texts with all their digits."""
@@ -41,7 +49,21 @@ class NumberFacts:
         quartiles = given.pop("quartiles", None)
         floats = {name: None if value is None else float(str(value)) for name, value in given.items()}
         listed = [float(str(one)) for one in quartiles] if isinstance(quartiles, list) else None
-        return NumberFacts(int(str(present)), quartiles=listed, **floats)
+        return NumberFacts(int(str(present)), quartiles=listed, **floats)._within_ends()
+
+    def _within_ends(self) -> NumberFacts:
+        """Return the same without a mean and a deviation that cannot be: rounded sums made them.
+
+        No deviation is larger than half the range. One that is says nothing, nor does its mean.
+        """
+        ends = (self.minimum, self.maximum, self.mean, self.deviation)
+        if any(one is None or not math.isfinite(one) for one in ends):
+            return self
+        least, greatest, mean, deviation = cast(tuple[float, float, float, float], ends)
+        half = greatest / 2 - least / 2
+        if deviation > half:
+            return replace(self, mean=least + half, deviation=half)
+        return replace(self, mean=min(max(mean, least), greatest))
 
 
 # With a currency, a percent sign, and commas between thousands or before decimals.

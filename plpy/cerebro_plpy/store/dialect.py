@@ -8,6 +8,9 @@ from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.store import names
 
+# Greenplum and its heirs have this setting, whatever their banners say. On PostgreSQL no role can make it.
+HAS_SEGMENTS = "pg_catalog.current_setting('gp_role', true) IS NOT NULL"
+
 
 class _Dialect:
     """The server's kind, which never changes in a process."""
@@ -18,7 +21,7 @@ class _Dialect:
 def is_greenplum(db: Database) -> bool:
     server = memory.get_instance(_Dialect)
     if server.is_greenplum is None:
-        row = db.query("SELECT pg_catalog.version() LIKE '%Greenplum%' AS is_greenplum")[0]
+        row = db.query(f"SELECT {HAS_SEGMENTS} AS is_greenplum")[0]
         server.is_greenplum = row["is_greenplum"]
     return bool(server.is_greenplum)
 

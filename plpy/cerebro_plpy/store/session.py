@@ -6,13 +6,14 @@ import ctypes
 import functools
 import importlib.util
 import json
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner, kept_for_call
-from cerebro_plpy.store.dialect import session_settings
+from cerebro_plpy.store.dialect import HAS_SEGMENTS, session_settings
 
 _SERVER = ctypes.PyDLL(None)
 ENGINES = ("tensorflow", "jax", "torch")
@@ -123,13 +124,22 @@ def usual_segments(db: Database) -> int:
 
 
 def server_versions(db: Database) -> Mapping[str, str]:
-    """Return the versions of PostgreSQL and, if the server is one, of Greenplum."""
+    """Return the versions of PostgreSQL and, if the server has segments, of Greenplum or its heir."""
     row = db.query(
         "SELECT pg_catalog.current_setting('server_version') AS postgresql,"
-        " pg_catalog.substring(pg_catalog.version(), 'Greenplum Database ([^ )]+)') AS greenplum"
+        f" CASE WHEN {HAS_SEGMENTS} THEN pg_catalog.version() END AS banner"
     )[0]
-    made = {"Greenplum": row["greenplum"]} if row["greenplum"] else {}
-    return {**made, "PostgreSQL": row["postgresql"].split()[0]}
+    return {**read_banner(row["banner"] or ""), "PostgreSQL": row["postgresql"].split()[0]}
+
+
+# The product stands in parentheses behind PostgreSQL's version; its own is in them, or just behind.
+_PRODUCT = re.compile(r"PostgreSQL \S+ \(([A-Z][A-Za-z]*(?: [A-Z][A-Za-z]*)*)\)? (\d[^\s)]*)")
+
+
+def read_banner(banner: str) -> Mapping[str, str]:
+    """Return the name and the version of the product that a cluster's version() names, if any."""
+    found = _PRODUCT.match(banner)
+    return {} if found is None else {found[1].removesuffix(" Database"): found[2]}
 
 
 def version(db: Database) -> str:

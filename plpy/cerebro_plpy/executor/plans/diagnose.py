@@ -37,7 +37,8 @@ class Finding(NamedTuple):
 
 def diagnose(db: Database) -> list[Finding]:
     return [
-        *_python(), *_packages(), *_engines(db), *_programs(db), *_logins(db), _room(db), *_machine(db)
+        *_python(), *_packages(), *_engines(db), *_programs(db), *_checks(db), *_logins(db), _room(db),
+        *_machine(db),
     ]  # fmt: skip
 
 
@@ -131,6 +132,21 @@ def _version(name: str) -> str | None:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
         return None
+
+
+def _checks(db: Database) -> Iterator[Finding]:
+    """Look for what a cluster's sessions are checked by before each statement."""
+    lacks = db.server.lacks()
+    if lacks is None:
+        return
+    name = ", ".join(f"{name} {version}" for name, version in session.server_versions(db).items())
+    if lacks:
+        yield Finding(
+            "checks of sessions", WRONG, f"{name} lacks {', '.join(lacks)}",
+            "All other functions are refused; docs/greenplum.md names the builds that are expected to work.",
+        )  # fmt: skip
+        return
+    yield Finding("checks of sessions", OK, f"{name} has all that they read")
 
 
 def _logins(db: Database) -> Iterator[Finding]:

@@ -34,7 +34,6 @@ from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.groups import Groups
 from cerebro_plpy.store.runs import runs
-from cerebro_plpy.topology.choose import cores
 
 MAX_PARAMETERS = 2_000_000_000
 # The engines for which the planner has constants and which the lock file has.
@@ -338,7 +337,7 @@ def engines(
     named = given.backend if isinstance(given.backend, str) and given.backend != parse.AUTO else None
     backend = named or usual_backend or fixed.get("backend") or session.default_backend()
     by_model = given.backend if isinstance(given.backend, Mapping) else {}
-    threads = _threads(given.threads, fixed.get("threads"), segments, at_a_time)
+    threads = _threads(db, given.threads, segments, at_a_time)
     memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
     limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)
     return Engines(
@@ -370,10 +369,10 @@ def choosable(
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")
     fixed = session.settings(db)
     open_backends = given.backend == parse.AUTO or (given.backend is None and "backend" not in fixed)
-    usual = _threads(given.threads, fixed.get("threads"), segments, None)
+    usual = _threads(db, given.threads, segments, None)
     threads = [usual]
     if given.threads == parse.AUTO or (given.threads is None and "threads" not in fixed and given.plan):
-        most = max(1, cores() // min(segments, configs or segments))
+        most = db.server.usual_threads(segments, configs or None)
         threads = [most] if given.threads == parse.AUTO else sorted({usual, most})
     return Choosable(
         backends=session.engines_here(*CHOOSABLE) if open_backends else (),
@@ -383,7 +382,7 @@ def choosable(
     )
 
 
-def _threads(given: int | str | None, fixed: str | None, segments: int, at_a_time: int | None) -> int:
+def _threads(db: Database, given: int | str | None, segments: int, at_a_time: int | None) -> int:
     """Return the threads of each session, from the call, the settings or the number of cores.
 
     Threads decide the bits of a config. So the configs beside it count only if the call says "auto", or in a
@@ -391,9 +390,10 @@ def _threads(given: int | str | None, fixed: str | None, segments: int, at_a_tim
     """
     if isinstance(given, int):
         return given
+    fixed = session.setting(db, "threads")
     if given is None and fixed is not None:
         return int(fixed)
-    return max(1, cores() // min(segments, at_a_time or segments))
+    return db.server.usual_threads(segments, at_a_time)
 
 
 def _memory_mb(segments: int) -> int:

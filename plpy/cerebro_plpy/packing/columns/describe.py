@@ -56,7 +56,7 @@ def _described(one: Surveyed, rows: int) -> Described:
         is_date = one.chosen.kind == DATE or column.is_date
         show = _moment if is_date else _number
         ends = (show(facts.minimum), show(facts.maximum))
-        return (*head, nulls, None, *ends, None if is_date else facts.mean, becomes, reason)
+        return (*head, nulls, None, *ends, None if is_date else facts.steady_mean, becomes, reason)
     return (*head, nulls, None, None, None, None, becomes, reason)
 
 

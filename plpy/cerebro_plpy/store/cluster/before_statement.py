@@ -35,6 +35,20 @@ PREDICTS = {
 }
 
 
+# The server's own names that these checks read, and those that hold cancels back (uncancelled.py).
+NEEDED = (
+    "cdbcomponent_activeQEsExist",
+    "cdbcomponent_qesExist",
+    "currentGxactWriterGangLost",
+    "QueryCancelHoldoffCount",
+    "RegisterSubXactCallback",
+    "query_info_collect_hook",
+    "post_parse_analyze_hook",
+    "object_access_hook",
+)
+DIAGNOSE = "diagnose"
+
+
 def _find_role() -> ctypes.c_int | None:
     """Return the role of this process in its cluster, or None on PostgreSQL."""
     with contextlib.suppress(ValueError):
@@ -51,6 +65,7 @@ def _find_question(name: str) -> Callable[[], bool]:
 
 
 ROLE = _find_role()
+MISSING = tuple(name for name in NEEDED if ROLE is not None and not hasattr(_SERVER, name))
 # Whether an unfinished query has this session's processes on segments at work.
 is_inside_a_query = _find_question("cdbcomponent_activeQEsExist")
 has_lost_process = _find_question("currentGxactWriterGangLost")
@@ -79,18 +94,67 @@ def unreachable() -> dict[str, str] | None:
     return None
 
 
+def _read_segments() -> list[str]:
+    with contextlib.suppress(OSError), open(_SEGMENTS) as lines:
+        return lines.read().splitlines()
+    return []
+
+
+def _primary(line: str) -> tuple[int, str, int] | None:
+    """Return content, address and port of a line about a primary segment, or None of another node.
+
+    Raise ValueError if it is not in the form of Greenplum 7.
+    """
+    _dbid, content, role, _preferred, _mode, _status, port, _host, address = line.split()
+    is_primary = role == "p" and int(content) >= 0
+    return (int(content), address, int(port)) if is_primary else None
+
+
 def _primaries() -> list[tuple[int, str, int]]:
     found = []
-    with contextlib.suppress(OSError, ValueError), open(_SEGMENTS) as lines:
-        for line in lines:
-            _dbid, content, role, _preferred, _mode, _status, port, _host, address = line.split()
-            if role == "p" and int(content) >= 0:
-                found.append((int(content), address, int(port)))
+    for line in _read_segments():
+        with contextlib.suppress(ValueError):
+            primary = _primary(line)
+            found += [] if primary is None else [primary]
     return found
 
 
-def why_not(predicts: bool = False) -> dict[str, str] | None:
-    """Return the error that keeps a session from its first statement, or None."""
-    if predicts and ROLE is not None:
+def unread_line() -> str | None:
+    """Return the first line about segments that cannot be read, or None."""
+    for line in _read_segments():
+        try:
+            _primary(line)
+        except ValueError:
+            return line
+    return None
+
+
+def lacks() -> list[str]:
+    """Return what this build of the server lacks of the things by which a session is checked."""
+    line = unread_line()
+    unread = [] if line is None else [f"{_SEGMENTS} in the form of Greenplum 7 (it has: {line})"]
+    return [*MISSING, *unread]
+
+
+def unknown_server() -> dict[str, str] | None:
+    """Return the error for a build whose sessions cannot be checked, or None."""
+    found = lacks() if is_coordinator() else []
+    if not found:
+        return None
+    return {
+        "message": "this build of the server is not one that cerebro knows",
+        "detail": f"It lacks {', '.join(found)}. Without that, a call inside a query, a cancel, or a segment"
+        " that is down could end the coordinator.",
+        "hint": "SELECT * FROM cerebro.diagnose() works, in a statement of its own. docs/greenplum.md names"
+        " the builds that are expected to work.",
+        "sqlstate": "0A000",
+    }
+
+
+def why_not(function: str = "") -> dict[str, str] | None:
+    """Return the error that keeps a session from its first statement, in this function, or None."""
+    if function.lstrip("_").startswith("predict") and ROLE is not None:
         return PREDICTS
+    if function != DIAGNOSE and (unknown := unknown_server()) is not None:
+        return unknown
     return INSIDE_A_QUERY if is_inside_a_query() else unreachable()

@@ -19,8 +19,9 @@ from contextlib import contextmanager, suppress
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner
-from cerebro_plpy.errors import SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, SEGMENT_GONE, SEGMENT_GONE_HINT, CerebroError
 from cerebro_plpy.store.cluster import before_statement
+from cerebro_plpy.store.dialect import is_greenplum
 
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
 # An aggregate would have the function called here.
@@ -41,6 +42,13 @@ def refuse_inside_queries() -> None:
         raise _refusal(before_statement.INSIDE_A_QUERY)
 
 
+def refuse_unknown_server() -> None:
+    """Raise an error if this build of the server lacks what a session is checked by."""
+    said = before_statement.unknown_server()
+    if said is not None:
+        raise _refusal(said)
+
+
 def refuse_predicting() -> None:
     """Raise the error that says what to use instead of a prediction inside a query."""
     raise _refusal(before_statement.PREDICTS)
@@ -53,6 +61,13 @@ def _refusal(said: Mapping[str, str]) -> CerebroError:
 def learn_segments(db: Database) -> None:
     """Let `refuse_without_segments` recognize the session's connections to segments."""
     ports = memory.get_instance(_Ports)
+    if not IS_CLUSTER and is_greenplum(db):
+        raise CerebroError(
+            "this build of the server does not tell a session what it is in its cluster",
+            detail="It has the setting gp_role, but not the variable Gp_role.",
+            hint="docs/greenplum.md names the builds that are expected to work.",
+            sqlstate=NOT_SUPPORTED,
+        )
     if IS_CLUSTER and not ports:
         rows = db.query("SELECT DISTINCT port FROM pg_catalog.gp_segment_configuration WHERE content >= 0")
         ports.update(row["port"] for row in rows)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner, kept_for_call
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store.cluster import messages
@@ -62,6 +64,34 @@ def cluster(db: Database, facts: bool = True) -> list[Primary]:
     ]
 
 
+@dataclass(frozen=True)
+class Processors:
+    """The cores of a host and the number of its segments."""
+
+    cores: int
+    segments: int
+
+
+class _Cores(dict[str, int]):
+    """The cores of hosts with segments, which a session asks for once."""
+
+
+def processors(db: Database) -> list[Processors]:
+    """Return the cores of each host with segments. None is asked if it is the coordinator's own alone."""
+    rows = db.query(
+        "SELECT hostname AS host, (count(*) FILTER (WHERE content >= 0))::integer AS segments,"
+        " bool_or(content < 0) AS own FROM pg_catalog.gp_segment_configuration WHERE role = 'p'"
+        " GROUP BY hostname ORDER BY hostname"
+    )
+    known = memory.get_instance(_Cores)
+    others = [row["host"] for row in rows if not row["own"]]
+    if not known:
+        known.update({row["host"]: len(os.sched_getaffinity(0)) for row in rows if row["own"]})
+    if not known.keys() >= set(others):
+        known.update({host: facts["cores"] for host, facts in hosts(db).items()})
+    return [Processors(known[row["host"]], row["segments"]) for row in rows if row["segments"]]
+
+
 def lies_as_packed(db: Database, table: Table) -> bool:
     """Return whether a table is a heap distributed by its key, so that processes find rows beside them."""
     return bool(
@@ -110,20 +140,24 @@ def contents(db: Database, keys: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Address:
-    """The address where the primary of a segment answers."""
+    """The address where a segment's primary answers; `named_alone` if its host and port name no other."""
 
     host: str
     address: str
     port: int
+    named_alone: bool = True
 
 
 def servers(db: Database, keys: Sequence[int]) -> list[Address]:
     """Return the addresses of the servers on which the rows of distribution keys lie."""
     rows = db.query(
-        "SELECT content::integer AS content, hostname AS host, address, port"
+        "SELECT content::integer AS content, hostname AS host, address, port,"
+        " count(*) OVER (PARTITION BY hostname, port) = 1 AS named_alone"
         " FROM pg_catalog.gp_segment_configuration WHERE content >= 0 AND role = 'p'"
     )
-    found = {row["content"]: Address(row["host"], row["address"], row["port"]) for row in rows}
+    found = {
+        row["content"]: Address(row["host"], row["address"], row["port"], row["named_alone"]) for row in rows
+    }
     return [found[content] for content in contents(db, keys)]
 
 
@@ -275,10 +309,12 @@ def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression
         f"convert_to(s.c{n}, 'UTF8')" if expression.is_text else f"s.c{n}"
         for n, expression in enumerate(expressions)
     )
-    # Nothing but sums comes here: the function is called where the scan is.
+    # The function is called where the scan is: an argument of the aggregate would be computed here if the
+    # planner knows that there are few rows, and gathers them.
     return db.query(
-        f"SELECT COALESCE(sum(cerebro._take_row($1, ARRAY[{fields}]::bytea[])), 0)::bigint AS number"
-        f" FROM ({statement}) AS s",
+        "SELECT COALESCE(sum(t.taken), 0)::bigint AS number"
+        f" FROM (SELECT cerebro._take_row($1, ARRAY[{fields}]::bytea[]) AS taken"
+        f" FROM ({statement}) AS s OFFSET 0) AS t",
         ["text"],
         [ticket],
     )[0]["number"]

@@ -5,6 +5,7 @@ States go by COPY, which takes their bytes as they are. Everything else is writt
 
 from __future__ import annotations
 
+import os
 import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -56,20 +57,28 @@ def own_server(db: Database) -> Login:
     return Login(session.first_socket(row["sockets"]), row["port"], row["dbname"], row["role"], options)
 
 
-def other_server(own: Login, address: str | None, port: int) -> Login:
-    """Return the login at another segment's server; without an address, by its socket on the same host."""
-    return replace(own, host=address or own.host, port=str(port))
+def other_server(own: Login, address: str, port: int, same_host: bool) -> Login:
+    """Return the login at another segment's server: by its socket if that is in our own server's folder."""
+    by_socket = same_host and os.path.exists(f"{own.host}/.s.PGSQL.{port}")
+    return replace(own, host=own.host if by_socket else address, port=str(port))
 
 
-def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str | None, int] | None]:
-    """Return where a key's process finds the servers of others: None is its own, no address its own host."""
+def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str, int, bool] | None]:
+    """Return where a key's process finds the servers of others, and if on its host; None is its own."""
     if not is_greenplum(db):
         return [None] * len(keys)
     own, *others = places.servers(db, [key, *keys])
     return [
-        None if other == own else (None if other.host == own.host else other.address, other.port)
-        for other in others
+        None if other == own else (other.address, other.port, _is_same_host(own, other)) for other in others
     ]
+
+
+def _is_same_host(own: places.Address, other: places.Address) -> bool:
+    """Return whether two servers are on one host.
+
+    Hosts in containers may have one name. Then only addresses tell servers of the same port apart.
+    """
+    return other.host == own.host and (other.named_alone or other.address == own.address)
 
 
 # Planned once for each connection.

@@ -15,11 +15,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, ParamSpec, TypeVar
 
+from cerebro_plpy.store.cluster import before_statement
+
 P = ParamSpec("P")
 T = TypeVar("T")
 
 _SERVER = ctypes.PyDLL(None)
-_DISPATCH = 2
 # The events for which the server calls them, by its own numbers.
 _SUBTRANSACTION_BEGAN, _SUBTRANSACTION_UNDONE = 0, 2
 _QUERY_STARTS, _QUERY_DONE, _INNER_QUERY_DONE = 201, 202, 300
@@ -43,13 +44,13 @@ class _Statement:
 
 
 def _find_count() -> ctypes.c_int | None:
-    """Return the server's count of holds on cancels, or None outside Greenplum's coordinator."""
-    try:
-        if ctypes.c_int.in_dll(_SERVER, "Gp_role").value != _DISPATCH:
-            return None
-        return ctypes.c_int.in_dll(_SERVER, "QueryCancelHoldoffCount")
-    except ValueError:
+    """Return the server's count of holds on cancels, or None outside Greenplum's coordinator.
+
+    Nor if the server lacks what else this takes: there no call works but one that says so.
+    """
+    if before_statement.MISSING or not before_statement.is_coordinator():
         return None
+    return ctypes.c_int.in_dll(_SERVER, "QueryCancelHoldoffCount")
 
 
 _count = _find_count()
