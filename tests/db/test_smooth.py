@@ -47,6 +47,8 @@ def test_a_net_over_the_hops_is_better_by_twenty_points(accuracies: dict[str, fl
     assert "hops" in layers
 
 
+# It compares with cerebro.predict in a query, which Greenplum cannot answer.
+@pytest.mark.postgresql
 def test_known_labels_mend_what_a_model_answers(accuracies: dict[str, float], trial: Trial) -> None:
     trial.sql("ALTER TABLE papers_h ADD known text")
     trial.sql("UPDATE papers_h SET known = subject WHERE paper % 10 < 4")
