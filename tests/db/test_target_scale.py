@@ -60,6 +60,12 @@ def test_contributions_add_up_behind_a_logarithm(trial: Trial) -> None:
     assert found[0][2] < 0.01
 
 
+def test_a_net_of_classes_has_no_scale(trial: Trial) -> None:
+    trial.pack("prices", "sold_rows", "sold", "a, b")
+    with pytest.raises(psycopg2.Error, match="sold is learned as classes"):
+        trial.sql("SELECT cerebro.load_net('none', 'sold_rows', 'linear', '{\"target_scale\": \"log\"}')")
+
+
 @pytest.mark.parametrize(
     ("target", "more", "error"),
     [

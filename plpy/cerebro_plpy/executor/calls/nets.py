@@ -43,7 +43,18 @@ def load_net(
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
     scale, own = _take_scale(params)
-    return add_nets(db, arch_table, table, points.nets(net, own, read_rows(db, table, scale)))
+    rows = read_rows(db, table, scale)
+    if scale != STANDARD and all(output.is_classes for output in rows.outputs):
+        raise refuse_scale(rows.outputs[0].name)
+    return add_nets(db, arch_table, table, points.nets(net, own, rows))
+
+
+def refuse_scale(label: str) -> CerebroError:
+    """Return the error for a scale of quantities where a label is classes."""
+    return CerebroError(
+        f"{label} is learned as classes, and {SCALE} is for quantities",
+        hint='Leave it out, or pack the rows with {"task": "regression"}.',
+    )
 
 
 def _take_scale(params: str | None) -> tuple[str, str | None]:

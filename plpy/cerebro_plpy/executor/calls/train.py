@@ -165,10 +165,11 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     summary = packed.summary(db, table.schema, table.name)
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     chosen = _chosen_nets(task, summary)
-    search, scale = prepare_search(db, task, summary, chosen, here=here), task.given.get(nets.SCALE)
+    search = prepare_search(db, task, summary, chosen, here=here)
+    scale = {nets.SCALE: task.given[nets.SCALE]} if nets.SCALE in task.given else {}
     for net, params in chosen:
         arguments = (task.table("_nets"), task.table("_packed"), net)
-        said = {**json.loads(params or "{}"), **({} if scale is None else {nets.SCALE: scale})}
+        said = {**json.loads(params or "{}"), **scale}
         by_hand.append(_statement("load_net", (*arguments, json.dumps(said)) if said else arguments, None))
     by_hand.append(_search_by_hand(search))
     if task.recipe is None:
@@ -257,10 +258,7 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     quantity = found.task == target.REGRESSION
     scoring.check_metric(task.metric, not quantity)
     if not quantity and nets.SCALE in task.given:
-        raise CerebroError(
-            f"{task.target} is learned as classes, and option {nets.SCALE} is for quantities",
-            hint='Leave it out, or write {"task": "regression"}.',
-        )
+        raise nets.refuse_scale(task.target)
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
