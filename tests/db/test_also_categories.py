@@ -50,8 +50,8 @@ def test_values_have_codes_in_an_input_of_their_own(trial: Trial) -> None:
         ("independent_var", [3]),
         ("dist", [1]),
     ]
-    order = np.argsort(column(trial.sql, "fare", "<f4", "packed")[:, 0])  # type: ignore[arg-type]
-    codes = column(trial.sql, "dist", "<f4", "packed")[order, 0]  # type: ignore[arg-type]
+    order = np.argsort(column(trial.sql, "fare", "<f4", "packed")[:, 0])
+    codes = column(trial.sql, "dist", "<f4", "packed")[order, 0]
     # In the order of the numbers; what occurs once has the code of unseen values, and NaN that of NULL.
     assert codes.tolist() == [2, 2, 3, 3, 0, 1, 1, 1]
 

@@ -52,8 +52,8 @@ def features(trial: Trial) -> np.ndarray:
         f"id, {COLUMNS}",
         options=json.loads(said),
     )
-    ids = column(trial.sql, "id", "<f4", "numbered")[:, 0]  # type: ignore[arg-type]
-    return column(trial.sql, "independent_var", "<f4", "numbered")[np.argsort(ids)]  # type: ignore[arg-type]
+    ids = column(trial.sql, "id", "<f4", "numbered")[:, 0]
+    return column(trial.sql, "independent_var", "<f4", "numbered")[np.argsort(ids)]
 
 
 def best(trial: Trial) -> int:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import psycopg2
 import pytest
 
-from fixtures import Connection, Sql
+from fixtures import Connection, Rows, Sql
 
 
 def make(sql: Sql, query: str = "") -> None:
@@ -45,7 +46,7 @@ def validate(
     sql("SELECT cerebro.validation_preprocessor_dl(%s, %s, %s, %s, %s)", source, out, dep, indep, training)
 
 
-def column(sql: Sql, name: str, dtype: str, table: str = "p") -> np.ndarray:
+def column(sql: Callable[[str], Rows], name: str, dtype: str, table: str = "p") -> np.ndarray:
     """All rows of a packed column, buffers in order."""
     rows = sql(f'SELECT "{name}", "{name}_shape" FROM {table} ORDER BY buffer_id')
     return np.concatenate([np.frombuffer(data, dtype).reshape(shape) for data, shape in rows])

@@ -6,9 +6,11 @@ import ctypes
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
+from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.store.cluster import before_statement, gangs
 from cerebro_plpy.store.session import read_banner
@@ -98,7 +100,8 @@ def test_a_build_that_cannot_be_checked_is_refused_and_named(
 
 def test_a_segment_is_no_coordinator(becomes: Becomes) -> None:
     becomes("cdbcomponent_activeQEsExist")
-    before_statement.ROLE.value = before_statement.EXECUTE  # type: ignore[union-attr]
+    assert before_statement.ROLE is not None
+    before_statement.ROLE.value = before_statement.EXECUTE
     gangs.refuse_unknown_server()
 
 
@@ -112,5 +115,5 @@ class ClusterOfAnotherKind:
 def test_a_cluster_whose_processes_do_not_know_their_role_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gangs, "is_greenplum", lambda db: db.query()[0]["is_greenplum"])
     with pytest.raises(CerebroError, match="does not tell a session") as caught:
-        gangs.learn_segments(ClusterOfAnotherKind())  # type: ignore[arg-type]
+        gangs.learn_segments(cast(Database, ClusterOfAnotherKind()))
     assert "Gp_role" in (caught.value.detail or "")

@@ -162,7 +162,7 @@ def settle(
 def settle_also(wanted: Wanted, facts: TextFacts, rows: int) -> Feature:
     """Return the values of a number as a category, in an input of its own.
 
-    Rare values share the code of unseen ones, which is so learned from the rows.
+    Rare values share the code of unseen ones, so that rows train it.
     """
     column, said = wanted.column, {"encode": EMBED, "min_count": ALSO_COUNT}
     way = _category(Making(column, said, facts, rows, None))

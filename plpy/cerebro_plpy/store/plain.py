@@ -15,7 +15,7 @@ _SETTLED = frozenset(
     | {"smallint", "integer", "bigint", "boolean", "character varying"}
 )
 # Types whose JSON no setting changes; their text does.
-_FLOATS = ("float4", "float8")
+BINARY_FLOATS = ("float4", "float8")
 _SETTLED_JSON = ("date", "timestamp", "time", "timetz", "inet")
 
 
@@ -46,6 +46,6 @@ def as_json(value: str, elements: Sequence[str] | None = None, *, shortest: bool
     `elements` are the types in it, if they are known; `shortest` says that the session writes floats in full.
     To fix the settings takes as long as to convert a row, and is left out where no type needs it.
     """
-    settled = _SETTLED.union(_SETTLED_JSON, _FLOATS if shortest else ())
+    settled = _SETTLED.union(_SETTLED_JSON, BINARY_FLOATS if shortest else ())
     made = "cerebro._json" if elements is None or not settled.issuperset(elements) else "pg_catalog.to_json"
     return f"{made}({value})::pg_catalog.text"

@@ -108,8 +108,11 @@ def _find_jumping(
     Of several that divide the rows alike, as a distance in miles and in kilometres, one is enough.
     """
     found: dict[bytes, str] = {}
+    is_quantity = label.kind == VALUES
     for column in columns:
-        counted = statistics.label_by_value(db, source, column, label.first, is_quantity=label.kind == VALUES)
+        counted = statistics.label_by_value(
+            db, source, column, label.first, is_quantity=is_quantity, most=asked.MOST_CATEGORIES
+        )
         if counted is not None and counted.jumps:
             found.setdefault(np.sort(counted.rows).tobytes(), column.name)
     return set(found.values())

@@ -14,7 +14,7 @@ from cerebro_plpy.errors import DATATYPE_MISMATCH, NOT_SUPPORTED, WRONG_STATE, C
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed.packed import CLASS_VALUES, Expression, SourceColumn
-from cerebro_plpy.store.plain import as_texts
+from cerebro_plpy.store.plain import BINARY_FLOATS, as_texts
 
 PROBABILITY = (("class_value", "text"), ("prob", "double precision"))
 RANK = (("rank", "integer"),)
@@ -34,13 +34,10 @@ def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> lis
     row = db.query(f"SELECT {listed} FROM {summary.quoted} AS s")[0]
     return [
         [value and repr(float(value)) for value in row[f"c{number}"] or ()]
-        if elements.get(name) in _FLOATS and row[f"c{number}"] is not None
+        if elements.get(name) in BINARY_FLOATS and row[f"c{number}"] is not None
         else row[f"c{number}"]
         for number, name in enumerate(columns)
     ]
-
-
-_FLOATS = ("float4", "float8")
 
 
 def _elements(db: Database, table: Table) -> dict[str, str]:

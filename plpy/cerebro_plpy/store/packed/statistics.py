@@ -14,17 +14,15 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
+from cerebro_plpy.features.encode import FLOATS
 from cerebro_plpy.features.facts import LabelByValue
 from cerebro_plpy.store import plain
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn, as_double, as_text
 
-FLOATS = ("float4", "float8", "numeric")
 INTEGERS = ("int2", "int4", "int8")
 NUMBERS = (*INTEGERS, *FLOATS)
-# A number with more has too few rows for each.
-MOST_VALUES = 100_000
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 
@@ -279,10 +277,13 @@ def values(
 
 
 def label_by_value(
-    db: Database, source: Table, column: SourceColumn, label: SourceColumn, *, is_quantity: bool
+    db: Database, source: Table, column: SourceColumn, label: SourceColumn, *, is_quantity: bool, most: int
 ) -> LabelByValue | None:
-    """Count a label at each value of a number; None if there are too many values, or labels are too large."""
-    value, most = as_double(column), MOST_VALUES
+    """Count a label at each value of a number; None if there are too many values, or labels are too large.
+
+    `most` is the number of values, or of values with each class.
+    """
+    value = as_double(column)
     if is_quantity:
         target = as_double(label)
         made = f"count(*) AS rows, avg({target}) AS mean, var_pop({target}) AS variance"
