@@ -168,3 +168,28 @@ def test_finish_train_needs_what_prepare_train_has_made(trial: Trial) -> None:
     trial.sql("CREATE TABLE mine_packed_summary AS SELECT * FROM held_summary")
     with pytest.raises(psycopg2.Error, match="does not say how its rows are to be trained on"):
         trial.sql("SELECT cerebro.finish_train('mine')")
+
+
+def test_equal_rows_share_a_fold(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE twice AS SELECT a, b, c, label FROM rows UNION ALL SELECT a, b, c, label FROM rows"
+    )
+    options = {"columns": "auto", "folds": {"count": 4, "stratify": True}}
+    trial.pack("twice", "twice_packed", "label", "a, b, c", options=options)
+    seen = trial.sql(
+        "SELECT __fold__, substr(independent_var, n * w * 4 + 1, w * 4) FROM (SELECT *,"
+        " independent_var_shape[2] AS w, independent_var_shape[1] AS rows FROM twice_packed) AS t,"
+        " generate_series(0, rows - 1) AS n"
+    )
+    folds: dict[bytes, set[int]] = {}
+    for fold, row in seen:
+        folds.setdefault(bytes(row), set()).add(fold)
+    assert len(seen) == 2 * ROWS and len(folds) == ROWS
+    assert all(len(found) == 1 for found in folds.values())
+
+
+def test_too_few_values_of_a_column_are_not_folded(trial: Trial) -> None:
+    trial.notices()
+    given = {"configs": 2, "epochs": 2, "nets": "linear", "exclude": ["price"], "validation": {"by": "c"}}
+    trial.sql("SELECT cerebro.train('rows', 'label', 'few', options => %s)", json.dumps(given))
+    assert "held-out rows measures" in trial.notices()

@@ -10,13 +10,13 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls.train_order import TrainOrder, write_statement
-from cerebro_plpy.executor.ensembles import ensemble, standings
+from cerebro_plpy.executor.ensembles import ensemble, folding, standings
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.models import retraining
-from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed import packed, splits
 from cerebro_plpy.store.runs import measurements, results
 
 # Tables with fewer rows are trained on in folds, in as many; and the search's share of the budget.
@@ -101,9 +101,11 @@ def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
     # Rows of the past would be answered by models that have seen what followed.
     if "after" in held_out or training.total_rows + held.total_rows >= FOLDED_ROWS:
         return None
-    if "by" in held_out:
-        return {"count": FOLDS, "by": held_out["by"]}
-    return {"count": FOLDS, "stratify": training.one_hot[0]}
+    usual = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.one_hot[0]}
+    usual = {"count": FOLDS, **usual}
+    rows, _ = folding.fold_rows(db, training, usual)
+    # Of few rows, or few values of a column, a fold may have none.
+    return usual if splits.count_folds(db, rows) == FOLDS else None
 
 
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:

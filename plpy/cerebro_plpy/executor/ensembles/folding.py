@@ -23,6 +23,7 @@ from cerebro_plpy.packing.pack import pack
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import names
 from cerebro_plpy.store.models import by_fold, models
+from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.runs import results
 from cerebro_plpy.topology.choose import RowsToHand, find_topology
@@ -112,16 +113,20 @@ def _training(db: Database, contest: Contest) -> packed.PackedSummary:
     return found
 
 
+def fold_rows(db: Database, training: packed.PackedSummary, said: Mapping[str, Any]) -> tuple[Table, int]:
+    """Return all labelled rows of a packed table's source with their folds, and how many folds there are."""
+    source = names.resolve_table(db, training.source_table, "source table")
+    known = packed.columns_of(db, source)
+    label = known[training.dependent_varname[0]]
+    labelled = source_rows.with_values(source, label)
+    return folds.table(db, labelled, known, said=said, label=label, seed=training.seed)
+
+
 def _pack_all_rows(
     db: Database, training: packed.PackedSummary, output: str, said: Mapping[str, Any]
 ) -> requests.Data:
     """Pack all labelled rows of the source as the training rows were, but in folds."""
-    source = names.resolve_table(db, training.source_table, "source table")
-    known = packed.columns_of(db, source)
-    label = known[training.dependent_varname[0]]
-    rows, count = folds.table(
-        db, source_rows.with_values(source, label), known, said=said, label=label, seed=training.seed
-    )
+    rows, count = fold_rows(db, training, said)
     listed = "*" if training.features is not None else _quoted(training.independent_varname)
     like = preprocess.job_like(
         db,
