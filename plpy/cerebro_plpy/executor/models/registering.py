@@ -59,7 +59,7 @@ def add_version(
         mst_key = kept.mst_key
     groups = group_holders.find_groups(db, model_table, mst_key) if forecast is None else None
     if groups is None:
-        found = find_model(db, model_table, mst_key)
+        found = find_model(db, model_table, mst_key, takes_forecast=True)
         row, data = _one_model(db, found)
         if kept is not None:
             row["lineage"] = {**row["lineage"], series.LINEAGE: kept.as_document()}

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_OBJECT, WRONG_STATE, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
@@ -74,7 +74,8 @@ class WindowNet:
 
     def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
         """Return what a config answers for these windows."""
-        found = trained.find_model(self.db, self.name, None if self.is_registered else mst_key)
+        key = None if self.is_registered else mst_key
+        found = trained.find_model(self.db, self.name, key, takes_forecast=True)
         model = trained_models.trained(self.db, found)
         given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
         (result,) = of_packed.answers(self.db, model, given, partial(interrupts.tick, self.db))
@@ -176,7 +177,7 @@ def find_registered(db: Database, name: str) -> HeldForecast:
     document = json.loads(held.read(db).lineage).get(store.LINEAGE)
     if document is None:
         raise CerebroError(
-            f"{held.name} is no forecast", hint="Predict with cerebro.predict.", sqlstate=WRONG_STATE
+            f"{held.name} is no forecast", hint="Predict with cerebro.predict.", sqlstate=WRONG_OBJECT
         )
     return HeldForecast(read_forecast(json.dumps(document), held.name), held.name, is_registered=True)
 
