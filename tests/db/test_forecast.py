@@ -349,8 +349,10 @@ def test_a_copy_of_a_forecast_forecasts_and_a_model_of_rows_does_not(trial: Tria
     trial.sql("SELECT cerebro.register(%s, 'copied')", of_rows)
     call = "SELECT * FROM cerebro.forecast(%s) ORDER BY series, forecast_time"
     assert trial.sql(call, "copied@1") == trial.sql(call, of_rows)
-    key = trial.value("SELECT min(mst_key) FROM sales_f WHERE mst_key NOT IN"
-                      " (SELECT coalesce((document ->> 'mst_key')::int, 0) FROM sales_f_forecast)")  # fmt: skip
+    key = trial.value(
+        "SELECT min(m.mst_key) FROM sales_f AS m, sales_f_forecast AS f"
+        " WHERE m.mst_key <> (f.document ->> 'mst_key')::integer"
+    )
     trial.sql("SELECT cerebro.register('sales_f', 'windows_net', %s)", key)
     with pytest.raises(psycopg2.errors.WrongObjectType, match="windows_net@1 is no forecast"):
         trial.sql(call, "windows_net@1")

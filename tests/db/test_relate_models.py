@@ -150,7 +150,10 @@ def test_retraining_makes_the_features_of_new_labels(trial: Trial, trained: str)
     trial.sql("INSERT INTO labels SELECT id, '2026-06-20', gone FROM labels")
     found = trial.read_row("SELECT * FROM cerebro.retrain('leaving', promote => 'always')")
     assert found["promoted"] and found["judged_rows"] > 100
-    recipe = trial.value("SELECT lineage -> 'recipe' FROM cerebro.model_versions WHERE version = 2")
+    recipe, comment = trial.sql(
+        "SELECT lineage -> 'recipe', comment FROM cerebro.model_versions WHERE version = 2"
+    )[0]
+    assert comment == "retrained on the rows of its query"
     assert recipe["relations"]["query"] == "SELECT id, at, gone FROM labels"
     assert len(trial.sql(f"{PREDICTED}('leaving', 'SELECT id, now() AS at FROM customers') AS p")) > 700
     # Labels of another table come with their features too.

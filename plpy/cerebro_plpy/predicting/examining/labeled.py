@@ -343,6 +343,12 @@ def find_judge(
     )
 
 
+def check_columns(db: Database, name: str, table: Table) -> None:
+    """Refuse a table that lacks an input of a model, or has one of another type."""
+    model = models.trained(db, trained.find_model(db, name, None))
+    _open_columns(db, model, table, packed.columns_of(db, table), Faults())
+
+
 def _only_output(model: models.Model, described: DescribedModel, name: str) -> Output:
     outputs = model.outputs(described)
     if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
