@@ -68,8 +68,19 @@ def find_registered(db: Database, name: str) -> RegisteredVersion:
     """Return the version that a reference means, whatever tables there are."""
     held = _registered(db, name)
     if held is None:
-        raise model_versions.not_registered(name)
+        raise model_versions.not_registered(name, _lacks(db, name))
     return held
+
+
+def _lacks(db: Database, name: str) -> str | None:
+    """Return what a model lacks that is there, unlike the version that a reference would mean."""
+    reference = references.parse(name)
+    aliases = {} if reference is None else model_versions.aliases(db, reference.name)
+    if reference is None or not aliases:
+        return None
+    if reference.alias is None:
+        return f"{reference.name} has no version {reference.version}."
+    return f"{reference.name} has no alias {reference.alias}; it has {', '.join(sorted(aliases))}."
 
 
 def _registered(db: Database, name: str) -> RegisteredVersion | None:
