@@ -405,6 +405,19 @@ def test_a_forecast_that_cannot_be_is_refused(
     assert caught.value.pgcode == code
 
 
+def test_the_name_of_the_source_is_not_that_of_its_forecast(trial: Trial, board: dict[str, Any]) -> None:
+    """A forecast without a name is called as its source, with _forecast: its nets, not its description."""
+    trial.sql("CREATE TABLE things_forecast AS TABLE sales_f")
+    wrong = "SELECT * FROM cerebro.forecast('things')"
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="forecast things does not exist") as caught:
+        trial.sql(wrong)
+    assert caught.value.diag.message_hint == "cerebro.train_forecast makes one."
+    trial.sql("CREATE TABLE things_forecast_forecast AS TABLE sales_f_forecast")
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="forecast things does not exist") as caught:
+        trial.sql(wrong)
+    assert caught.value.diag.message_hint == "Did you mean things_forecast?"
+
+
 def test_others_forecast_with_their_own_rights(
     trial: Trial, sql: Sql, role: MakeRole, connect: Connect, board: dict[str, Any]
 ) -> None:
