@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
@@ -102,7 +102,7 @@ def word(message: str) -> str:
 
 
 @contextmanager
-def worded(change: Callable[[str], str]) -> Iterator[None]:
+def worded(change: Callable[[str], str]) -> Generator[None]:
     """Have the caller read notices and errors as `change` returns them."""
     wording = memory.get_instance(_Wording)
     before, wording.change = wording.change, change

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -153,7 +153,7 @@ def _refuse_forecast(name: str) -> CerebroError:
 
 
 @contextmanager
-def tell_of_forecast(db: Database, holder: ModelHolder) -> Iterator[None]:
+def tell_of_forecast(db: Database, holder: ModelHolder) -> Generator[None]:
     """Say that a table holds the nets of a forecast, if so, where its models do not fit some rows."""
     try:
         yield
