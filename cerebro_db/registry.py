@@ -177,7 +177,9 @@ class RegisteredModels:
         """
         path = Path(path)
         if path.is_dir() or not path.suffix:
-            return saved.save(self._read(reference), self._checked, path)
+            rows = self._read(reference)
+            self._check_no_forecast(rows[0]["reference"])
+            return saved.save(rows, self._checked, path)
         found = self._read_one(reference)
         features = found["features"]
         described = None if features is None else {**features, "classes": found["about"]["class_values"]}
@@ -223,6 +225,19 @@ class RegisteredModels:
 
     def _restore(self, found: Row, custom_objects: Mapping[str, Any] | None) -> Any:
         return models.restore(self._checked(found), bytes(found["model_weights"]), custom_objects or {})
+
+    def _check_no_forecast(self, reference: str) -> None:
+        """Refuse a version whose answers take more than its net, by its name and number."""
+        name, _, version = reference.partition("@")
+        lineages = (row["lineage"] for row in list_versions(self._db, name) if row["version"] == int(version))
+        if any("forecast" in (lineage or ()) for lineage in lineages):
+            raise CerebroError(
+                f"{reference} is a forecast, which answers in the database alone",
+                detail="It reads the newest rows of its series there.",
+                hint=f"db.forecast('{reference}') has its forecasts. A file such as net.keras holds its net.",
+                shell=f"cerebro forecast {reference} has its forecasts.",
+                sqlstate="0A000",
+            )
 
     def _read(self, reference: str) -> Sequence[Row]:
         return self._db.rows(call_rows("read_model", reference))

@@ -13,7 +13,7 @@ import plpy  # provided by the server, inside a backend only
 from cerebro_plpy import memory
 from cerebro_plpy.cluster.server import Greenplum
 from cerebro_plpy.commands import Sent
-from cerebro_plpy.database import Row
+from cerebro_plpy.database import Row, word
 from cerebro_plpy.errors import INTERNAL, QUERY_CANCELED, CerebroError, from_statement
 from cerebro_plpy.postgresql import PostgreSQL
 from cerebro_plpy.server import Server
@@ -97,10 +97,10 @@ class Session:
         close()
 
     def notice(self, message: str) -> None:
-        _say(plpy.notice, message)
+        _say(plpy.notice, word(message))
 
     def warning(self, message: str) -> None:
-        _say(plpy.warning, message)
+        _say(plpy.warning, word(message))
 
     def look_for_cancel(self) -> None:
         _say(plpy.log, "cerebro: a run is told of something, a cancel perhaps")

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Hashable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import wraps
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from cerebro_plpy import memory
+from cerebro_plpy.errors import CerebroError
 
 if TYPE_CHECKING:
     from cerebro_plpy.commands import Sent
@@ -85,6 +87,36 @@ def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concat
         return db.as_owner(function, db, *arguments, **named)
 
     return with_rights
+
+
+class _Wording:
+    """The form in which messages go to the caller: as they are, unless a call says otherwise."""
+
+    def __init__(self) -> None:
+        self.change: Callable[[str], str] = str
+
+
+def word(message: str) -> str:
+    """Return a message as the call under way has it told."""
+    return memory.get_instance(_Wording).change(message)
+
+
+@contextmanager
+def worded(change: Callable[[str], str]) -> Generator[None]:
+    """Have the caller read notices and errors as `change` returns them."""
+    wording = memory.get_instance(_Wording)
+    before, wording.change = wording.change, change
+    try:
+        yield
+    except CerebroError as error:
+        raise CerebroError(
+            change(error.message),
+            detail=error.detail and change(error.detail),
+            hint=error.hint and change(error.hint),
+            sqlstate=error.sqlstate,
+        ) from error
+    finally:
+        wording.change = before
 
 
 class _ReadByCall:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
-from cerebro_db import Database
+from cerebro_db import CerebroError, Database
 
 from shell import cerebro
 
@@ -112,7 +113,7 @@ def test_known_labels_of_nodes_mend_predictions(tables: Database, client_databas
     )
 
 
-def test_series_are_forecast(tables: Database, client_database: str) -> None:
+def test_series_are_forecast(tables: Database, client_database: str, tmp_path: Path) -> None:
     board = tables.train_forecast("beats", "day", "beat", series=["name"], horizon=3, name="beats_f", **QUICK)
     assert list(board.columns) == ["answer", "mst_key", "parameters", "mase", "mae", "coverage", "best"]
     assert list(board["best"]).count(True) == 1
@@ -126,6 +127,13 @@ def test_series_are_forecast(tables: Database, client_database: str) -> None:
 
     rows = shown("forecast", "beats_f", "--horizon", "2", "--level", "0.8", "--history", "4")
     assert [row["value"] for row in rows] == pytest.approx(list(found["value"]))
+    assert tables.models.register("beats_f", "beating") == 1
+    refused = "beating@1 is a forecast, which answers in the database alone"
+    with pytest.raises(CerebroError, match=refused):
+        tables.models.save("beating", tmp_path / "folder")
+    assert not (tmp_path / "folder").exists()
+    done = cerebro("export", "beating@1", str(tmp_path / "folder"), database=client_database)
+    assert done.code == 1 and refused in done.err and "cerebro forecast beating@1" in done.err
     # One more training would show no more than that its name is taken.
     words = (
         "train-forecast",

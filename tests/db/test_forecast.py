@@ -295,6 +295,69 @@ def test_a_caller_whose_session_ends_leaves_nothing(
     assert not trial.sql("SELECT FROM cerebro.runs WHERE model_table LIKE '%%ended%%'")
 
 
+# What takes a model of rows, given a forecast: {} is a version of it, or the table of its nets.
+OF_ROWS = {
+    "importance": "SELECT * FROM cerebro.importance('{}', 'sales')",
+    "check": "SELECT * FROM cerebro.check('{}', 'sales')",
+    "evaluate_by": "SELECT * FROM cerebro.evaluate_by('{}', 'sales', ARRAY['shop'])",
+    "worst_rows": "SELECT * FROM cerebro.worst_rows('{}', 'sales')",
+    "inspect_net": "SELECT * FROM cerebro.inspect_net('{}', 'sales')",
+    "smooth": "SELECT * FROM cerebro.smooth('{}', NULL, 'items', 'items', 'id', 'id', 'id', 'id')",
+    "explain_predict": "SELECT e.* FROM sales AS s, cerebro.explain_predict('{}', s) AS e",
+    "predict": "SELECT p.* FROM sales AS s, cerebro.predict('{}', s) AS p",
+    "predict an array": "SELECT p.* FROM cerebro.predict('{}', NULL, ARRAY[1.0, 2.0]) AS p",
+    "predict_query": "SELECT * FROM cerebro.predict_query('{}', 'SELECT * FROM sales', NULL::sales)",
+}
+# What tells of a version, and of a table takes windows, which are packed.
+OF_PACKED_ROWS = {
+    "predict_related": "SELECT * FROM cerebro.predict_related('{}', 'SELECT * FROM sales')",
+    "madlib_predict": "SELECT cerebro.madlib_predict('{}', 'sales', 'shop', 'sold', 'predicted')",
+    "madlib_evaluate": "SELECT cerebro.madlib_evaluate('{}', 'sales_f_packed_validation', 'measured')",
+    "confusion_matrix": "SELECT cerebro.confusion_matrix('{}', 'sales_f_packed_validation')",
+    "ensemble": "SELECT cerebro.ensemble('{}', 'ensemble')",
+    "promote": "SELECT cerebro.promote('of_rows', 1, if_better_on => 'sales_f_packed_validation')",
+}
+
+
+@pytest.fixture(scope="module")
+def of_rows(trial: Trial, board: dict[str, Any]) -> str:
+    """Register the forecast; gives the version."""
+    trial.sql("CREATE TABLE items AS SELECT 1 AS id; SELECT cerebro.register('sales_f', 'of_rows')")
+    return "of_rows@1"
+
+
+@pytest.mark.parametrize("call", [*OF_ROWS.values(), *OF_PACKED_ROWS.values()], ids=OF_ROWS | OF_PACKED_ROWS)
+def test_what_takes_a_model_of_rows_says_that_a_version_is_a_forecast(
+    trial: Trial, of_rows: str, call: str
+) -> None:
+    with pytest.raises(psycopg2.errors.WrongObjectType, match=f"{of_rows} is a forecast") as caught:
+        trial.sql(call.format(of_rows))
+    assert f"Use cerebro.forecast('{of_rows}')." in str(caught.value)
+
+
+@pytest.mark.parametrize("call", OF_ROWS.values(), ids=OF_ROWS)
+def test_what_takes_a_model_of_rows_says_that_a_table_has_the_nets_of_a_forecast(
+    trial: Trial, of_rows: str, call: str
+) -> None:
+    with pytest.raises(psycopg2.errors.WrongObjectType, match="sales_f is a forecast") as caught:
+        trial.sql(call.format("sales_f"))
+    name = str(caught.value).partition("Use cerebro.forecast('")[2].partition("'")[0]
+    assert trial.sql("SELECT FROM cerebro.forecast(%s, 1)", name)
+
+
+def test_a_copy_of_a_forecast_forecasts_and_a_model_of_rows_does_not(trial: Trial, of_rows: str) -> None:
+    trial.sql("SELECT cerebro.register(%s, 'copied')", of_rows)
+    call = "SELECT * FROM cerebro.forecast(%s) ORDER BY series, forecast_time"
+    assert trial.sql(call, "copied@1") == trial.sql(call, of_rows)
+    key = trial.value(
+        "SELECT min(m.mst_key) FROM sales_f AS m, sales_f_forecast AS f"
+        " WHERE m.mst_key <> (f.document ->> 'mst_key')::integer"
+    )
+    trial.sql("SELECT cerebro.register('sales_f', 'windows_net', %s)", key)
+    with pytest.raises(psycopg2.errors.WrongObjectType, match="windows_net@1 is no forecast"):
+        trial.sql(call, "windows_net@1")
+
+
 WRONG = {
     "no table": ("'nothing', 'day', 'sold'", "42P01", "does not exist"),
     "no time": ("'sales', 'dya', 'sold'", "42703", 'column "dya" does not exist'),
@@ -340,6 +403,19 @@ def test_a_forecast_that_cannot_be_is_refused(
     with pytest.raises(psycopg2.Error, match=text) as caught:
         sql(f"SELECT * FROM cerebro.forecast({said})")
     assert caught.value.pgcode == code
+
+
+def test_the_name_of_the_source_is_not_that_of_its_forecast(trial: Trial, board: dict[str, Any]) -> None:
+    """A forecast without a name is called as its source, with _forecast: its nets, not its description."""
+    trial.sql("CREATE TABLE things_forecast AS TABLE sales_f")
+    wrong = "SELECT * FROM cerebro.forecast('things')"
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="forecast things does not exist") as caught:
+        trial.sql(wrong)
+    assert caught.value.diag.message_hint == "cerebro.train_forecast makes one."
+    trial.sql("CREATE TABLE things_forecast_forecast AS TABLE sales_f_forecast")
+    with pytest.raises(psycopg2.errors.UndefinedTable, match="forecast things does not exist") as caught:
+        trial.sql(wrong)
+    assert caught.value.diag.message_hint == "Did you mean things_forecast?"
 
 
 def test_others_forecast_with_their_own_rights(

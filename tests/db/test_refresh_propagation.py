@@ -134,3 +134,22 @@ def test_a_refresh_reads_and_writes_with_the_callers_rights(
         trial.sql(f"GRANT UPDATE, INSERT, DELETE ON reached, reached_nodes TO {user}")
         trial.sql("INSERT INTO cites VALUES ('p01', 'p02', 1, 'text')")
         assert session.value(refresh) > 0
+
+
+def test_names_of_a_graph_that_is_refreshed_may_be_hostile(trial: Trial) -> None:
+    trial.sql("""CREATE SCHEMA "o d"; CREATE TABLE "o d"."n""s" ("i d" integer, "x;--" real)""")
+    trial.sql("""CREATE TABLE "o d"."e'" ("fr om" integer, "to" integer, "w $1" integer, "ki'nd" text)""")
+    trial.sql("""INSERT INTO "o d"."n""s" SELECT i, i FROM generate_series(1, 9) AS i""")
+    trial.sql("""INSERT INTO "o d"."e'" SELECT i, i + 1, 1, 'k"' FROM generate_series(1, 7) AS i""")
+    trial.sql(
+        """SELECT cerebro.propagate('"o d"."n""s"', '"o d"."e''"', '"o d"."h""s"', '"i d"', '"fr om"',"""
+        """ '"to"', ARRAY['"x;--"'], 1, weight => '"w $1"', kind => '"ki''nd"')"""
+    )
+    trial.sql("""INSERT INTO "o d"."e'" VALUES (3, 9, 1, 'k"')""")
+    assert trial.value("""SELECT cerebro.refresh_propagation('"o d"."h""s"')""") == 1
+    names = trial.sql(
+        """SELECT attname FROM pg_attribute WHERE attrelid = '"o d"."h""s"'::regclass AND attnum > 2"""
+    )
+    ((name,),) = names
+    quoted = '"' + name.replace('"', '""') + '"'
+    assert trial.value(f"""SELECT {quoted} FROM "o d"."h""s" WHERE "i d" = 9""") == 3.0

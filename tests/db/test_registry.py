@@ -154,8 +154,8 @@ def test_what_is_wrong_is_refused(trial: Trial, call: str, code: str, text: str)
 
 WRONG_FOR_ROWS = {
     "no such model": ("cerebro.predict('nobody@1', c)", "42704", "no registered model 'nobody@1'"),
-    "no such version": ("cerebro.predict('odd@9', c)", "42704", "no registered model 'odd@9'"),
-    "no such alias": ("cerebro.predict('odd@champion', c)", "42704", "no registered model 'odd@champion'"),
+    "no such version": ("cerebro.predict('odd@9', c)", "42704", "may use\nDETAIL:  odd has no version 9."),
+    "no such alias": ("cerebro.predict('odd@champion', c)", "42704", "no alias champion; it has default."),
     "no reference": ("cerebro.predict('odd@', c)", "42704", "no registered model 'odd@'"),
     "two marks": ("cerebro.predict('odd@1@2', c)", "42704", "no registered model 'odd@1@2'"),
     "neither table nor model": ("cerebro.predict('nobody', c)", "42P01", "'nobody' does not exist"),

@@ -150,7 +150,10 @@ def test_retraining_makes_the_features_of_new_labels(trial: Trial, trained: str)
     trial.sql("INSERT INTO labels SELECT id, '2026-06-20', gone FROM labels")
     found = trial.read_row("SELECT * FROM cerebro.retrain('leaving', promote => 'always')")
     assert found["promoted"] and found["judged_rows"] > 100
-    recipe = trial.value("SELECT lineage -> 'recipe' FROM cerebro.model_versions WHERE version = 2")
+    recipe, comment = trial.sql(
+        "SELECT lineage -> 'recipe', comment FROM cerebro.model_versions WHERE version = 2"
+    )[0]
+    assert comment == "retrained on the rows of its query"
     assert recipe["relations"]["query"] == "SELECT id, at, gone FROM labels"
     assert len(trial.sql(f"{PREDICTED}('leaving', 'SELECT id, now() AS at FROM customers') AS p")) > 700
     # Labels of another table come with their features too.
@@ -219,3 +222,54 @@ def test_labels_that_are_none_are_refused(said: str, code: str, text: str, trial
         trial.sql(f"SELECT cerebro.labels({said})")
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
     assert trial.value("SELECT to_regclass('l')") is None
+
+
+def test_labels_with_odd_names_a_key_of_two_columns_and_partitions_or_nothing(trial: Trial) -> None:
+    trial.sql('CREATE SCHEMA "o d"')
+    trial.sql('CREATE TABLE "o d"."wh""o" ("a b" text, "c;" integer, PRIMARY KEY ("a b", "c;"))')
+    trial.sql(
+        """CREATE TABLE "o d"."do'ne" ("a b" text, "c;" integer, "at $1" date, "--" integer,"""
+        """ FOREIGN KEY ("a b", "c;") REFERENCES "o d"."wh""o") PARTITION BY RANGE ("at $1")"""
+    )
+    for number, first, last in ((1, "2026-01-01", "2026-02-01"), (2, "2026-02-01", "2027-01-01")):
+        trial.sql(
+            f"""CREATE TABLE "o d"."part {number}" PARTITION OF "o d"."do'ne" FOR VALUES"""
+            f" FROM ('{first}') TO ('{last}')"
+        )
+    trial.sql("""INSERT INTO "o d"."wh""o" SELECT 'k' || i % 2, i FROM generate_series(1, 6) AS i""")
+    call = (
+        """SELECT cerebro.labels('"o d"."wh""o"', 'sum("o d"."do''ne"."--")', '20 days', '20 days',"""
+        """ '"o d"."ma""de"', label => 'l"; --')"""
+    )
+    with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="has no rows|no cut-off"):
+        trial.sql(call)
+    trial.sql(
+        """INSERT INTO "o d"."do'ne" SELECT 'k' || i % 2, i, '2026-01-01'::date + 11 * d, i"""
+        """ FROM generate_series(1, 5) AS i, generate_series(0, 4) AS d"""
+    )
+    trial.sql(call)
+    found = trial.sql("""SELECT "a b", "c;", at::date::text, "l""; --" FROM "o d"."ma""de" ORDER BY 3, 2""")
+    # Those of 12 January, and of 23 January and 3 February, lie within 20 days after 5 or 10 January.
+    assert {row[:2] for row in found} <= {(f"k{i % 2}", i) for i in range(1, 7)}
+    by_hand = (
+        """SELECT count(*) FROM "o d"."ma""de" AS m WHERE m."l""; --" IS DISTINCT FROM (SELECT"""
+        """ coalesce(sum("--"), 0) FROM "o d"."do'ne" AS d WHERE (d."a b", d."c;") = (m."a b", m."c;")"""
+        """ AND d."at $1" >= m.at AND d."at $1" < m.at + interval '20 days')"""
+    )
+    assert found and trial.value(by_hand) == 0
+
+
+def test_labels_are_made_with_the_callers_rights(trial: Trial, connect: Connect, role: MakeRole) -> None:
+    user = role()
+    trial.sql(f"CREATE SCHEMA theirs AUTHORIZATION {user}")
+    call = "SELECT cerebro.labels('customers', 'count(orders)', '30 days', '30 days', 'theirs.counted')"
+    with closing(connect(user=user)) as connection:
+        session = Trial(connection)
+        for table in ("customers", "orders"):
+            with pytest.raises(
+                psycopg2.errors.InsufficientPrivilege, match=f"for public.{table}\nHINT:  .* on it\\.\n"
+            ):
+                session.sql(call)
+            trial.sql(f"GRANT SELECT ON {table} TO {user}")
+        session.sql(call)
+        assert session.value("SELECT count(*) > 0 FROM theirs.counted")

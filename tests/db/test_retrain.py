@@ -68,6 +68,33 @@ def test_what_is_no_better_is_kept_and_not_promoted(trial: Trial) -> None:
     assert trial.value("SELECT max(version) FROM cerebro.model_versions") == found["version"]
 
 
+def test_messages_and_versions_name_no_table_of_the_session(trial: Trial) -> None:
+    """An ensemble is told of by the name of the model, and an error by that of the source."""
+    trial.sql("SELECT cerebro.register('churn', 'told')")
+    trial.notices()
+    options = {"single": False, "nets": [NET, "linear"], "configs": 3}
+    trial.sql("SELECT * FROM cerebro.retrain('told', 'march', options => %s)", json.dumps(options))
+    said = trial.notices()
+    assert "the new version of told is the mean of" in said
+    assert "pg_temp" not in said and "cerebro_retrain" not in said
+    lineage, comment = trial.sql(
+        "SELECT lineage::text, comment FROM cerebro.model_versions WHERE name = 'told' AND version = 2"
+    )[0]
+    assert comment == "retrained on public.march" and "pg_temp" not in lineage
+    trial.sql("CREATE VIEW alike AS SELECT id, a, 'yes'::text AS gone FROM january")
+    with pytest.raises(psycopg2.Error, match="'yes' in all") as caught:
+        retrain(trial, "'told', 'alike'")
+    assert "pg_temp" not in str(caught.value)
+
+
+def test_a_column_of_another_type_is_refused_before_anything_is_trained(trial: Trial) -> None:
+    trial.sql("CREATE VIEW retyped AS SELECT id, point(a, 1) AS a, gone FROM january")
+    runs = trial.value("SELECT count(*) FROM cerebro.runs")
+    with pytest.raises(psycopg2.errors.DatatypeMismatch, match='column "a" of public.retyped is point'):
+        retrain(trial, "'leaves', 'retyped'")
+    assert trial.value("SELECT count(*) FROM cerebro.runs") == runs
+
+
 def test_a_source_may_have_other_columns_than_the_one_before(trial: Trial) -> None:
     trial.sql("CREATE VIEW bare AS SELECT a, gone FROM march")
     assert retrain(trial, "'leaves', 'bare', promote => 'always'")["promoted"]

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 
 import numpy as np
 import psycopg2
 import pytest
 from scipy import sparse
 
+from fixtures import Connect, MakeRole
 from trial import Trial
 
 pytestmark = pytest.mark.fresh_caller
@@ -112,3 +114,29 @@ def test_nodes_are_not_numbered_in_a_transaction_that_only_reads(
     ):
         trial.sql("SELECT * FROM cerebro.smooth('own_model', NULL, 'papers_h', 'cites', 'subject')")
     trial.sql("ROLLBACK")
+
+
+def test_a_graph_is_smoothed_with_the_callers_rights_and_whatever_its_names(
+    accuracies: dict[str, float], trial: Trial, connect: Connect, role: MakeRole
+) -> None:
+    user = role()
+    trial.sql('CREATE SCHEMA "o d"')
+    trial.sql("""CREATE TABLE "o d"."n's" AS SELECT paper AS "i d", x, subject AS "la""bel" FROM papers""")
+    trial.sql('CREATE TABLE "o d"."e;--" AS SELECT citing AS "fr om", cited AS "to", 1 AS "w $1" FROM cites')
+    trial.sql(f'GRANT USAGE ON SCHEMA "o d" TO {user}; GRANT SELECT ON "o d"."n\'s" TO {user}')
+    trial.sql("SELECT cerebro.register('own_model', 'smoothed')")
+    trial.sql("SELECT cerebro.grant_model('smoothed', %s, 'predict')", user)
+    call = (
+        """SELECT count(*), count(DISTINCT class) FROM cerebro.smooth('smoothed@1', NULL, '"o d"."n''s"',"""
+        """ '"o d"."e;--"', labels => '"la""bel"', id => '"i d"', source => '"fr om"', target => '"to"',"""
+        """ weight => '"w $1"')"""
+    )
+    with closing(connect(user=user)) as connection:
+        session = Trial(connection)
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match="permission denied for table e;--"):
+            session.sql(call)
+        trial.sql(f'GRANT SELECT ON "o d"."e;--" TO {user}')
+        assert session.sql(call) == [(NODES, 2)]
+        trial.sql("SELECT cerebro.revoke_model('smoothed', %s)", user)
+        with pytest.raises(psycopg2.Error, match="no registered model 'smoothed@1'"):
+            session.sql(call)

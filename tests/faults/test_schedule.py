@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import tempfile
 import threading
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import psycopg2
 import pytest
 
-from fixtures import Connection, execute
-from scratch import Server, as_server, server, shell, wait_until
+from fixtures import Connection, Rows, execute
+from programs import program
+from scratch import PORT, Server, as_server, server, shell, wait_until
 from trial import Trial
 
 # One net and few steps: enough for a rule that one column tells.
@@ -34,12 +37,28 @@ pytestmark = [
 ]
 
 
-@pytest.fixture(scope="module")
-def scratch() -> Iterator[Server]:
+@contextmanager
+def cron_server(host: Path | None = None) -> Iterator[Server]:
+    """A server with nothing in it that loads pg_cron when it is started."""
     with server(empty=True) as made:
-        settings = ["shared_preload_libraries = 'pg_cron'", f"cron.host = '{made.folder}'"]
+        settings = ["shared_preload_libraries = 'pg_cron'", f"cron.host = '{host or made.folder}'"]
         lines = "\n".join([*settings, "cron.max_running_jobs = 4"])
         as_server("bash", "-c", f'cat >> {made.data}/postgresql.conf <<"END"\n{lines}\nEND')
+        yield made
+
+
+@pytest.fixture(scope="module")
+def host() -> Iterator[Path]:
+    """A name of a server's folder that may become that of another's."""
+    name = Path(tempfile.mktemp(prefix="cerebro-cron-"))
+    yield name
+    name.unlink(missing_ok=True)
+
+
+@pytest.fixture(scope="module")
+def scratch(host: Path) -> Iterator[Server]:
+    with cron_server(host) as made:
+        host.symlink_to(made.folder)
         made.start()
         made.sql("CREATE EXTENSION cerebro CASCADE")
         yield made
@@ -181,6 +200,78 @@ def test_a_server_that_is_killed_interrupts_a_run_and_the_next_one_is_done(scrat
     assert scratch.sql("SELECT count(*) FROM cerebro.model_versions") == versions
     scratch.sql("CALL cerebro.run_schedule('leaves')")
     assert outcomes(scratch)[-2:] == ["interrupted", "done"]
+
+
+JOBS = (
+    "SELECT s.name, s.alias, s.job_id, j.jobname, j.command, j.database, j.username"
+    " FROM cerebro.schedules AS s JOIN cron.job AS j ON j.jobid = s.job_id"
+)
+
+
+def check_next_run(moved: Server) -> None:
+    """Wait until pg_cron has trained the model on another server, where the schedule can then be removed."""
+    done = "SELECT count(*) FROM cerebro.schedule_runs WHERE outcome = 'done' AND reason LIKE 'promote is %'"
+    wait_until(lambda: moved.sql(done) == [(1,)], "a run on the other server", patience=150)
+    moved.sql("SELECT cerebro.unschedule('leaves')")
+    assert moved.sql("SELECT count(*) FROM cron.job") == [(0,)]
+
+
+@pytest.fixture
+def soon(scratch: Server) -> Rows:
+    """A schedule by which nothing has been done, and its job."""
+    scratch.sql("DELETE FROM cerebro._schedule_run")
+    scratch.sql("SELECT cerebro.schedule('leaves', '0 3 1 1 *', 'march', promote => 'never')")
+    return scratch.sql(JOBS)
+
+
+def test_a_schedule_that_is_restored_elsewhere_is_made_again(
+    scratch: Server, soon: Rows, tmp_path: Path
+) -> None:
+    """Until then, its job would run on the server that it comes from."""
+    file, names = tmp_path / "dump", ["-U", "postgres", "-p", str(PORT)]
+    dump = [program("pg_dump"), "-h", str(scratch.folder), *names, "-Fc", "-f", str(file), "postgres"]
+    subprocess.run(dump, check=True)
+    with cron_server() as restored:
+        restored.start()
+        into = [program("pg_restore"), "-h", str(restored.folder), *names, "--exit-on-error"]
+        subprocess.run([*into, "-d", "postgres", str(file)], check=True)
+        assert restored.sql(JOBS) == soon and len(soon) == 1
+        restored.sql("SELECT cerebro.schedule('leaves', '* * * * *', 'march', promote => 'never')")
+        assert restored.sql("SELECT nodename FROM cron.job") == [(str(restored.folder),)]
+        check_next_run(restored)
+    assert outcomes(scratch) == []
+
+
+def test_a_schedule_goes_on_after_pg_upgrade(scratch: Server, host: Path, soon: Rows) -> None:
+    scratch.sql("SELECT cron.alter_job(jobid, '* * * * *') FROM cron.job")
+    with cron_server(host) as moved:
+        scratch.stop("fast")
+        host.unlink()
+        host.symlink_to(moved.folder)
+        try:
+            shell(
+                """as_server bash -c 'cd "$0" && exec "$@"' "$@" </dev/null""", moved.folder,
+                program("pg_upgrade"), "--username=postgres", f"--socketdir={moved.folder}",
+                "-b", scratch.bin, "-B", moved.bin, "-d", scratch.data, "-D", moved.data,
+            )  # fmt: skip
+            moved.start()
+            assert moved.sql(JOBS) == soon and len(soon) == 1
+            check_next_run(moved)
+        finally:
+            host.unlink()
+            host.symlink_to(scratch.folder)
+            scratch.ensure_up()
+            scratch.sql("SELECT cerebro.unschedule('leaves')")
+
+
+@pytest.mark.usefixtures("scheduled")
+def test_a_job_that_only_has_the_number_of_a_schedule_stays(scratch: Server) -> None:
+    """In a database that was restored without the jobs of pg_cron, numbers begin anew."""
+    ((job,),) = scratch.sql("SELECT job_id FROM cerebro.schedules")
+    scratch.sql("UPDATE cron.job SET jobname = 'of somebody' WHERE jobid = %s", job)
+    scratch.sql("SELECT cerebro.unschedule('leaves')")
+    assert scratch.sql("SELECT jobid, jobname FROM cron.job") == [(job, "of somebody")]
+    scratch.sql("SELECT cron.unschedule(%s::bigint)", job)
 
 
 @pytest.mark.usefixtures("scheduled")

@@ -74,3 +74,10 @@ def test_columns_are_found_in_their_input() -> None:
     found = drift.samples_of(one, np.arange(8).reshape(2, 4))
     assert found["a"].tolist() == [[0, 1], [4, 5]]
     assert found["b"].tolist() == [[2, 3], [6, 7]]
+
+
+@pytest.mark.parametrize(("nulls", "share"), [(0, 0.0), (25, 0.25), (-11, 0.0), (120, 1.0)])
+def test_the_share_of_nulls_is_one_even_of_rows_that_changed_while_they_were_read(
+    nulls: int, share: float
+) -> None:
+    assert drift.null_share(feature(Text(3, [], 0), nulls=nulls), 100) == share

@@ -90,7 +90,8 @@ def of_feature(
 def null_share(feature: Feature, rows: int) -> float | None:
     """Return the share of NULL among the rows that a specification was made of; None if it does not say."""
     known = feature.statistics
-    return known["nulls"] / rows if rows and "nulls" in known else None
+    # Of a view that had other rows each time, an earlier version counted less than none.
+    return min(1.0, max(0, known["nulls"]) / rows) if rows and "nulls" in known else None
 
 
 def of_values(column: str, before: np.ndarray, after: np.ndarray, times: float = 1.0) -> Shift:

@@ -178,7 +178,9 @@ def _is_plain(way: Treatment) -> bool:
 def _statistics(facts: ColumnFacts | None, rows: int) -> Mapping[str, Any]:
     if facts is None:
         return {}
-    known: dict[str, Any] = {"present": facts.present, "nulls": rows - facts.present}
+    # A view may have other rows each time that it is read.
+    nulls = max(0, rows - facts.present)
+    known: dict[str, Any] = {"present": facts.present, "nulls": nulls}
     if isinstance(facts, TextFacts):
         return {**known, "distinct": facts.distinct}
     unit = facts.deviation

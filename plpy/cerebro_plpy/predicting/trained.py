@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     INSUFFICIENT_PRIVILEGE,
     NOT_SUPPORTED,
+    UNDEFINED_COLUMN,
     UNDEFINED_TABLE,
     WRONG_OBJECT,
     WRONG_STATE,
@@ -18,10 +20,12 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import reparse_compile
-from cerebro_plpy.predicting.holders import RegisteredVersion, ResultTable, TrainedModel
+from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, ResultTable, TrainedModel
 from cerebro_plpy.registry import references
 from cerebro_plpy.store.models import model_versions, models, registered_groups
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.related import series
 from cerebro_plpy.store.runs import results
 
 # The key of the only config of madlib_fit: what it becomes equals config 1 of a run of many.
@@ -64,8 +68,19 @@ def find_registered(db: Database, name: str) -> RegisteredVersion:
     """Return the version that a reference means, whatever tables there are."""
     held = _registered(db, name)
     if held is None:
-        raise model_versions.not_registered(name)
+        raise model_versions.not_registered(name, _lacks(db, name))
     return held
+
+
+def _lacks(db: Database, name: str) -> str | None:
+    """Return what a model lacks that is there, unlike the version that a reference would mean."""
+    reference = references.parse(name)
+    aliases = {} if reference is None else model_versions.aliases(db, reference.name)
+    if reference is None or not aliases:
+        return None
+    if reference.alias is None:
+        return f"{reference.name} has no version {reference.version}."
+    return f"{reference.name} has no alias {reference.alias}; it has {', '.join(sorted(aliases))}."
 
 
 def _registered(db: Database, name: str) -> RegisteredVersion | None:
@@ -78,10 +93,17 @@ def _registered(db: Database, name: str) -> RegisteredVersion | None:
     return RegisteredVersion(f"{reference.name}@{found.version}", found)
 
 
-def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedModel:
-    """Return the model that a reference means; of a table, that with this key, or the best one without."""
+def find_model(
+    db: Database, name: str | None, mst_key: int | None, *, takes_forecast: bool = False
+) -> TrainedModel:
+    """Return the model that a reference means; of a table, that with this key, or the best one without.
+
+    A registered forecast is refused unless `takes_forecast`: its net alone does not give its answers.
+    """
     holder = resolve(db, name)
     if isinstance(holder, RegisteredVersion):
+        if not takes_forecast and is_forecast(db, holder):
+            raise _refuse_forecast(holder.name)
         return _of_version(db, holder, mst_key)
     table = holder.table
     summary = _beside(db, table, "_summary")
@@ -110,6 +132,35 @@ def find_model(db: Database, name: str | None, mst_key: int | None) -> TrainedMo
     if row.get(results.GROUP_BY[0]):
         raise _holds_groups(table.quoted, row[results.GROUP_BY[0]])
     return one_of_many(db, table, info, row, best_key(db, info) if mst_key is None else mst_key)
+
+
+def is_forecast(db: Database, holder: ModelHolder) -> bool:
+    """Return whether a version is a forecast, or a table holds the nets of one."""
+    if isinstance(holder, RegisteredVersion):
+        return series.LINEAGE in json.loads(holder.read(db).lineage)
+    beside = _beside(db, holder.weights_table(db), series.SUFFIX)
+    return beside is not None and series.DOCUMENT in packed.columns_of(db, beside)
+
+
+def _refuse_forecast(name: str) -> CerebroError:
+    return CerebroError(
+        f"{name} is a forecast, and this function takes a model of rows",
+        detail="A forecast goes on from the newest rows of each series.",
+        hint=f"Use cerebro.forecast('{name}'). How good it is, cerebro.train_forecast and cerebro.retrain"
+        " measure by backtests.",
+        sqlstate=WRONG_OBJECT,
+    )
+
+
+@contextmanager
+def tell_of_forecast(db: Database, holder: ModelHolder) -> Generator[None]:
+    """Say that a table holds the nets of a forecast, if so, where its models do not fit some rows."""
+    try:
+        yield
+    except CerebroError as error:
+        if error.sqlstate in (UNDEFINED_COLUMN, NOT_SUPPORTED) and is_forecast(db, holder):
+            raise _refuse_forecast(holder.name) from error
+        raise
 
 
 def _holds_groups(name: str, columns: Iterable[str]) -> CerebroError:

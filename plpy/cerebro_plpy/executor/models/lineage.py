@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, word
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion
 from cerebro_plpy.store import names, session
@@ -17,6 +17,7 @@ from cerebro_plpy.store.runs import results, runs
 
 # What of a summary says where a model comes from.
 _LINEAGE = ("run_id", "seed", "segments", "name", "description", results.FOLDS[0])
+_TEXTS = ("name", "description")
 TABLES = {"training": "source_table", "validation": "validation_table"}
 # The part of a version's lineage that has the call of cerebro.train, for cerebro.retrain.
 RECIPE = retraining.RECIPE
@@ -45,14 +46,18 @@ def describe_origin(
 ) -> dict[str, Any]:
     """Return where a model of a run comes from."""
     return {
-        "model_table": table,
+        "model_table": _lasting(table),
         "mst_key": mst_key,
-        **{key: summary[key] for key in _LINEAGE if summary.get(key) is not None},
+        **{key: word(str(summary[key])) if key in _TEXTS else summary[key] for key in _known(summary)},
         **{key: _kept_table(summary, key) for key in TABLES.values()},
         **_of_run(db, summary.get("run_id")),
         **_recipe(db, summary),
         "versions": {"cerebro": session.version(db), **session.server_versions(db), **_engines(db)},
     }
+
+
+def _known(summary: Mapping[str, Any]) -> list[str]:
+    return [key for key in _LINEAGE if summary.get(key) is not None]
 
 
 def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
@@ -71,9 +76,13 @@ def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dic
 
 
 def _kept_table(summary: Mapping[str, Any], column: str) -> str | None:
-    """Return a table that a summary names; None for one of a session, as retraining makes."""
-    found = results.named_table(summary, column)
-    return None if found is None or found.startswith("pg_temp") else found
+    """Return a table that a summary names, if it lasts."""
+    return _lasting(results.named_table(summary, column))
+
+
+def _lasting(table: str | None) -> str | None:
+    """Return the name of a table; None for one of a session, as retraining makes."""
+    return None if table is None or names.is_temporary(table) else table
 
 
 def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -105,4 +114,5 @@ def _of_run(db: Database, run_id: int | None) -> Mapping[str, Any]:
             return {}
         raise
     read = json.loads(run.packed_versions)
-    return {"packed_versions": {table: facts["version"] for table, facts in read.items()}}
+    found = {table: facts["version"] for table, facts in read.items() if _lasting(table) is not None}
+    return {"packed_versions": found}

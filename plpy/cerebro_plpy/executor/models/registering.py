@@ -13,15 +13,15 @@ from cerebro_plpy.executor.models import aliases, lineage, registering_groups
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import group_holders
+from cerebro_plpy.predicting.answering import forecasts
 from cerebro_plpy.predicting.examining import profiles
 from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel, may_only_predict
 from cerebro_plpy.predicting.trained import check_readable, find_model, resolve
 from cerebro_plpy.registry import history, references
-from cerebro_plpy.store import names, session
+from cerebro_plpy.store import session
 from cerebro_plpy.store.models import model_versions
 from cerebro_plpy.store.models.model_versions import MANAGE
 from cerebro_plpy.store.names import check_writable, quote
-from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import series
 from cerebro_plpy.store.runs import results
 
@@ -59,7 +59,7 @@ def add_version(
         mst_key = kept.mst_key
     groups = group_holders.find_groups(db, model_table, mst_key) if forecast is None else None
     if groups is None:
-        found = find_model(db, model_table, mst_key)
+        found = find_model(db, model_table, mst_key, takes_forecast=True)
         row, data = _one_model(db, found)
         if kept is not None:
             row["lineage"] = {**row["lineage"], series.LINEAGE: kept.as_document()}
@@ -87,8 +87,8 @@ def _find_forecast(db: Database, model_table: str | None) -> Forecast | None:
     """Return the forecast whose models a table has, if there is one."""
     if model_table is None or references.is_marked(model_table):
         return None
-    beside = names.find_table(db, names.with_suffix(model_table, series.SUFFIX), "forecast")
-    if beside is None or series.DOCUMENT not in packed.columns_of(db, beside):
+    beside = forecasts.find_description(db, model_table)
+    if beside is None:
         return None
     check_readable(
         db, [beside], instead="Name the model table itself.", why="A version has the forecast that it says."

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import astuple, dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
-from cerebro_plpy.database import Database
+from cerebro_plpy.database import Database, worded
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import forecasting, train
 from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastOrder
@@ -28,7 +30,7 @@ from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.forecasting.document import read_forecast
 from cerebro_plpy.logical.options import Validator, boolean, is_number, one_of, parse_options
 from cerebro_plpy.predicting.examining import scoring
-from cerebro_plpy.predicting.examining.labeled import find_judge
+from cerebro_plpy.predicting.examining.labeled import check_columns, find_judge
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import model_versions, retraining
@@ -42,6 +44,11 @@ NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
 JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
 # Chance leaves enough of this many rows in 99 of 100 cases.
 ENOUGH_ROWS = 450
+# A table of the session's own in a message, and those of them that hold models.
+_OWN_TABLE = re.compile(rf'"?pg_temp(?:_[0-9]+)?"?\."?({retraining.PREFIX}[a-z_]*)"?')
+_OF_MODELS = [retraining.MODELS + end for end in ("", ensemble.SUFFIX, "_best", "_nets", "_summary", "_info")]
+# The name of the source if there is no table of the user's.
+_OF_QUERY = "the rows of its query"
 # The deviations of a normal distribution that chance alone exceeds in one of twenty cases.
 NOISE = 1.645
 
@@ -113,7 +120,28 @@ class Verdict:
 
 def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
     """Train a model anew by its recipe, register the new version, and promote it if it is better."""
-    asked = check(db, call)
+    with worded(partial(_name_own, str(call.name), _OF_QUERY)):
+        asked = check(db, call)
+    with worded(partial(_name_own, asked.name, _show_source(asked))):
+        found = _retrain(db, asked)
+    return iter([astuple(found)])
+
+
+def _name_own(model: str, source: str, message: str) -> str:
+    """Return a message in which the session's own tables have the names of what they stand for."""
+
+    def name(table: re.Match[str]) -> str:
+        return f"the new version of {model}" if table[1] in _OF_MODELS else source
+
+    return _OWN_TABLE.sub(name, message)
+
+
+def _show_source(asked: CheckedRetraining) -> str:
+    source = asked.training.source
+    return _OF_QUERY if names.is_temporary(source.schema) else source.quoted
+
+
+def _retrain(db: Database, asked: CheckedRetraining) -> Retraining:
     known, training = asked.name, asked.training
     if isinstance(training, RowsTraining):
         _train_rows(db, training, f"{known}@{asked.version}")
@@ -128,7 +156,7 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
     found = _decide(verdict, version, previous, asked.when)
     if found.promoted:
         aliases.point(db, known, asked.alias, version)
-    return iter([astuple(found)])
+    return found
 
 
 def _add_version(db: Database, asked: CheckedRetraining) -> tuple[int, int]:
@@ -136,7 +164,7 @@ def _add_version(db: Database, asked: CheckedRetraining) -> tuple[int, int]:
     # Others may move the alias until here, and are kept from it only now.
     aliases.begin_change(db, asked.name)
     previous = aliases.version_of(db, asked.name, asked.alias)
-    comment = f"retrained on {asked.training.source.quoted}"
+    comment = f"retrained on {_show_source(asked)}"
     return registering.add_version(db, asked.name, _result(db), comment=comment), previous
 
 
@@ -159,8 +187,9 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
     if rows < LEAST_JUDGED:
         raise CerebroError(
             f"{table.quoted} has too few rows: {rows} of them are left to compare two models",
-            detail=f"Chance leaves about a tenth of the rows, and {LEAST_JUDGED} are needed.",
-            hint=f"Give a table with at least {ENOUGH_ROWS} rows.",
+            detail="Chance leaves about a tenth of the rows, all of the same values or none,"
+            f" and {LEAST_JUDGED} are needed.",
+            hint=f"Give a table with at least {ENOUGH_ROWS} different rows.",
             sqlstate=WRONG_STATE,
         )
     keep_relations(db, recipe)
@@ -205,10 +234,13 @@ def _check_rows(
         recipe = {key: value for key, value in recipe.items() if key != APPENDED}
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
     named_tables.check(db, before if call.source is not None else [table, *before], name, version)
+    train_call = _call(db, recipe, [table, *before], call.budget, options)
+    # In the end the version answers rows of the table, beside the new one.
+    check_columns(db, f"{name}@{version}", table)
     return RowsTraining(
         recipe=recipe,
         source=table,
-        call=_call(db, recipe, [table, *before], call.budget, options),
+        call=train_call,
         before=before,
         warm_start=own.get("warm_start", False),
     )

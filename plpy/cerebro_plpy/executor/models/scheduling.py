@@ -110,7 +110,7 @@ def unregister(db: Database, name: str | None) -> None:
 def _remove(db: Database, found: Schedule) -> None:
     _check_own(found, session.current_user(db))
     if schedules.has_cron(db):
-        schedules.remove_job(db, found.job_id)
+        schedules.remove_job(db, found)
     schedules.remove(db, found.name, found.alias)
 
 

@@ -70,7 +70,7 @@ def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
     omitted = {_name(resolve_table(db, text, "table of omit")) for text in asked.omit or ()}
     paths = walk(_name(entity), keys, _depth(asked.depth), omitted)
     reached = list(dict.fromkeys([_name(entity), *(path[-1].table for path in paths if path)]))
-    tables = {name: read_table(db, name) for name in reached}
+    tables = {name: read_table(db, name, may_omit=name != _name(entity)) for name in reached}
     times, timeless = read_times(db, asked.times, tables)
     said = {*times, *timeless}
     # Other children of a parent are looked at only where the caller speaks of them.
@@ -96,13 +96,17 @@ def _depth(depth: int | None) -> int:
     return depth
 
 
-def read_table(db: Database, name: TableName) -> tuple[RelatedTable, Mapping[str, SourceColumn]]:
+def read_table(
+    db: Database, name: TableName, *, may_omit: bool = False
+) -> tuple[RelatedTable, Mapping[str, SourceColumn]]:
+    """Return a table, and its columns that the caller may read; `may_omit` if the call goes without it."""
     table = resolve_table(db, quote(*name), "related table")
     readable = relations.readable_columns(db, table)
     if not readable:
         raise CerebroError(
-            f"permission denied for {table.quoted}, to which a foreign key leads",
-            hint=f"Have its owner grant SELECT on it, or leave it out: omit => ARRAY['{table.quoted}'].",
+            f"permission denied for {table.quoted}{', to which a foreign key leads' if may_omit else ''}",
+            hint="Have its owner grant SELECT on it"
+            + (f", or leave it out: omit => ARRAY['{table.quoted}']." if may_omit else "."),
             sqlstate=INSUFFICIENT_PRIVILEGE,
         )
     known = {name: one for name, one in packed.columns_of(db, table).items() if name in readable}

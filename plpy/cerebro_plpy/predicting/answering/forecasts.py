@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, UNDEFINED_TABLE, WRONG_OBJECT, WRONG_STATE, CerebroError
 from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
@@ -74,7 +74,8 @@ class WindowNet:
 
     def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
         """Return what a config answers for these windows."""
-        found = trained.find_model(self.db, self.name, None if self.is_registered else mst_key)
+        key = None if self.is_registered else mst_key
+        found = trained.find_model(self.db, self.name, key, takes_forecast=True)
         model = trained_models.trained(self.db, found)
         given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
         (result,) = of_packed.answers(self.db, model, given, partial(interrupts.tick, self.db))
@@ -146,9 +147,7 @@ def _level(level: float | None) -> int:
 
 def _find(db: Database, name: str) -> HeldForecast:
     """Return what a name means: with @ a registered model, else the forecast of a table, or such a model."""
-    table = None
-    if not references.is_marked(name):
-        table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
+    table = None if references.is_marked(name) else find_description(db, name)
     if table is None:
         held = find_registered(db, name)
         _check_tables(db, [names.resolve_table(db, held.forecast.source, "source table")])
@@ -160,6 +159,13 @@ def _find(db: Database, name: str) -> HeldForecast:
     return HeldForecast(found, name, is_registered=False)
 
 
+def find_description(db: Database, name: str) -> Table | None:
+    """Return the table that describes the forecast of a table of nets."""
+    table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
+    # One that only has the name is no such table: a forecast of sales may itself be called sales_forecast.
+    return None if table is None or names.has_columns(db, table, [store.DOCUMENT]) else table
+
+
 def find_registered(db: Database, name: str) -> HeldForecast:
     """Return the forecast that a registered model is."""
     try:
@@ -167,16 +173,19 @@ def find_registered(db: Database, name: str) -> HeldForecast:
     except CerebroError as error:
         if references.is_marked(name):
             raise
+        usual = names.with_suffix(name, store.SUFFIX)
         raise CerebroError(
             f"forecast {name} does not exist",
-            detail=f"There is no table {names.with_suffix(name, store.SUFFIX)}, and no registered model.",
-            hint="cerebro.train_forecast makes one.",
+            detail=f"There is no table {usual} that describes one, and no registered model.",
+            hint=f"Did you mean {usual}?"
+            if find_description(db, usual) is not None
+            else "cerebro.train_forecast makes one.",
             sqlstate=UNDEFINED_TABLE,
         ) from error
     document = json.loads(held.read(db).lineage).get(store.LINEAGE)
     if document is None:
         raise CerebroError(
-            f"{held.name} is no forecast", hint="Predict with cerebro.predict.", sqlstate=WRONG_STATE
+            f"{held.name} is no forecast", hint="Predict with cerebro.predict.", sqlstate=WRONG_OBJECT
         )
     return HeldForecast(read_forecast(json.dumps(document), held.name), held.name, is_registered=True)
 

@@ -244,7 +244,8 @@ def _keep_one(
     memory.get_instance(_KeptModels).pop(key, None)
     found = find_model(db, name, mst_key)
     version = found.holder.mark(db, found.mst_key)
-    made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
+    with trained.tell_of_forecast(db, found.holder):
+        made = readiness.make(db, name, models.trained(db, found), sample, by_engine=by_engine)
     kept = replace(made, version=version)
     _make_room(kept.nbytes)
     memory.get_instance(_KeptModels)[key] = kept

@@ -25,7 +25,7 @@ from cerebro_plpy.predicting import choices, group_holders, models
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.outputs import Output
-from cerebro_plpy.predicting.trained import find_model
+from cerebro_plpy.predicting.trained import find_model, tell_of_forecast
 from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import predictions
@@ -88,8 +88,10 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     # What is no plain table is refused.
     found.holder.mark(db, found.mst_key)
     model = models.trained(db, found)
-    parts = _parts(db, model, rows)
-    described = _described(db, model)
+    with tell_of_forecast(db, found.holder):
+        parts = _parts(db, model, rows)
+        described = _described(db, model)
+        output = _output(name, model, described)
     forward = inference(described)
     loaded = forward.load(model.weights())
 
@@ -97,7 +99,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
         (result,) = forward.predict_many(loaded, inputs, min(forward.rows, grouped.BATCH), tick)
         return result.reshape(len(result), -1), None
 
-    return Reader(parts, model.divisor, answer, _output(name, model, described))
+    return Reader(parts, model.divisor, answer, output)
 
 
 def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:

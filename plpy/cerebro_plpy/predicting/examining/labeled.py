@@ -316,13 +316,14 @@ def find_judge(
         grouped.check_columns(found.models, known, table)
         answers = grouped.Answers(db, found)
         model = answers.any_model
-    columns = _open_columns(db, model, table, known, seen)
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
-    described = models.described(model, [column.shape for column in columns])
-    output = _only_output(model, described, str(name))
-    has_label = needs_label or output.name in known
-    label = _find_label(output, known, table) if has_label else None
+    with trained.tell_of_forecast(db, found.holder):
+        columns = _open_columns(db, model, table, known, seen)
+        models.start_engine(db, model.backend, False)
+        models.take_functions(db, model)
+        described = models.described(model, [column.shape for column in columns])
+        output = _only_output(model, described, str(name))
+        has_label = needs_label or output.name in known
+        label = _find_label(output, known, table) if has_label else None
     texts = [Expression(packed.TEXT, (sources.find_column(key, known, table.quoted),)) for key in keys]
     if whole_rows:
         shown = [column for column in known.values() if column.element != "bytea"]
@@ -340,6 +341,12 @@ def find_judge(
         seen=seen,
         tick=ticker(db),
     )
+
+
+def check_columns(db: Database, name: str, table: Table) -> None:
+    """Refuse a table that lacks an input of a model, or has one of another type."""
+    model = models.trained(db, trained.find_model(db, name, None))
+    _open_columns(db, model, table, packed.columns_of(db, table), Faults())
 
 
 def _only_output(model: models.Model, described: DescribedModel, name: str) -> Output:

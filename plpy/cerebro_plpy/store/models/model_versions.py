@@ -260,9 +260,10 @@ def may_only_predict(name: str) -> CerebroError:
     )
 
 
-def not_registered(name: str) -> CerebroError:
+def not_registered(name: str, detail: str | None = None) -> CerebroError:
     return CerebroError(
         f"there is no registered model {shorten(name, 130)!r} that you may use",
+        detail=detail,
         hint="SELECT name, aliases FROM cerebro.models shows those that you may use, cerebro.model_versions"
         " their versions.",
         sqlstate=UNDEFINED_OBJECT,

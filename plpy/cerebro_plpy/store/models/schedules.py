@@ -48,20 +48,49 @@ def may_use_cron(db: Database) -> bool:
 def add_job(db: Database, name: str, alias: str, when: str) -> int:
     """Have pg_cron run a model's schedule with the caller's rights; return the number of the job.
 
-    The caller's job for the same alias is replaced.
+    The caller's job for the same alias is replaced: cron.schedule changes all of it but where it runs, and a
+    job from a dump would run on the server that it comes from.
     """
+    db.query(
+        "SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobname = $1"
+        " AND (j.nodename, j.nodeport, j.database) <> ($2, $3, $4)",
+        ["text", "text", "integer", "text"],
+        [_job_name(name, alias), *_place_of_jobs(db)],
+    )
     command = f"CALL cerebro.run_schedule({literal(name)}, {literal(alias)})"
     rows = db.query(
         "SELECT cron.schedule($1, $2, $3) AS job_id",
         ["text", "text", "text"],
-        [f"cerebro {name}@{alias}", when, command],
+        [_job_name(name, alias), when, command],
     )
     return rows[0]["job_id"]
 
 
-def remove_job(db: Database, job_id: int) -> None:
-    """Remove a job of the caller's, unless it is gone already."""
-    db.query("SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobid = $1", ["bigint"], [job_id])
+@as_owner
+def _place_of_jobs(db: Database) -> tuple[str, int, str]:
+    """Return host, port and database of new jobs."""
+    rows = db.query(
+        "SELECT pg_catalog.current_setting('cron.host') AS host,"
+        " pg_catalog.current_setting('port')::integer AS port,"
+        " pg_catalog.current_database()::pg_catalog.text AS name"
+    )
+    return rows[0]["host"], rows[0]["port"], rows[0]["name"]
+
+
+def remove_job(db: Database, made: Schedule) -> None:
+    """Remove the job of a schedule of the caller's, unless it is gone.
+
+    In a database that was restored without its jobs, another one may have the number.
+    """
+    db.query(
+        "SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobid = $1 AND j.jobname = $2",
+        ["bigint", "text"],
+        [made.job_id, _job_name(made.name, made.alias)],
+    )
+
+
+def _job_name(name: str, alias: str) -> str:
+    return f"cerebro {name}@{alias}"
 
 
 @as_owner
