@@ -165,10 +165,8 @@ def _for_libpq(address: str) -> str:
     return plain
 
 
-# The path set to what it is: Greenplum's segments then begin with it, or they would keep the one that comes next.
-_SAME_PATH = (
-    "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('search_path'), true)"
-)
+# The path set to what it is: Greenplum's segments then begin with it, and not with the one that comes next.
+_SAME_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('search_path'), true)"
 
 
 def pinned(statement: str) -> str:
