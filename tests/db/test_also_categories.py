@@ -120,6 +120,7 @@ def test_rows_and_tables_are_answered_alike(trial: Trial) -> None:
     assert [answer for _, answer in rows] == pytest.approx([answer for _, answer in table], rel=1e-5)
 
 
+@pytest.mark.postgresql
 def test_a_column_is_explained_once(trial: Trial) -> None:
     found = trial.sql(
         "SELECT e.column_name, e.contribution, e.score - e.baseline"

@@ -53,6 +53,7 @@ def test_a_quantity_is_learned_as_it_is_if_that_is_wanted(trial: Trial) -> None:
     assert not any("rescaling" in kind for kind in kinds)
 
 
+@pytest.mark.postgresql
 def test_contributions_add_up_behind_a_logarithm(trial: Trial) -> None:
     found = trial.sql(
         "SELECT e.contribution, e.score - e.baseline, e.approximation_error"
