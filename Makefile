@@ -125,7 +125,9 @@ test-docker: ## the tests of the container image, where a Docker engine answers
 test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGHOST and the like name; ARGS='-k word' chooses
 	@case "$$(psql -X -Atc "SELECT current_setting('gp_role', true) IS NOT NULL" $(or $(PGDATABASE),postgres) 2>&1)" in \
 	t) $(VENV)/bin/pytest --timeout=600 -m "not slow and not torch and not gpu" tests/greenplum tests/db \
-		tests/contract/test_privileges.py tests/contract/test_catalog.py $(ARGS) && \
+		tests/contract/test_privileges.py tests/contract/test_catalog.py \
+		tests/client/test_registry.py tests/client/test_saved.py tests/client/test_brought.py \
+		tests/client/test_models.py $(ARGS) && \
 		$(VENV)/bin/pytest --timeout=600 tests/contract/test_rights.py tests/contract/test_rights_rows.py $(ARGS) ;; \
 	*) echo 'cerebro: skipped: no Greenplum cluster answers; name one by PGHOST, PGPORT and PGUSER' ;; \
 	esac

@@ -165,6 +165,10 @@ def _for_libpq(address: str) -> str:
     return plain
 
 
+# The path set to what it is: Greenplum's segments then begin with it, and not with the one that comes next.
+_SAME_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('search_path'), true)"
+
+
 def pinned(statement: str) -> str:
     """Return a statement of the client's own, which needs no name of the user's, as it is sent by itself.
 
@@ -173,7 +177,7 @@ def pinned(statement: str) -> str:
     looked at. Statements that do need the user's names have every function, operator and type qualified
     instead. Compiling such a statement takes the server ten times as long as running it.
     """
-    return f"SET LOCAL search_path = {OWN_PATH};\nSET LOCAL jit = off;\n{statement}"
+    return f"{_SAME_PATH};\nSET LOCAL search_path = {OWN_PATH};\nSET LOCAL jit = off;\n{statement}"
 
 
 def look(connection: Connection, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
@@ -185,9 +189,11 @@ def look(connection: Connection, statement: str, values: tuple[object, ...] = ()
 @contextmanager
 def setting(connection: Connection, name: str, value: str) -> Iterator[None]:
     """Give a setting of the session another value for a while."""
-    before = execute(connection, f"SHOW {name}")[0][name]
     change = "SELECT pg_catalog.set_config(%s, %s, %s)"
     local = not connection.autocommit
+    # Set to what it is first, as in _SAME_PATH.
+    same = "SELECT pg_catalog.set_config(%s, pg_catalog.current_setting(%s), %s) AS before"
+    before = execute(connection, same, (name, name, local))[0]["before"]
     execute(connection, change, (name, value, local))
     try:
         yield

@@ -191,8 +191,14 @@ def shared_database(template: str) -> Iterator[str]:
     yield from _clone(template)
 
 
-def _clone(template: str) -> Iterator[str]:
-    name = _unique("test")
+@pytest.fixture(scope="session")
+def client_database(template: str) -> Iterator[str]:
+    """The name of the database that all tests of the client use."""
+    yield from _clone(template, "client")
+
+
+def _clone(template: str, purpose: str = "test") -> Iterator[str]:
+    name = _unique(purpose)
     _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
     yield name
     _drop_database(name)

@@ -5,9 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
-from contextlib import closing
 
-import psycopg2
 import pytest
 
 # Before Keras is loaded anywhere: its engine talks a lot.
@@ -18,7 +16,6 @@ from cerebro_db import Database, Packed, Run
 
 import nets
 from cars import CARS, GRID
-from fixtures import execute
 
 
 @pytest.fixture(autouse=True)
@@ -27,16 +24,6 @@ def ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-@pytest.fixture(scope="session")
-def client_database(template: str) -> Iterator[str]:
-    name = f"cerebro_client_{os.getpid()}"
-    with closing(psycopg2.connect(dbname="postgres")) as connection:
-        connection.autocommit = True
-        execute(connection, f"CREATE DATABASE {name} TEMPLATE {template}")
-        yield name
-        execute(connection, f"DROP DATABASE {name} WITH (FORCE)")
 
 
 @pytest.fixture(scope="session")

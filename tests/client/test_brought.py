@@ -19,16 +19,14 @@ SHOPS = (
 )
 BY = ["shop", "the %s 'day", "kind"]
 GRID = {"loss": "categorical_crossentropy", "optimizer": "Adam", "learning_rate": 0.01, "batch_size": 32}
-ANSWERS = (
-    "SELECT p.class, p.probabilities FROM (SELECT * FROM shops"
-    " UNION ALL SELECT 999, 0.5, 9, now(), 'x', 'no') AS s, cerebro.predict(%s, s) AS p ORDER BY s.id"
-)
+ASKED = "CREATE TABLE asked AS SELECT * FROM shops UNION ALL SELECT 999, 0.5, 9, now(), 'x', 'no'"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(client: Database) -> Iterator[None]:
     """Models of groups with one of all rows beside them, and a model of one table."""
     client.rows(SHOPS, 400)
+    client.rows(ASKED)
     packed = client.pack("shops", x=["heat"], y="gone", columns="auto", group_by=BY, segments=1)
     client.rows("SELECT cerebro.load_net('shops_nets', 'shops_packed', 'linear')")
     nets = client.with_architectures("shops_nets")
@@ -50,7 +48,9 @@ def folders(client: Database, tmp_path_factory: pytest.TempPathFactory) -> dict[
 
 
 def answers(client: Database, reference: str) -> list[dict[str, Any]]:
-    return client.rows(ANSWERS, reference)
+    client.rows("DROP TABLE IF EXISTS answered")
+    client.rows("SELECT cerebro.madlib_predict(%s, 'asked', 'id', '*', 'answered')", reference)
+    return client.rows("SELECT id, class_value, prob FROM answered ORDER BY 1, 2")
 
 
 def test_models_of_groups_are_brought_back_to_the_bit(client: Database, folders: dict[str, Path]) -> None:

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import cerebro_db
 import keras
 import numpy as np
 import pytest
@@ -60,6 +61,7 @@ def test_a_model_without_a_recipe_is_not_retrained(client: Database, table: str)
         client.models.retrain("by_hand", budget="10 seconds", options={"seed": 2})
 
 
+@pytest.mark.postgresql
 def test_a_live_model_answers_as_the_server_does(client: Database, table: str, tmp_path: Path) -> None:
     client.models.register(table, "live")
     rows = client.rows(ROWS)
@@ -101,3 +103,14 @@ def test_the_command_lists_models_and_versions(client: Database, client_database
 def test_what_the_server_refuses_is_told(client: Database) -> None:
     with pytest.raises(CerebroError, match="no registered model 'nobody@1'"):
         client.models.get("nobody@1")
+
+
+@pytest.mark.greenplum
+def test_a_dropped_table_is_gone_on_the_segments(client_database: str) -> None:
+    """Their processes begin with the path of the session, although the client looks at its own first."""
+    kept = "SELECT count(*) AS found FROM gp_dist_random('pg_class') WHERE relname = 'short_lived'"
+    with cerebro_db.connect(f"postgresql:///{client_database}") as db:
+        db.rows("CREATE TABLE short_lived (a integer)")
+        assert db.rows(kept)[0]["found"] > 0
+        db.rows("DROP TABLE IF EXISTS short_lived")
+        assert db.rows(kept) == [{"found": 0}]

@@ -26,7 +26,10 @@ COLUMNS = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "n
 # A float, a decimal and an integer are categories as well, by the text that the server gives them.
 SAID = {name: {"also_category": True} for name in ("far", "income", "level")}
 READ = f"SELECT {', '.join(COLUMNS)} FROM clients ORDER BY id"
-ANSWERS = "SELECT p.class, p.probabilities FROM clients AS c, cerebro.predict(%s, c) AS p ORDER BY c.id"
+ANSWERS = (
+    "SELECT array_agg(prob ORDER BY class_value) AS probabilities,"
+    " (array_agg(class_value ORDER BY prob DESC))[1] AS class FROM answered GROUP BY id ORDER BY id"
+)
 LOSS = {"loss": "categorical_crossentropy", "optimizer": "Adam", "learning_rate": 0.01, "batch_size": 32}
 
 
@@ -54,8 +57,10 @@ def folder(client: Database, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def as_in_the_server(client: Database, reference: str) -> tuple[list[str], np.ndarray]:
-    rows = client.rows(ANSWERS, reference)
-    return [row["class"] for row in rows], np.array([list(row["probabilities"].values()) for row in rows])
+    client.rows("DROP TABLE IF EXISTS answered")
+    client.rows("SELECT cerebro.madlib_predict(%s, 'clients', 'id', '*', 'answered')", reference)
+    rows = client.rows(ANSWERS)
+    return [row["class"] for row in rows], np.array([row["probabilities"] for row in rows])
 
 
 @pytest.mark.parametrize("version", [1, 2])
@@ -91,6 +96,7 @@ def test_nothing_but_the_folder_is_needed(folder: Path, client: Database) -> Non
     assert json.loads(done.stdout) == pytest.approx(probabilities[6:7])
 
 
+@pytest.mark.postgresql
 def test_a_quantity_and_arrays(client: Database, model: int, tmp_path: Path) -> None:
     client.rows("CREATE TABLE spots AS SELECT id, ARRAY[weight, power] AS spot, price FROM cars")
     packed = client.pack("spots", x="spot", y="price")
@@ -108,6 +114,7 @@ def test_a_quantity_and_arrays(client: Database, model: int, tmp_path: Path) -> 
         assert saved.predict(given) == pytest.approx(expected, rel=1e-5)
 
 
+@pytest.mark.postgresql
 def test_a_net_of_pictures_takes_keras(client: Database, tmp_path: Path) -> None:
     client.rows("CREATE TABLE shots (id int, shot bytea, kind text)")
     for number in range(40):
@@ -140,6 +147,7 @@ SALES = (
 )
 
 
+@pytest.mark.postgresql
 def test_groups_answer_each_by_its_own_net(client: Database, client_database: str, tmp_path: Path) -> None:
     client.rows(SALES, 300)
     client.rows(

@@ -12,7 +12,7 @@ import pytest
 from packing import column
 from trial import Trial
 
-pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
+pytestmark = pytest.mark.fresh_caller
 
 ROWS, ROUTES = 1800, 150
 SMALL: dict[str, Any] = {"configs": 2, "epochs": 27, "nets": ["tabular"], "single": True, "exclude": ["id"]}
@@ -104,6 +104,7 @@ def test_a_net_learns_each_value_by_itself(trial: Trial) -> None:
     assert value(trial, loss.format("routes")) < 0.2 < 0.5 < value(trial, loss.format("plain"))
 
 
+@pytest.mark.postgresql
 def test_rows_and_tables_are_answered_alike(trial: Trial) -> None:
     trial.sql("SELECT cerebro.register('routes', 'routes')")
     rows = trial.sql(
@@ -119,6 +120,7 @@ def test_rows_and_tables_are_answered_alike(trial: Trial) -> None:
     assert [answer for _, answer in rows] == pytest.approx([answer for _, answer in table], rel=1e-5)
 
 
+@pytest.mark.postgresql
 def test_a_column_is_explained_once(trial: Trial) -> None:
     found = trial.sql(
         "SELECT e.column_name, e.contribution, e.score - e.baseline"

@@ -12,8 +12,6 @@ import nets
 from fixtures import Connect, MakeRole
 from trial import Trial
 
-pytestmark = pytest.mark.postgresql
-
 ROWS = 400
 COMPILE = "loss='categorical_crossentropy',optimizer='SGD(lr=0.000001)',metrics=['accuracy']"
 NAMES = ("layer", "kind", "units", "weights", "gradient", "dead", "saturated", "verdict")

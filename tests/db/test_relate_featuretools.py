@@ -42,9 +42,11 @@ ALTER TABLE customers ADD PRIMARY KEY (id), ADD FOREIGN KEY (home) REFERENCES sh
 CREATE TABLE orders AS SELECT i AS number, 1 + i * 3 % 4 AS customer, i * 13 % 17 AS amount,
        timestamp '2026-01-01' + i * 37 % 100 * interval '1 day' AS placed FROM generate_series(1, 30) AS i;
 ALTER TABLE orders ADD PRIMARY KEY (number), ADD FOREIGN KEY (customer) REFERENCES customers;
-CREATE TABLE items AS SELECT 10 * number + j AS item, number, (number * 7 + j * 5) % 23 AS price,
-       placed + j * interval '1 hour' AS added FROM orders, generate_series(0, number % 4 - 1) AS j;
-ALTER TABLE items ADD PRIMARY KEY (item), ADD FOREIGN KEY (number) REFERENCES orders;
+CREATE TABLE items (
+    item integer PRIMARY KEY, number integer REFERENCES orders, price integer, added timestamp
+);
+INSERT INTO items SELECT 10 * number + j, number, (number * 7 + j * 5) % 23, placed + j * interval '1 hour'
+FROM orders, generate_series(0, number % 4 - 1) AS j;
 CREATE TABLE cutoffs AS SELECT id, timestamp '2026-01-01 12:00' + d * interval '1 day' AS at, d
 FROM customers, unnest(ARRAY[40, 80]) AS d
 """

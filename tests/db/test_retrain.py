@@ -13,8 +13,6 @@ import pytest
 from fixtures import Connect, MakeRole
 from trial import Trial
 
-pytestmark = pytest.mark.postgresql
-
 ROWS = 900
 # One net, and few steps: enough for a rule that one column tells.
 NET = "Dense(8, activation='relu')"
@@ -50,7 +48,8 @@ def test_what_has_changed_is_learned_and_promoted(trial: Trial) -> None:
     assert found["value"] < 0.7 < found["previous_value"]
     assert (found["measured"], found["reason"]) == ("logloss", "it is better by more than noise")
     assert ROWS * 0.05 < found["judged_rows"] < ROWS * 0.2
-    asked = "SELECT p.class FROM january AS j, cerebro.predict('leaves', j) AS p WHERE a > 0.9 GROUP BY 1"
+    trial.call("madlib_predict", "leaves", "january", "id", "*", "answered", "response")
+    asked = "SELECT class_value FROM answered JOIN january USING (id) WHERE a > 0.9 GROUP BY 1"
     assert trial.sql(asked) == [("no",)]
     assert trial.sql(HISTORY, "leaves")[-2:] == [("registered", None, 2), ("set", "default", 2)]
     assert trial.value(LEFT) == 0

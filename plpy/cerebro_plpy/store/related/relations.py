@@ -156,8 +156,14 @@ def write(db: Database, target: TargetTable, statement: str) -> None:
         db.query_once(f"CREATE TABLE {target.quoted}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}")
 
 
-# To compile hundreds of aggregates takes longer than to compute them of most tables.
-_PLANNING = {"jit": "off", "enable_hashagg": "on"}
+# To compile hundreds of aggregates takes longer than to compute them of most tables. The limits are
+# PostgreSQL's own: with Greenplum's, 20, the planner tries orders of joins for minutes, and in gigabytes.
+_PLANNING = {
+    "jit": "off",
+    "enable_hashagg": "on",
+    "join_collapse_limit": "8",
+    "from_collapse_limit": "8",
+}
 
 
 @contextmanager
