@@ -19,7 +19,7 @@ from cerebro_db.registry import RegisteredModels
 from cerebro_db.requests import FitRequest, Search
 from cerebro_db.run import Run
 from cerebro_db.statements import Columns, call, table_name
-from cerebro_db.training import TrainRequest, join_best
+from cerebro_db.training import TrainRequest, finish
 
 if TYPE_CHECKING:
     import pandas
@@ -222,8 +222,8 @@ class Database:
         is returned as soon as it has begun. The model table is `name`, by default <source>_model; a data
         frame needs a name, and is kept as the table <name>_rows. Options are `columns`, `exclude`,
         `also_categories`, `validation`, `weight`, `nets`, `target_scale`, `configs`, `epochs`, `metric`,
-        `backend`, `seed` and `single`. At the end of the wait the best nets are joined to an ensemble, the
-        table <name>_ensemble, unless `single` is true.
+        `backend`, `seed`, `single` and `folds`. At the end of the wait the best nets are joined to an
+        ensemble, the table <name>_ensemble, unless `single` is true.
         """
         request = TrainRequest(
             source, target, name, budget, options, background=not self._link.in_transaction
@@ -234,8 +234,7 @@ class Database:
         if wait:
             run.watch()
             run.check_finished()
-            if not options.get("single"):
-                join_best(run, options.get("metric"))
+            finish(run)
         return run
 
     def relate(

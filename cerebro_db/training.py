@@ -82,11 +82,9 @@ class TrainRequest:
         return Run(db, run_id, statements=[prepare, begin])
 
 
-def join_best(run: Run, metric: str | None = None) -> None:
-    """Join the best models to an ensemble where there are several, as `cerebro.train` does in SQL."""
-    if len(ranked(run)) > 1:
-        models = run.models()
-        run.rows(call("ensemble", models, table_name(models, "_ensemble"), metric=metric))
+def finish(run: Run) -> None:
+    """Join the best models to an ensemble, and tell how well it answers, as `cerebro.train` does in SQL."""
+    run.db.rows(call("finish_train", run.models()))
 
 
 def ranked(run: Run) -> list[Row]:

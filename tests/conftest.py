@@ -81,9 +81,9 @@ LONGEST = (
     " db/test_cancel client/test_saved db/test_nets db/test_session_settings db/test_groups_limits"
     " db/test_columns_bits db/test_columns_sources db/test_views client/shell/test_cli_hints"
     " db/test_append db/test_registry_rights db/test_hostile_names client/shell/test_dashboard"
-    " db/test_ensemble db/test_columns_attacks db/test_groups_steering client/test_estimators"
-    " db/test_predict_one db/test_lora contract/test_docs db/test_epochs_per_pass db/test_materialize"
-    " db/test_few_rows client/shell/test_dashboard_ended"
+    " db/test_ensemble db/test_ensemble_folds db/test_columns_attacks db/test_groups_steering"
+    " client/test_estimators db/test_predict_one db/test_lora contract/test_docs db/test_epochs_per_pass"
+    " db/test_materialize db/test_few_rows client/shell/test_dashboard_ended"
 ).split()
 _PLACES = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONGEST)}
 
@@ -104,6 +104,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if item.get_closest_marker("like_greenplum") and version >= 160000:
             reason = "Greenplum is a PostgreSQL 12, and sets what no function may set from 16 on"
             item.add_marker(pytest.mark.skip(reason=reason))
+
+
+class NamedFailures:
+    """Names each failure as it comes: a run of many minutes may be stopped before its summary."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        terminal = self.config.pluginmanager.get_plugin("terminalreporter")
+        if report.failed and terminal is not None:
+            crash = getattr(report.longrepr, "reprcrash", None)
+            why = "" if crash is None else f": {str(crash.message).splitlines()[0][:200]}"
+            terminal.write(f"\n{report.nodeid} failed{why}\n")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if not hasattr(config, "workerinput"):
+        config.pluginmanager.register(NamedFailures(config))
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

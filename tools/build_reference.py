@@ -50,6 +50,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "train",
         "train_forecast",
         "prepare_train",
+        "finish_train",
         "ensemble",
         "madlib_keras_fit_multiple_model",
         "madlib_keras_fit",

@@ -65,10 +65,13 @@ CALLS: Mapping[str, CallTarget] = {
     "madlib_automl": CallTarget("executor.starting.begin.begin", "executor.calls.automl.AutomlCall"),
     "train": CallTarget("executor.calls.train.train", "executor.calls.train.TrainCall"),
     "prepare_train": CallTarget("executor.calls.train.prepare", "executor.calls.train.TrainCall"),
+    "finish_train": CallTarget("executor.calls.train_ensemble.finish"),
     "train_forecast": CallTarget(
         "executor.calls.forecasting.train_forecast", "executor.calls.forecasting.ForecastCall"
     ),
-    "ensemble": CallTarget("executor.calls.ensemble.ensemble", "executor.calls.ensemble.EnsembleCall"),
+    "ensemble": CallTarget(
+        "executor.ensembles.ensemble.ensemble", "executor.ensembles.ensemble.EnsembleCall"
+    ),
     "madlib_evaluate": CallTarget("executor.calls.evaluate.evaluate", "executor.calls.evaluate.EvaluateCall"),
     "explain_fit": CallTarget("executor.plans.explain.fit"),
     "explain_automl": CallTarget("executor.plans.explain.automl"),

@@ -3,7 +3,8 @@ CREATE OR REPLACE FUNCTION cerebro.ensemble(
     output_table varchar,
     size integer DEFAULT 25,
     metric text DEFAULT NULL,
-    packed_table varchar DEFAULT NULL
+    packed_table varchar DEFAULT NULL,
+    options jsonb DEFAULT NULL
 ) RETURNS TABLE (
     mst_key integer,
     weight double precision
@@ -12,7 +13,7 @@ LANGUAGE plpython3u AS $$
 import sys
 if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
 return sys.modules["cerebro_plpy.session"].call(
-    "ensemble", model_table, output_table, size, metric, packed_table)
+    "ensemble", model_table, output_table, size, metric, packed_table, options)
 $$;
-COMMENT ON FUNCTION cerebro.ensemble(varchar, varchar, integer, text, varchar) IS
-'Joins models of a table to one net that answers with their weighted mean. The rows of packed_table (by default the validation table of the run) choose: one model after the other, each the one that improves the mean most; a model may be chosen several times. size is the number of rounds, metric what is to improve: logloss (the default), accuracy, auc, f1 or balanced_accuracy for classes, rmse (the default), mae or r2 for a quantity. With logloss, the ensemble gets a temperature, by which the logarithms of its probabilities are divided, if that helps rows that did not choose it. A NOTICE has the metric of the ensemble, as each half of the rows measures what the other half chose. Creates the tables output_table and output_table_summary, as madlib_fit does, so all functions that predict take it. Returns the models with their weights.';
+COMMENT ON FUNCTION cerebro.ensemble(varchar, varchar, integer, text, varchar, jsonb) IS
+'Joins models of a table to one net that answers with their weighted mean. The rows of packed_table (by default the validation table of the run) choose: one model after the other, each the one that improves the mean most; a model may be chosen several times. size is the number of rounds, metric what is to improve: logloss (the default), accuracy, auc, f1 or balanced_accuracy for classes, rmse (the default), mae or r2 for a quantity. With logloss, the ensemble gets a temperature, by which the logarithms of its probabilities are divided, if that helps rows that did not choose it. A NOTICE has the metric of the ensemble, as each half of the rows measures what the other half chose. Creates the tables output_table and output_table_summary, as madlib_fit does, so all functions that predict take it. The option folds (as in training_preprocessor_dl) trains the best configs again before that, without each fold of all rows of the source table, for max_seconds at most: each row then chooses by the answers of models that have not seen it, and the ensemble is the mean of all these models. Of a table of models by fold, as madlib_fit_multiple_model leaves it with cross_validate => {"models": true}, each row is answered in the same way. Returns the models with their weights.';

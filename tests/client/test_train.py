@@ -167,7 +167,7 @@ def test_rows_that_are_no_table_are_refused(client: Database, frame: pd.DataFram
 def test_the_models_of_another_run_are_refused(client: Database, frame: pd.DataFrame) -> None:
     how: dict[str, Any] = {"configs": 1, "epochs": 1, "nets": ["linear"], "budget": 20}
     first = client.train("churn_rows", "gone", name="twice", **how)
-    made = ("", "_info", "_summary", "_best", "_best_summary", "_nets")
+    made = ("", "_info", "_summary", "_best", "_best_summary", "_nets", "_ensemble", "_ensemble_summary")
     tables = [f"twice{name}" for name in (*made, *(f"_packed{name}" for name in ("", "_summary")))]
     tables += ["twice_packed_validation", "twice_packed_validation_summary"]
     client.rows(f"DROP TABLE {', '.join(tables)}")

@@ -30,9 +30,13 @@ LEAST_MEMORY_MB: Final = 16
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """The option to train each config without each fold in turn; if `final`, also on all rows."""
+    """The option to train each config without each fold in turn; if `final`, also on all rows.
+
+    If `models`, the models that have not seen a fold are kept.
+    """
 
     final: bool = False
+    models: bool = False
 
 
 @dataclass(frozen=True)
@@ -99,6 +103,7 @@ class FitOptions:
             min_rows=self.min_rows,
             min_classes=self.min_classes,
             changed_groups=self.groups == CHANGED,
+            fold_models=self.cross_validate is not None and self.cross_validate.models,
         )
 
 
@@ -276,9 +281,13 @@ def _hybrid(key: str, value: object) -> int:
 def _cross_validation(key: str, value: object) -> CrossValidation | None:
     if isinstance(value, bool):
         return CrossValidation() if value else None
-    if not isinstance(value, dict) or list(cast("dict[str, object]", value)) != ["final"]:
-        raise _wrong(key, cast("object", value), 'true, or {"final": true}')
-    return CrossValidation(boolean()(f"{key}.final", cast("dict[str, object]", value)["final"]))
+    said = cast("Mapping[str, object]", value if isinstance(value, dict) else {})
+    if not said or said.keys() - _OF_CROSS_VALIDATION:
+        raise _wrong(key, cast("object", value), 'true, {"final": true} or {"models": true}')
+    return CrossValidation(**{name: boolean()(f"{key}.{name}", one) for name, one in said.items()})
+
+
+_OF_CROSS_VALIDATION: Final = {"final", "models"}
 
 
 ENGINE_OPTIONS: Final[dict[str, Validator]] = {

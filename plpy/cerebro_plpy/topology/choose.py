@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -18,16 +19,31 @@ from cerebro_plpy.topology.local import Bounds, LocalTopology, check_room, own_p
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
-# The number of rows that one more session is worth, where rows are handed to sessions.
-ROWS_OF_A_SESSION = 1000
+# What one more session is worth, where rows are handed to sessions: so many rows, or so many of them in all
+# epochs of all configs.
+ROWS_OF_A_SESSION, STEPS_OF_A_SESSION = 1000, 500_000
 
 Local = TypeVar("Local", bound=LocalTopology)
 
 
-def choose(db: Database, tables: Sequence[int], rows: int | None = None) -> Topology:
+@dataclass(frozen=True)
+class RowsToHand:
+    """The rows that sessions may be handed, and how often they are trained on: epochs times configs."""
+
+    rows: int
+    times: int
+
+    @property
+    def sessions(self) -> int:
+        """How many sessions the rows are worth: several or none."""
+        found = max(self.rows // ROWS_OF_A_SESSION, self.rows * self.times // STEPS_OF_A_SESSION)
+        return found if found > 1 else 0
+
+
+def choose(db: Database, tables: Sequence[int], rows: RowsToHand | None = None) -> Topology:
     """Return segment sessions if they may log in and see the tables, else the caller's own backend.
 
-    Where `rows` says how many rows are to be trained on, sessions that do not see them may be handed them.
+    Sessions that do not see the tables may be handed `rows`, if they are given.
     """
     topology, reason = find_topology(db, tables, rows)
     if reason is not None:
@@ -36,7 +52,7 @@ def choose(db: Database, tables: Sequence[int], rows: int | None = None) -> Topo
 
 
 def find_topology(
-    db: Database, tables: Sequence[int], rows: int | None = None
+    db: Database, tables: Sequence[int], rows: RowsToHand | None = None
 ) -> tuple[Topology, str | None]:
     """Return the topology of a call, and the reason if it is the caller's own backend."""
     reason, handed = find_sessions(db, tables, rows)
@@ -50,23 +66,16 @@ def find_topology(
     return InlineTopology(db), reason
 
 
-def find_sessions(db: Database, tables: Sequence[int], rows: int | None) -> tuple[str | None, int]:
-    """Return why sessions do not see the tables, if so, and how many may be handed so many rows.
+def find_sessions(db: Database, tables: Sequence[int], rows: RowsToHand | None) -> tuple[str | None, int]:
+    """Return why sessions do not see the tables, if so, and how many may be handed the rows.
 
     Each session takes seconds to start, and compiles all programs for itself: few rows are worth none.
     """
     reason = why_not_local(db, tables)
     if reason is None or rows is None or not db.server.hands_rows or why_not_local(db, []) is not None:
         return reason, 0
-    handed = count_handed(rows)
-    few = "" if handed else f", and {rows} rows are too few to be handed to others"
-    return reason + few, handed
-
-
-def count_handed(rows: int) -> int:
-    """Return how many sessions this many rows are worth: several or none."""
-    found = rows // ROWS_OF_A_SESSION
-    return found if found > 1 else 0
+    few = "" if rows.sessions else f", and {rows.rows} rows are too few to be handed to others"
+    return reason + few, rows.sessions
 
 
 def _choose_handing(db: Database, most: int) -> HandingTopology:

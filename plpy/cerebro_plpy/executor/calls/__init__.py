@@ -1,1 +1,1 @@
-"""The calls that train, evaluate and join nets."""
+"""The calls that train and evaluate nets."""

@@ -26,7 +26,7 @@ class ManyTables:
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
         return results.columns_of_many(
             request.source.summary.class_value_types,
-            folds=request.cross_validates,
+            folds=_fold_columns(request),
             groups=request.groups.types if request.groups else {},
         )
 
@@ -49,6 +49,13 @@ class ManyTables:
         if request.groups is not None:
             row[results.GROUP_BY[0]] = list(request.groups.types)
         output.write_summary(db, targets.summary, request, row)
+
+
+def _fold_columns(request: requests.Request) -> Sequence[str]:
+    """Return the columns of the info table that say which config without which fold a row is."""
+    if not request.cross_validates:
+        return ()
+    return (results.FOLD, results.CONFIG_KEY) if request.limits.fold_models else (results.FOLD,)
 
 
 @dataclass(frozen=True)

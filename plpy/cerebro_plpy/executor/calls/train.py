@@ -9,11 +9,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import ensemble, nets, standings
+from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor.calls import nets, train_ensemble
 from cerebro_plpy.executor.calls.automl import AutomlCall
+from cerebro_plpy.executor.calls.train_order import TrainOrder, write_statement
+from cerebro_plpy.executor.ensembles import ensemble
 from cerebro_plpy.executor.starting import begin, tables
-from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import (
     BACKENDS,
     LARGEST,
@@ -24,29 +25,29 @@ from cerebro_plpy.logical.options import (
     one_of,
     parse_options,
 )
-from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import points
-from cerebro_plpy.nets.fitting import STANDARD, TARGET_SCALES, NetOutput
+from cerebro_plpy.nets.fitting import TARGET_SCALES, NetOutput
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.packing.columns import sources, target
-from cerebro_plpy.packing.dividing import holdout
+from cerebro_plpy.packing.dividing import folds, holdout
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, session
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed
-from cerebro_plpy.store.runs import results
 from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 
-CONFIGS, EPOCHS = 12, 81
 # The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
-LEAST_SECONDS = 1
-Ranked = tuple[int, str, str, str, float | None, float | None, bool]
+
+
+def _folds(key: str, value: object) -> Mapping[str, Any]:
+    """Check the option; without folds, it is empty."""
+    return {} if value is False else folds.option(key, value)
 
 
 def _nets(key: str, value: object) -> list[str]:
@@ -72,6 +73,7 @@ OPTIONS: Mapping[str, Validator] = {
     "configs": integer(1, 10_000),
     "epochs": integer(1, LARGEST),
     "single": boolean(),
+    "folds": _folds,
     "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),
 }
 # The thresholds of AUC, for all classes together, and the least for each. Rare classes need many: their
@@ -103,51 +105,11 @@ class TrainCall:
     recipe: Mapping[str, Any] | None = None
 
 
-@dataclass(frozen=True)
-class TrainOrder:
-    """The checked arguments of cerebro.train: source, target, name of the tables, options and budget."""
-
-    source: str
-    target: str
-    name: str
-    given: Mapping[str, Any]
-    seconds: int
-    recipe: Mapping[str, Any] | None
-
-    def table(self, suffix: str) -> str:
-        return names.with_suffix(self.name, suffix)
-
-    @property
-    def seed(self) -> int:
-        return self.given.get("seed", 1)
-
-    @property
-    def named_nets(self) -> list[tuple[str, str | None]]:
-        """The nets that the call names, one or a list, with their usual parameters."""
-        named = self.given.get("nets", [])
-        return [(net, None) for net in ([named] if isinstance(named, str) else named)]
-
-    @property
-    def target_scale(self) -> str:
-        return self.given.get(nets.SCALE, STANDARD)
-
-    @property
-    def metric(self) -> str | None:
-        """The metric that is to decide, if one is named."""
-        return self.given.get("metric")
-
-
-def train(db: Database, call: TrainCall) -> list[Ranked]:
+def train(db: Database, call: TrainCall) -> list[train_ensemble.Ranked]:
     """Pack the rows, make nets, search within the budget, and return the leaderboard."""
     task = _task(db, call)
     begin.begin(db, _prepare(db, task, here=True))
-    board = _leaderboard(db, task)
-    if len(board) > 1 and not task.given.get("single"):
-        together = task.table(ensemble.SUFFIX)
-        ensemble.ensemble(db, ensemble.EnsembleCall(task.name, together, metric=task.metric))
-    else:
-        standings.tell_best(db, task.name, task.metric)
-    return board
+    return train_ensemble.join_best(db, task)
 
 
 def prepare(db: Database, call: TrainCall) -> str:
@@ -165,13 +127,16 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     summary = packed.summary(db, table.schema, table.name)
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     chosen = _chosen_nets(task, summary)
-    search = prepare_search(db, task, summary, chosen, here=here)
+    in_folds = train_ensemble.choose_folds(db, task)
+    seconds = train_ensemble.search_seconds(task, in_folds)
+    search = prepare_search(db, task, summary, chosen, here=here, seconds=seconds)
     scale = {nets.SCALE: task.given[nets.SCALE]} if nets.SCALE in task.given else {}
     for net, params in chosen:
-        arguments = (task.table("_nets"), task.table("_packed"), net)
+        arguments = [task.table("_nets"), task.table("_packed"), net]
         said = {**json.loads(params or "{}"), **scale}
-        by_hand.append(_statement("load_net", (*arguments, json.dumps(said)) if said else arguments, None))
-    by_hand.append(_search_by_hand(search))
+        arguments += [json.dumps(said)] if said else []
+        by_hand.append(write_statement("load_net", arguments, None))
+    by_hand += [_search_by_hand(search), *train_ensemble.write_ensemble(task, in_folds)]
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
     return search
@@ -185,6 +150,7 @@ def prepare_search(
     *,
     here: bool,
     loss: str | None = None,
+    seconds: int | None = None,
 ) -> AutomlCall:
     """Make the nets of these names and parameters for packed rows, and return the call of their search.
 
@@ -194,13 +160,16 @@ def prepare_search(
     rows, made = nets.read_rows(db, table, task.target_scale), list[tuple[str, str]]()
     for net, params in chosen:
         made += points.nets(net, params, rows)
-    topology = find_topology(db, [table.oid], summary.total_rows)[0] if here else None
+    handed = task.hand(summary.total_rows)
+    topology = find_topology(db, [table.oid], handed)[0] if here else None
     backend = task.given.get("backend") or choose_backend(db, here=isinstance(topology, InlineTopology))
     if topology is not None:
         tables.start_early(db, topology, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     loss = loss or _loss(rows.outputs[0], task.metric)
-    return _build_search(task, summary, loss=loss, model_ids=model_ids, backend=backend)
+    return _build_search(
+        task, summary, loss=loss, model_ids=model_ids, backend=backend, seconds=seconds or task.seconds
+    )
 
 
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
@@ -236,7 +205,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     name = call.name or names.with_suffix(source, "_model")
     budget = call.budget or "1 minute"
     seconds = session.seconds(db, budget)
-    if seconds < LEAST_SECONDS:
+    if seconds < train_ensemble.LEAST_SECONDS:
         raise CerebroError(f"budget is {budget}", hint="It must be at least one second.")
     for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
@@ -264,13 +233,13 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     options["validation"] = task.given.get("validation", usual)
     if here:
         backend = task.given.get("backend") or choose_backend(db, here=False)
-        trained = int(found.rows * (1 - share))
+        trained = task.hand(int(found.rows * (1 - share)))
         tables.begin_start(db, source.oid, backend, trained, options.get("segments"))
     if found.nulls:
         db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
     arguments = (task.source, task.table("_packed"), task.target, "*")
     preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
-    return _statement("training_preprocessor_dl", arguments, options)
+    return write_statement("training_preprocessor_dl", arguments, options)
 
 
 def _check_held_out(db: Database, task: TrainOrder) -> None:
@@ -306,7 +275,13 @@ def _loss(label: NetOutput, metric: str | None) -> str:
 
 
 def _build_search(
-    task: TrainOrder, summary: packed.PackedSummary, *, loss: str, model_ids: Sequence[int], backend: str
+    task: TrainOrder,
+    summary: packed.PackedSummary,
+    *,
+    loss: str,
+    model_ids: Sequence[int],
+    backend: str,
+    seconds: int,
 ) -> AutomlCall:
     """Return the call that searches for the best of these nets."""
     compiles = (
@@ -314,9 +289,9 @@ def _build_search(
         " 'learning_rate': [0.0003, 0.03, 'log']}]}"
     )
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
-    method = f"num_configs={task.given.get('configs', CONFIGS)}, num_iterations={_epochs(task)}, eta=3"
+    method = f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3"
     # A config that has begun to learn its rows by heart keeps what it was before.
-    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
+    options: dict[str, Any] = {"max_seconds": seconds, "restore_best": True, "backend": backend}
     if task.metric is not None:
         options["compare_by"] = METRIC
     parts = round(summary.total_rows / EPOCH_ROWS)
@@ -347,7 +322,7 @@ def _build_search(
 def _search_by_hand(call: AutomlCall) -> str:
     tables = (call.source_table, call.model_output_table, call.model_arch_table, call.model_selection_table)
     ids, method = list(call.model_id_list or ()), (call.automl_method, call.automl_params)
-    return _statement(
+    return write_statement(
         "madlib_automl",
         (*tables, ids, call.compile_params_grid, call.fit_params_grid, *method),
         json.loads(call.options or "{}"),
@@ -355,43 +330,3 @@ def _search_by_hand(call: AutomlCall) -> str:
         validation_table=dialect.literal(str(call.validation_table)),
         metrics_compute_frequency=str(call.metrics_compute_frequency),
     )
-
-
-def _epochs(task: TrainOrder) -> int:
-    return task.given.get("epochs", EPOCHS)
-
-
-def _statement(
-    function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
-) -> str:
-    """Return the statement that does the same by hand."""
-    shown = [dialect.literal(one) for one in arguments]
-    shown += [f"{name} => {value}" for name, value in named.items()]
-    if options is not None:
-        shown.append(f"options => {dialect.literal(json.dumps(options))}")
-    return dialect.call_text(function, shown)
-
-
-def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
-    """Return the configs that have a model, best first; refuse if there are none."""
-    info = names.resolve_table(db, task.table("_info"), "model info table")
-    arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
-    rows = results.ranked(db, info.quoted, arch.quoted)
-    if not rows:
-        raise CerebroError(
-            f"no config of {task.name} has a model",
-            hint="The view cerebro.leaderboard says what became of each config.",
-            sqlstate=WRONG_STATE,
-        )
-    best, *others = sorted(rows, key=_place)
-    return [_ranked(task, best, is_best=True), *(_ranked(task, row, is_best=False) for row in others)]
-
-
-def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
-    """Return the sort key of the leaderboard."""
-    return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
-
-
-def _ranked(task: TrainOrder, row: Mapping[str, Any], *, is_best: bool) -> Ranked:
-    metric = task.metric or row["metric"]
-    return row["mst_key"], row["net"], row["params"], metric, row["value"], row["loss"], is_best

@@ -12,7 +12,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import train
+from cerebro_plpy.executor.calls import train, train_order
 from cerebro_plpy.executor.calls.fit import FitCall
 from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.packing import options as pack_options
@@ -62,7 +62,7 @@ def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) 
             source_table=_named("packed"),
             model_output_table=call.name,
             model_selection_table=_named("best"),
-            num_iterations=given.get("epochs", train.EPOCHS),
+            num_iterations=given.get("epochs", train_order.EPOCHS),
             use_gpus=False,
             validation_table=_named("packed" + preprocess.VALIDATION),
             metrics_compute_frequency=1,

@@ -16,7 +16,7 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results, runs
 
 # What of a summary says where a model comes from.
-_LINEAGE = ("run_id", "seed", "segments", "name", "description")
+_LINEAGE = ("run_id", "seed", "segments", "name", "description", results.FOLDS[0])
 _TEXTS = ("name", "description")
 TABLES = {"training": "source_table", "validation": "validation_table"}
 # The part of a version's lineage that has the call of cerebro.train, for cerebro.retrain.

@@ -8,7 +8,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import comparing
+from cerebro_plpy.executor.ensembles import comparing
 from cerebro_plpy.executor.models import aliases
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.predicting import belonging
@@ -17,6 +17,7 @@ from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import names
 from cerebro_plpy.store.models import model_versions
+from cerebro_plpy.store.runs import results
 
 
 @dataclass(frozen=True)
@@ -93,7 +94,8 @@ def _compare(
 
 def _check_unseen(db: Database, reference: str, lineage: Mapping[str, Any], rows: requests.Data) -> None:
     """Refuse rows that a version was trained on, and tell of rows by which it may have been chosen."""
-    if _is_table(db, lineage.get("source_table"), rows):
+    seen = ["source_table"] if lineage.get(results.FOLDS[0]) is None else ["source_table", "validation_table"]
+    if any(_is_table(db, lineage.get(column), rows) for column in seen):
         raise CerebroError(
             f"{reference} was trained on the rows of {rows.table.quoted}, so they cannot decide",
             hint="Name a packed table of other rows.",

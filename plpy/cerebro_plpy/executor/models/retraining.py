@@ -14,8 +14,9 @@ import numpy as np
 
 from cerebro_plpy.database import Database, worded
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import ensemble, forecasting, train
+from cerebro_plpy.executor.calls import forecasting, train
 from cerebro_plpy.executor.calls.forecasting import Backtest, ForecastOrder
+from cerebro_plpy.executor.ensembles import ensemble
 from cerebro_plpy.executor.models import (
     aliases,
     continuing,

@@ -40,13 +40,13 @@ class Targets:
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
     """Write one row per config that has a state, and return the size of each config's weights.
 
-    Configs that leave a fold out were trained to be measured, and have no row.
+    Configs that leave a fold out were trained to be measured, and have no row unless their models are kept.
     """
     sizes: dict[int, int] = {}
     steps = {
         key: ended.step
         for key, ended in outcome.ended.items()
-        if ended.step is not None and ended.config.fold is None
+        if ended.step is not None and (ended.config.fold is None or request.limits.fold_models)
     }
     while steps:
         some = some_weights(db, outcome.run_id, steps)
@@ -64,13 +64,18 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
             results.add_model(
                 db,
                 quoted=targets.model.quoted,
-                mst_key=outcome.ended[mst_key].config.key,
+                mst_key=shown_key(request, outcome.ended[mst_key].config),
                 weights=field(db, mst_key, weights),
                 model_arch=model_arch,
                 key=mst_key % request.segments,
             )
             del steps[mst_key]
     return sizes
+
+
+def shown_key(request: Request, config: Chosen) -> int:
+    """Return the key of a config in the result tables: kept models without a fold have keys of their own."""
+    return config.mst_key if request.limits.fold_models else config.key
 
 
 def _write_models_of_groups(
@@ -152,9 +157,10 @@ def _group_columns(request: Request, number: int | None) -> dict[str, Any]:
 def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None) -> dict[str, Any]:
     config = ended.config
     return {
-        **({"fold": config.fold} if request.cross_validates else {}),
+        **({results.FOLD: config.fold} if request.cross_validates else {}),
+        **({results.CONFIG_KEY: config.key} if request.limits.fold_models else {}),
         **_group_columns(request, config.group_id),
-        "mst_key": config.key,
+        "mst_key": shown_key(request, config),
         "model_id": config.model_id,
         "compile_params": config.compile_params,
         "fit_params": config.fit_params,

@@ -231,10 +231,23 @@ def write_down(db: Database, topology: Topology, new: NewRun) -> int:
 
 def last_run(db: Database) -> int:
     """Return the newest run that the current user began in this session."""
-    run_id = memory.get_instance(_NewestRuns).get(session.current_user(db))
+    run_id = find_newest(db)
     if run_id is None:
         raise CerebroError("no run was begun in this session yet", sqlstate=WRONG_STATE)
     return run_id
+
+
+def find_newest(db: Database) -> int | None:
+    """Return the newest run that the current user began in this session, if there is one."""
+    return memory.get_instance(_NewestRuns).get(session.current_user(db))
+
+
+def keep_newest(db: Database, run_id: int | None) -> None:
+    """Have a run count as the newest again, after one that left nothing."""
+    newest = memory.get_instance(_NewestRuns)
+    newest.pop(session.current_user(db), None)
+    if run_id is not None:
+        newest[session.current_user(db)] = run_id
 
 
 def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> CreateRun:

@@ -34,6 +34,7 @@ from cerebro_plpy.store.names import Table, resolve_table, with_suffix
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.groups import Groups
 from cerebro_plpy.store.runs import runs
+from cerebro_plpy.topology.choose import RowsToHand
 
 MAX_PARAMETERS = 2_000_000_000
 # The engines for which the planner has constants and which the lock file has.
@@ -117,6 +118,8 @@ class Request:
     object_table: str | None = None
     # The choices that the planner is to make before the run begins.
     choosable: Choosable | None = None
+    # How many configs a search begins, where its method says so.
+    search_configs: int | None = None
     # How the call wrote the names of its tables, by the summary's column.
     spelled: Mapping[str, str] = field(default_factory=dict)
     # Set if the source was packed in groups.
@@ -160,9 +163,12 @@ class Request:
         return [d.table.oid for d in data] + [self.arch_table.oid]
 
     @property
-    def handed_rows(self) -> int | None:
+    def handed_rows(self) -> RowsToHand | None:
         """The rows that sessions may be handed, if these are all that they need of the tables; else None."""
-        return None if any(a.has_weights for a in self.architectures) else self.source.summary.total_rows
+        if any(a.has_weights for a in self.architectures):
+            return None
+        configs = len(self.configs) if self.search_configs is None else self.search_configs
+        return RowsToHand(self.source.summary.total_rows, self.epochs * configs)
 
 
 def data(db: Database, name: str | None, what: str) -> Data:

@@ -19,7 +19,7 @@ from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_table, quote, resolve_table, target_table
 from cerebro_plpy.topology import Topology
-from cerebro_plpy.topology.choose import choose, count_handed, find_topology
+from cerebro_plpy.topology.choose import RowsToHand, choose, find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 from cerebro_plpy.topology.local import LocalTopology, list_started
 
@@ -89,9 +89,9 @@ def check_architecture(
     return _ask(db, topology, engines, (model_arch, weights), layers=layers)
 
 
-def begin_start(db: Database, oid: int, backend: str, rows: int, segments: int | None) -> None:
+def begin_start(db: Database, oid: int, backend: str, rows: RowsToHand, segments: int | None) -> None:
     """Have the sessions start that are to train on rows of a table which are yet to be packed."""
-    handed = count_handed(rows) if db.server.hands_rows else 0
+    handed = rows.sessions if db.server.hands_rows else 0
     topology = find_topology(db, [oid], rows)[0] if handed else None
     if isinstance(topology, LocalTopology):
         usual = segments or session.usual_segments(db)

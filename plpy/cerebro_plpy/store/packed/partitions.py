@@ -192,6 +192,15 @@ def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]
     )
 
 
+def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, int]]:
+    """Return the fold and the number of rows of each buffer, in the order in which columns are read."""
+    rows = db.query(
+        f"SELECT {FOLD} AS fold, {quote(column + SHAPE)}[1] AS rows FROM {table}"
+        " ORDER BY __dist_key__, buffer_id"
+    )
+    return [(row["fold"], row["rows"]) for row in rows]
+
+
 def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes | None, list[int] | None]]:
     """Yield the bytes and the shape of a column in each buffer, segment by segment."""
     statement = (

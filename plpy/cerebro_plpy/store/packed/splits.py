@@ -290,14 +290,20 @@ def _fold(source: Table, folds: FoldsOf) -> str:
     if folds.strata is None:
         return f"{number} % {folds.count} + 1"
     value = folds.strata.value
-    # Each class begins with a fold of its own, so that small ones do not all lie in the first folds.
+    # Each class begins with a fold of its own, so that small ones do not all lie in the first folds. Equal
+    # rows have one rank: in two folds, one of them would be judged by a model that has seen the other.
     first = (
         f"(hashtextextended({as_text(value, folds.strata.element)}, {folds.seed}::bigint) & {_HASHES - 1})"
     )
     return (
-        f"(coalesce({first}, 0) + row_number() OVER (PARTITION BY {value} ORDER BY {number}))"
+        f"(coalesce({first}, 0) + dense_rank() OVER (PARTITION BY {value} ORDER BY {number}))"
         f" % {folds.count} + 1"
     )
+
+
+def count_folds(db: Database, rows: Table) -> int:
+    """Return how many folds have any of the rows."""
+    return db.query(f"SELECT count(DISTINCT {quote(FOLD)}) AS found FROM {rows.rows}")[0]["found"]
 
 
 def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:

@@ -21,6 +21,10 @@ ResultColumns = Sequence[tuple[str, str]]
 # Names of tables stand in the summaries as they were written in the call; here, by column, so that they are
 # found whatever the search_path.
 QUALIFIED = ("qualified_names", "jsonb")
+# In a cross-validated run: the fold that a model has not seen, and where such models are kept, its config.
+FOLD, CONFIG_KEY = "fold", "config_key"
+# In the summary of an ensemble of models by fold: how many there are. Together they have seen all rows.
+FOLDS = ("folds", "integer")
 # The columns that make groups, where each has models of its own.
 GROUP_BY = ("group_by", "text[]")
 _MODEL: ResultColumns = (
@@ -164,10 +168,10 @@ def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
 
 
 def columns_of_many(
-    classes: Mapping[str, str], *, folds: bool = False, groups: Mapping[str, str] | None = None
+    classes: Mapping[str, str], *, folds: Sequence[str] = (), groups: Mapping[str, str] | None = None
 ) -> list[ResultColumns]:
     """Return the columns of several models' three tables; with folds or groups, a config has several rows."""
-    first = [*({"fold": "integer"} if folds else groups or {}).items()]
+    first = [*(dict.fromkeys(folds, "integer") or groups or {}).items()]
     first += [(FALLBACK, "boolean")] if groups else []
     info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO
     model = [*first, *_MODEL] if groups else _MODEL

@@ -17,6 +17,7 @@ from cerebro_plpy.predicting.answering import of_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts
+from cerebro_plpy.store.packed import partitions
 
 # More rows would change nothing.
 ENOUGH_ROWS = 50_000
@@ -33,12 +34,15 @@ class JudgingRows:
     inputs: Sequence[np.ndarray]
     truth: np.ndarray
     is_classes: bool
+    # The fold of each row, where they are packed in folds.
+    folds: np.ndarray | None = None
 
-    def answer(self, db: Database, model: models.Model) -> np.ndarray:
-        """Return what a model of one output answers, a row of numbers for each row."""
+    def answer(self, db: Database, model: models.Model, places: np.ndarray | None = None) -> np.ndarray:
+        """Return what a model of one output answers: numbers for each row, or for those at `places`."""
         if len(self.truth) > MOST_BY_NUMPY:
             models.start_engine(db, model.backend, False)
-        (answers,) = of_packed.answers(db, model, self.inputs, partial(interrupts.tick, db))
+        inputs = self.inputs if places is None else [one[places] for one in self.inputs]
+        (answers,) = of_packed.answers(db, model, inputs, partial(interrupts.tick, db))
         return answers.reshape(len(answers), -1).astype(np.float64)
 
     def check(self, answers: np.ndarray, what: str) -> None:
@@ -75,7 +79,11 @@ def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
     inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
     is_classes = rows.summary.one_hot[0]
     truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
-    return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes)
+    folds = None
+    if rows.summary.folds is not None:
+        lengths = partitions.folds_of_buffers(db, rows.table.quoted, rows.summary.dependent_varname[0])
+        folds = np.repeat(*np.array(lengths, dtype=np.int64).T)[: len(truth)]
+    return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes, folds)
 
 
 def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:

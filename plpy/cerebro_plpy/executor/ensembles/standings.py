@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.executor.calls.contest import Contest, open_contest
+from cerebro_plpy.executor.ensembles.contest import Contest, open_contest
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.scoring import ACCURACY, AUC, BALANCED, F1, LOGLOSS, MAE, R2
 
@@ -36,6 +36,8 @@ def _tell(
     beside = "".join(f"; {name} {', '.join(values)}" for name, values in others.items())
     rows = len(contest.judging.truth)
     how = f"each half of the {rows} held-out rows measures what the other half chose"
+    if contest.judging.folds is not None:
+        how = f"each of all {rows} rows is answered by models that have not seen it, chosen by the other half"
     db.notice(
         f"{what}: {', '.join(f'{metric} {value}' for metric, value in found)}{beside}"
         f" ({how if rows > 1 else 'on the row that chose'})"

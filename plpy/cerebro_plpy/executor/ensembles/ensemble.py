@@ -10,12 +10,15 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import comparing, nets, standings
-from cerebro_plpy.executor.calls.contest import Candidate, Contest, open_contest
+from cerebro_plpy.executor.calls import nets
+from cerebro_plpy.executor.ensembles import comparing, standings
+from cerebro_plpy.executor.ensembles.contest import Candidate, CandidatePart, Contest, open_contest
+from cerebro_plpy.executor.ensembles.folding import FOLD_TABLES, Folding, train_in_folds
 from cerebro_plpy.executor.running import output
+from cerebro_plpy.logical.options import integer, parse_options
 from cerebro_plpy.nets import joining
+from cerebro_plpy.packing.dividing import folds
 from cerebro_plpy.predicting import selection, tempering
-from cerebro_plpy.predicting.answering import of_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.scoring import LOGLOSS, RMSE
 from cerebro_plpy.store import names
@@ -23,7 +26,12 @@ from cerebro_plpy.store.runs import results
 
 SIZE = 25
 MOST = 1000
+# As many rows show whether a joined net answers as it should.
+CHECKED_ROWS = 1000
 SUFFIX = "_ensemble"
+# As many configs are trained in folds at most.
+IN_FOLDS = 5
+OPTIONS = {"folds": folds.option, "max_seconds": integer(1)}
 EnsembleShare = tuple[int, float]
 
 
@@ -36,6 +44,7 @@ class EnsembleCall:
     size: int | None = SIZE
     metric: str | None = None
     packed_table: str | None = None
+    options: str | None = None
 
 
 @dataclass(frozen=True)
@@ -44,10 +53,13 @@ class EnsembleChoice:
 
     parts: Sequence[tuple[Candidate, float]]
     temperature: float | None
-    # For the rows that chose.
-    answers: np.ndarray
-    # For the same rows, but of each half what the other half chose.
+    # The answers for the rows that chose: for each half of them, what the other half chose.
     apart: np.ndarray
+
+    @property
+    def nets(self) -> list[tuple[CandidatePart, float]]:
+        """The models that are joined: a config's models by fold share its part alike."""
+        return [(part, share / len(one.parts)) for one, share in self.parts for part in one.parts]
 
     @property
     def shown_temperature(self) -> str:
@@ -56,18 +68,54 @@ class EnsembleChoice:
 
 def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     """Write the ensemble's tables; return the key and the share of each model that is in it."""
-    size = _check_size(call.size)
-    target = names.target_table(db, call.output_table, suffixes=("_summary",))
+    size, given = _check_size(call.size), parse_options(call.options, OPTIONS)
+    in_folds = Folding(given["folds"], given.get("max_seconds")) if "folds" in given else None
+    if in_folds is None and given:
+        raise CerebroError("option max_seconds limits the training of option folds, which is not given")
+    suffixes = ("_summary", *(FOLD_TABLES if in_folds else ()))
+    target = names.target_table(db, call.output_table, suffixes=suffixes)
     contest = open_contest(db, call.model_table, call.packed_table, call.metric)
     if not contest.candidates:
         name = contest.best.holder.name
         raise CerebroError(f"no model of {name} answers with numbers", sqlstate=WRONG_STATE)
     chosen = _choose(contest, size)
+    if in_folds is None:
+        return _join(db, target, contest, chosen)
+    best = _find_best(contest, chosen)
+    with train_in_folds(db, contest, best, str(call.output_table), in_folds) as by_fold:
+        all_rows = open_contest(db, by_fold, None, call.metric)
+        if not all_rows.candidates:
+            return _join(db, target, contest, chosen)
+        contest = replace(all_rows, best=contest.best, about=contest.about, rows=contest.rows)
+        return _join(db, target, contest, _choose(contest, size))
+
+
+def _join(
+    db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice
+) -> list[EnsembleShare]:
+    """Write the joined net, and tell how well it answers."""
     _write(db, target, contest, chosen)
-    count = len(chosen.parts)
-    what = f"{target.quoted} is the mean of {count} model{'s' if count > 1 else ''}{chosen.shown_temperature}"
+    _tell(db, target, contest, chosen)
+    return [(one.key, share) for one, share in chosen.parts]
+
+
+def _find_best(contest: Contest, chosen: EnsembleChoice) -> list[Candidate]:
+    """Return the configs to train in folds: those chosen, and the best of the others."""
+    measure, truth = scoring.ERRORS[contest.metric], contest.judging.truth
+    by_share = [one for one, _ in sorted(chosen.parts, key=lambda part: -part[1])]
+    known = {one.key for one in by_share}
+    others = [one for one in contest.candidates if one.key not in known]
+    found = [*by_share, *sorted(others, key=lambda one: measure(one.answers, truth))]
+    return found[:IN_FOLDS]
+
+
+def _tell(db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice) -> None:
+    count, folds = len(chosen.parts), len(chosen.nets) // len(chosen.parts)
+    of = f"{count} model{'s' if count > 1 else ''}"
+    if folds > 1:
+        of = f"{len(chosen.nets)} models ({count} config{'s' if count > 1 else ''} in {folds} folds)"
+    what = f"{target.quoted} is the mean of {of}{chosen.shown_temperature}"
     standings.tell_ensemble(db, contest, chosen.apart, what)
-    return [(int(one.found.mst_key or 0), share) for one, share in chosen.parts]
 
 
 def _check_size(size: int | None) -> int:
@@ -92,24 +140,27 @@ def _choose(contest: Contest, size: int) -> EnsembleChoice:
     answers = selection.mean_of(contest.answers, counts)
     measure = scoring.ERRORS[contest.metric]
     if measure(apart.tempered, truth) >= measure(apart.plain, truth):
-        return EnsembleChoice(parts, None, answers, apart.plain)
+        return EnsembleChoice(parts, None, apart.plain)
     temperature = tempering.find_temperature(answers, truth)
-    return EnsembleChoice(parts, temperature, tempering.temper(answers, temperature), apart.tempered)
+    return EnsembleChoice(parts, temperature, apart.tempered)
 
 
 def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice) -> None:
     """Write the tables of a single model, which all functions that predict take."""
-    first, summary = chosen.parts[0][0].found, contest.about
+    first, summary = chosen.nets[0][0].found, contest.about
     model_arch, weights = _joined(db, chosen)
-    _check_joined(db, contest, chosen, (model_arch, weights))
+    _check_joined(db, contest.judging, chosen, (model_arch, weights))
     about = names.target(db, target.schema, target.name + "_summary")
     types = contest.summary.class_value_types
-    for table, columns in zip((target, about), results.columns_of_one(types), strict=True):
-        results.create(db, table, columns)
+    of_model, of_summary = results.columns_of_one(types)
+    folds = len(chosen.parts[0][0].parts)
+    results.create(db, target, of_model)
+    results.create(db, about, of_summary if folds == 1 else [*of_summary, results.FOLDS])
     results.add_single_model(db, target.quoted, output.field(db, 1, weights), model_arch)
-    known = dict(results.columns_of_one(types)[1])
-    parts = ", ".join(f"{one.found.mst_key}: {share:.3g}" for one, share in chosen.parts)
-    of_what = f"{contest.best.holder.name}{chosen.shown_temperature}"
+    known = dict(of_summary)
+    parts = ", ".join(f"{one.key}: {share:.3g}" for one, share in chosen.parts)
+    in_folds = "" if folds == 1 else f" in {folds} folds"
+    of_what = f"{contest.best.holder.name}{in_folds}{chosen.shown_temperature}"
     row = {
         **{name: value for name, value in summary.items() if name in known and name not in types},
         "model": target.quoted,
@@ -126,6 +177,7 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
         "model_size": len(weights) / 1024,
         "backend": first.backend,
         **_measured(contest, chosen),
+        **({} if folds == 1 else {results.FOLDS[0]: folds}),
     }
     results.add_summary(db, about.quoted, row, types, contest.summary.class_values)
 
@@ -145,7 +197,7 @@ def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
 
 def _joined(db: Database, chosen: EnsembleChoice) -> tuple[str, bytes]:
     """Return the net whose output is the weighted mean, and its weights."""
-    parts, temperature = chosen.parts, chosen.temperature
+    parts, temperature = chosen.nets, chosen.temperature
     # Configs of a run share a few architectures.
     known = {arch: nets.list_layers(db, arch) for arch in {one.model.model_arch for one, _ in parts}}
     listed = [known[one.model.model_arch] for one, _ in parts]
@@ -162,21 +214,25 @@ def _joined(db: Database, chosen: EnsembleChoice) -> tuple[str, bytes]:
     return checked, b"".join(pieces)
 
 
-def _check_joined(db: Database, contest: Contest, chosen: EnsembleChoice, net: tuple[str, bytes]) -> None:
+def _check_joined(
+    db: Database, judging: comparing.JudgingRows, chosen: EnsembleChoice, net: tuple[str, bytes]
+) -> None:
     """Refuse a joined net that does not answer as the mean of its parts does."""
     model_arch, weights = net
-    joined = replace(chosen.parts[0][0].model, model_arch=model_arch, weights=lambda: weights)
-    (found,) = of_packed.answers(db, joined, contest.judging.inputs, contest.tick)
-    apart = np.abs(found.reshape(len(found), -1) - chosen.answers)
-    if (apart > comparing.NEAR_ONE * (1 + np.abs(chosen.answers))).any():
-        keys = ", ".join(str(one.found.mst_key) for one, _ in chosen.parts)
+    some = np.arange(min(len(judging.truth), CHECKED_ROWS))
+    joined = replace(chosen.nets[0][0].model, model_arch=model_arch, weights=lambda: weights)
+    mean = np.sum([share * judging.answer(db, one.model, some) for one, share in chosen.nets], axis=0)
+    expected = mean if chosen.temperature is None else tempering.temper(mean, chosen.temperature)
+    apart = np.abs(judging.answer(db, joined, some) - expected)
+    if (apart > comparing.NEAR_ONE * (1 + np.abs(expected))).any():
+        keys = ", ".join(str(one.key) for one, _ in chosen.parts)
         raise CerebroError(
             f"the nets of mst_key {keys} cannot be joined: the joined net does not answer with their mean",
             sqlstate=NOT_SUPPORTED,
         )
 
 
-def _by_layer(one: Candidate, layers: Sequence[tuple[Any, ...]]) -> Mapping[str, bytes]:
+def _by_layer(one: CandidatePart, layers: Sequence[tuple[Any, ...]]) -> Mapping[str, bytes]:
     """Return the weights of each layer of a net."""
     weights, found, first = one.model.weights(), dict[str, bytes](), 0
     for name, _, _, count, _ in layers:

@@ -11,24 +11,38 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import comparing
+from cerebro_plpy.executor.ensembles import comparing
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.predicting import belonging, models, selection, trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store.models import by_fold
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
 
 
 @dataclass(frozen=True)
-class Candidate:
-    """A model of the table, and its answers for the rows that choose."""
+class CandidatePart:
+    """A model of the table; of a config's models by fold, also the fold that it has not seen."""
 
     found: TrainedModel
     model: models.Model
+    fold: int | None = None
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A config with its model, or its models by fold, and its answers for the rows that choose."""
+
+    key: int
+    parts: Sequence[CandidatePart]
     answers: np.ndarray
+
+    @property
+    def name(self) -> str:
+        return f"mst_key {self.key}"
 
 
 @dataclass(frozen=True)
@@ -84,7 +98,7 @@ def open_contest(
     scoring.check_rows(metric, judging.truth.sum(axis=0), rows.table.quoted)
     candidates = list(_candidates(db, best, judging))
     for one in candidates:
-        judging.check(one.answers, f"mst_key {one.found.mst_key}")
+        judging.check(one.answers, one.name)
     return Contest(
         best=best,
         about=about,
@@ -101,7 +115,9 @@ def open_contest(
 def _choosing_rows(
     db: Database, packed_table: str | None, best: TrainedModel, summary: Mapping[str, Any]
 ) -> requests.Data:
-    named = packed_table or results.named_table(summary, "validation_table")
+    in_folds = by_fold.has_models_by_fold(db, _info_table(db, best))
+    usual = "source_table" if in_folds else "validation_table"
+    named = packed_table or results.named_table(summary, usual)
     if named is None:
         raise CerebroError(
             f"{best.holder.name} was trained without a validation table",
@@ -110,7 +126,9 @@ def _choosing_rows(
         )
     rows = requests.data(db, named, "packed table")
     trained_on = results.named_table(summary, "source_table")
-    if trained_on is not None and rows.table == names.find_table(db, trained_on):
+    # Of models by fold, each row is answered by the one that has not seen it.
+    is_own = trained_on is not None and rows.table == names.find_table(db, trained_on)
+    if is_own and not in_folds:
         raise CerebroError(
             f"{best.holder.name} was trained on the rows of {rows.table.quoted}: they cannot choose",
             hint="Name a packed table of other rows.",
@@ -119,14 +137,32 @@ def _choosing_rows(
     return rows
 
 
-def _candidates(db: Database, best: TrainedModel, judging: comparing.JudgingRows) -> Iterator[Candidate]:
+def _info_table(db: Database, best: TrainedModel) -> Table:
     table = best.holder.weights_table(db)
-    info = names.resolve_table(db, names.quote(table.schema, table.name + "_info"))
-    for key in sorted({row["mst_key"] for row in results.measured(db, info.quoted)}):
-        found = trained.find_model(db, best.holder.name, key)
-        model = models.trained(db, found)
-        answers = judging.answer(db, model)
-        if np.isfinite(answers).all():
-            yield Candidate(found, model, answers)
+    return names.resolve_table(db, names.quote(table.schema, table.name + "_info"))
+
+
+def _candidates(db: Database, best: TrainedModel, judging: comparing.JudgingRows) -> Iterator[Candidate]:
+    for key, of_config in by_fold.models_of_configs(db, _info_table(db, best)).items():
+        parts = [_part(db, best, mst_key, fold) for fold, mst_key in of_config.items()]
+        one = Candidate(key, parts, _answers(db, parts, judging))
+        if np.isfinite(one.answers).all():
+            yield one
         else:
-            db.notice(f"mst_key {key} is left out: it answers with NaN or infinity")
+            db.notice(f"{one.name} is left out: it answers with NaN or infinity")
+
+
+def _part(db: Database, best: TrainedModel, mst_key: int, fold: int | None) -> CandidatePart:
+    found = trained.find_model(db, best.holder.name, mst_key)
+    return CandidatePart(found, models.trained(db, found), fold)
+
+
+def _answers(db: Database, parts: Sequence[CandidatePart], judging: comparing.JudgingRows) -> np.ndarray:
+    """Return the answers for all rows: in folds, each row's by the model that has not seen it."""
+    if judging.folds is None:
+        return np.mean([judging.answer(db, part.model) for part in parts], axis=0)
+    answers = np.full(judging.truth.shape, np.nan)
+    for part in parts:
+        places = judging.folds == part.fold
+        answers[places] = judging.answer(db, part.model, places)
+    return answers

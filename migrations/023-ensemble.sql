@@ -1,0 +1,2 @@
+-- cerebro.ensemble takes options as well.
+DROP FUNCTION IF EXISTS cerebro.ensemble(varchar, varchar, integer, text, varchar);

@@ -1,0 +1,81 @@
+"""The checked arguments of cerebro.train, and statements that do the same by hand."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor.calls import nets
+from cerebro_plpy.nets.fitting import STANDARD
+from cerebro_plpy.store import dialect, names
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.topology.choose import RowsToHand
+
+CONFIGS, EPOCHS = 12, 81
+
+
+@dataclass(frozen=True)
+class TrainOrder:
+    """The checked arguments of cerebro.train: source, target, name of the tables, options and budget."""
+
+    source: str
+    target: str
+    name: str
+    given: Mapping[str, Any]
+    seconds: int
+    recipe: Mapping[str, Any] | None
+
+    def table(self, suffix: str) -> str:
+        return names.with_suffix(self.name, suffix)
+
+    @property
+    def seed(self) -> int:
+        return self.given.get("seed", 1)
+
+    @property
+    def named_nets(self) -> list[tuple[str, str | None]]:
+        """The nets that the call names, one or a list, with their usual parameters."""
+        named = self.given.get("nets", [])
+        return [(net, None) for net in ([named] if isinstance(named, str) else named)]
+
+    @property
+    def target_scale(self) -> str:
+        return self.given.get(nets.SCALE, STANDARD)
+
+    @property
+    def metric(self) -> str | None:
+        """The metric that is to decide, if one is named."""
+        return self.given.get("metric")
+
+    @property
+    def configs(self) -> int:
+        """How many configs the search begins."""
+        return self.given.get("configs", CONFIGS)
+
+    @property
+    def epochs(self) -> int:
+        """The most epochs of a config."""
+        return self.given.get("epochs", EPOCHS)
+
+    def hand(self, rows: int) -> RowsToHand:
+        """Return so many rows, and how often the search trains on them."""
+        return RowsToHand(rows, self.epochs * self.configs)
+
+    def read_packed(self, db: Database, end: str = "") -> packed.PackedSummary:
+        """Return the summary of the rows that train, or of others by the end of their table's name."""
+        table = names.resolve_table(db, self.table("_packed" + end), "packed table")
+        return packed.summary(db, table.schema, table.name)
+
+
+def write_statement(
+    function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
+) -> str:
+    """Return the statement that does the same by hand."""
+    shown = [dialect.literal(one) for one in arguments]
+    shown += [f"{name} => {value}" for name, value in named.items()]
+    if options is not None:
+        shown.append(f"options => {dialect.literal(json.dumps(options))}")
+    return dialect.call_text(function, shown)

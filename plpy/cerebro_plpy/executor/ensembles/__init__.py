@@ -1,0 +1,1 @@
+"""Compares trained models by their answers, and joins the best of them."""

@@ -1,0 +1,165 @@
+"""Trains configs again in folds: of all rows of a table, each model sees all but those of one fold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.executor.calls.fit import FitCall
+from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
+from cerebro_plpy.executor.running import resume
+from cerebro_plpy.executor.running import run as runner
+from cerebro_plpy.executor.starting import begin
+from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.packing import options as pack_options
+from cerebro_plpy.packing import preprocess
+from cerebro_plpy.packing.dividing import folds
+from cerebro_plpy.packing.pack import pack
+from cerebro_plpy.predicting.models import running_engine
+from cerebro_plpy.store import names
+from cerebro_plpy.store.models import by_fold, models
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.packed import packed, source_rows
+from cerebro_plpy.store.runs import results
+from cerebro_plpy.topology.choose import RowsToHand, find_topology
+from cerebro_plpy.topology.inline import InlineTopology
+
+# What is made beside the ensemble's table, and removed again.
+FOLDED = "_folds"
+_CONFIGS, _MODELS = FOLDED + "_configs", FOLDED + "_models"
+FOLD_TABLES = (
+    *(FOLDED + end for end in ("", packed.SUMMARY)),
+    *(_CONFIGS + end for end in ("", "_summary")),
+    *(_MODELS + end for end in ("", "_info", "_summary")),
+)
+
+
+@dataclass(frozen=True)
+class Folding:
+    """The folds as packing takes them, and how long the models by fold may train."""
+
+    said: Mapping[str, Any]
+    seconds: int | None = None
+
+
+@contextmanager
+def train_in_folds(
+    db: Database, contest: Contest, candidates: Sequence[Candidate], output: str, folding: Folding
+) -> Iterator[str]:
+    """Train these configs of a contest without each fold of all rows; yield the table of their models.
+
+    In the end nothing is left of it but what has been made of the models.
+    """
+    newest, training = runner.find_newest(db), _training(db, contest)
+    rows = _pack_all_rows(db, training, names.with_suffix(output, FOLDED), folding.said)
+    _select(db, contest, candidates, names.with_suffix(output, _CONFIGS))
+    made, epochs = names.with_suffix(output, _MODELS), _epochs(db, contest, candidates)
+    models_by_fold = len(candidates) * int(rows.summary.folds or 1)
+    topology, _ = find_topology(
+        db, [rows.table.oid], RowsToHand(rows.summary.total_rows, epochs * models_by_fold)
+    )
+    backend = candidates[0].parts[0].found.backend
+    if isinstance(topology, InlineTopology):
+        # A session that is to train itself, and runs an engine since it has predicted, can have no other.
+        backend = running_engine() or backend
+    options = {
+        "seed": contest.about["seed"],
+        "backend": backend,
+        "restore_best": True,
+        "cross_validate": {"models": True},
+        **({} if folding.seconds is None else {"max_seconds": folding.seconds}),
+    }
+    begin.begin(
+        db,
+        FitCall(
+            source_table=names.with_suffix(output, FOLDED),
+            model_output_table=made,
+            model_selection_table=names.with_suffix(output, _CONFIGS),
+            num_iterations=epochs,
+            use_gpus=False,
+            validation_table=None,
+            metrics_compute_frequency=1,
+            warm_start=False,
+            name=contest.about.get("name"),
+            description=f"the best configs of {contest.best.holder.name} in folds",
+            use_caching=False,
+            options=json.dumps(options),
+        ),
+    )
+    yield made
+    resume.forget(db, runner.last_run(db))
+    runner.keep_newest(db, newest)
+    by_fold.drop_tables(
+        db, [names.resolve_table(db, names.with_suffix(output, suffix)) for suffix in FOLD_TABLES]
+    )
+
+
+def _training(db: Database, contest: Contest) -> packed.PackedSummary:
+    """Return the summary of the packed table that the contest's models were trained on."""
+    table = names.resolve_table(db, results.named_table(contest.about, "source_table"), "packed table")
+    found = packed.summary(db, table.schema, table.name)
+    if found.stored is not None or len(found.versions) > 1:
+        what = "holds the outputs of a net" if found.stored is not None else "has rows of several tables"
+        raise CerebroError(
+            f"option folds: {table.quoted} {what}, so its rows cannot be packed again",
+            hint="Leave option folds out.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    return found
+
+
+def fold_rows(db: Database, training: packed.PackedSummary, said: Mapping[str, Any]) -> tuple[Table, int]:
+    """Return all labelled rows of a packed table's source with their folds, and how many folds there are."""
+    source = names.resolve_table(db, training.source_table, "source table")
+    known = packed.columns_of(db, source)
+    label = known[training.dependent_varname[0]]
+    labelled = source_rows.with_values(source, label)
+    return folds.table(db, labelled, known, said=said, label=label, seed=training.seed)
+
+
+def _pack_all_rows(
+    db: Database, training: packed.PackedSummary, output: str, said: Mapping[str, Any]
+) -> requests.Data:
+    """Pack all labelled rows of the source as the training rows were, but in folds."""
+    rows, count = fold_rows(db, training, said)
+    listed = "*" if training.features is not None else _quoted(training.independent_varname)
+    like = preprocess.job_like(
+        db,
+        training,
+        source=rows,
+        target=names.target_table(db, output, suffixes=(packed.SUMMARY,)),
+        spelled=(training.source_table, output),
+        dependents=_quoted(training.dependent_varname),
+        independents=listed,
+        memory=pack_options.parse(None, pack_options.VALIDATION).memory_mb << 20,
+    )
+    pack(db, replace(like, folds=count))
+    return requests.data(db, output, "packed table")
+
+
+def _quoted(columns: Sequence[str]) -> str:
+    return ", ".join(map(names.quote, columns))
+
+
+def _select(db: Database, contest: Contest, candidates: Sequence[Candidate], output: str) -> None:
+    """Write a model selection table with these configs."""
+    made = names.target_table(db, output, "model selection table", ("_summary",))
+    models.create_selection(db, made)
+    for one in candidates:
+        models.add_selected(db, made.quoted, one.parts[0].found.selected)
+    named = results.named_table(contest.about, "model_arch_table")
+    arch = names.resolve_table(db, named, "architecture table")
+    models.create_selection_summary(db, made, arch, arch.quoted, contest.about.get("object_table"))
+
+
+def _epochs(db: Database, contest: Contest, candidates: Sequence[Candidate]) -> int:
+    """Return the most epochs that one of these configs was measured after."""
+    table = contest.best.holder.weights_table(db)
+    info = names.quote(table.schema, table.name + "_info")
+    rows = [results.config_row(db, info, one.key) for one in candidates]
+    return max(len(row.get("validation_loss") or [1]) for row in rows)

@@ -1,0 +1,195 @@
+"""Ensembles of models by fold: each row chooses by the answers of models that have not seen it."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import psycopg2
+import pytest
+
+from trial import ADAM, Trial
+
+pytestmark = pytest.mark.fresh_caller
+
+ROWS, FOLDS = 240, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def models(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE rows AS SELECT i AS id, sin(i) AS a, cos(i * i) AS b, chr(97 + i % 3) AS c,"
+        " CASE WHEN sin(i) + cos(i * i) + (i % 3) > 1 THEN 'yes' ELSE 'no' END AS label,"
+        " 1000 * (sin(i) + i % 3) AS price FROM generate_series(1, 240) AS i"
+    )
+    pack(trial, "crossed", {"folds": {"count": FOLDS, "stratify": True}})
+    trial.select("mst", [1, 2], [ADAM], ["batch_size=16"], arch="crossed_nets")
+    options = {"cross_validate": {"models": True}, "restore_best": True}
+    trial.fit("crossed", "by_fold", "mst", 3, options=options)
+    pack(trial, "held", {"validation": {"share": 0.25, "stratify": True}})
+    trial.select("held_mst", [1, 2], [ADAM], ["batch_size=16"], arch="held_nets")
+    trial.fit("held", "whole", "held_mst", 3, validation_table="held_validation")
+
+
+def pack(trial: Trial, name: str, options: dict[str, Any]) -> None:
+    """Pack the rows, and make two nets for them."""
+    trial.pack("rows", name, "label", "a, b, c", options={"columns": "auto", **options})
+    for params in ('{"width": 4}', '{"width": 8}'):
+        trial.sql("SELECT cerebro.load_net(%s, %s, 'tabular', %s)", f"{name}_nets", name, params)
+
+
+def told(trial: Trial, model: str, key: int | None = None) -> dict[tuple[int, str], float]:
+    """The probability of each class for each row."""
+    trial.sql("DROP TABLE IF EXISTS told")
+    ask = "SELECT cerebro.madlib_predict(%s, 'rows', 'id', '*', 'told', 'prob', mst_key => %s)"
+    trial.sql(ask, model, key)
+    return {(row, value): prob for row, value, prob in trial.sql("SELECT id, class_value, prob FROM told")}
+
+
+def tables(trial: Trial) -> list[str]:
+    found = trial.sql("SELECT relname::text FROM pg_class WHERE relkind = 'r' ORDER BY 1")
+    return [name for (name,) in found]
+
+
+def test_models_by_fold_are_kept_with_keys_of_their_own(trial: Trial) -> None:
+    kept = trial.sql("SELECT mst_key, config_key, fold FROM by_fold_info ORDER BY config_key, fold")
+    assert [(config, fold) for _, config, fold in kept] == [(c, f) for c in (1, 2) for f in (1, 2, 3)]
+    assert {key for key, _, _ in kept} == {key for (key,) in trial.sql("SELECT mst_key FROM by_fold")}
+    # What measured a model are the rows that it has not seen.
+    for key, _, fold in kept:
+        trial.sql("DROP TABLE IF EXISTS unseen, unseen_summary, measured")
+        trial.sql(f"CREATE TABLE unseen AS SELECT * FROM crossed WHERE __fold__ = {fold}")
+        trial.sql("CREATE TABLE unseen_summary AS SELECT * FROM crossed_summary")
+        trial.sql("SELECT cerebro.madlib_evaluate('by_fold', 'unseen', 'measured', mst_key => %s)", key)
+        loss = trial.value("SELECT validation_loss_final FROM by_fold_info WHERE mst_key = %s", key)
+        assert trial.value("SELECT loss FROM measured") == pytest.approx(loss, rel=1e-5)
+
+
+def test_an_ensemble_answers_with_the_mean_of_all_folds(trial: Trial) -> None:
+    shares = dict(trial.sql("SELECT * FROM cerebro.ensemble('by_fold', 'joined', metric => 'accuracy')"))
+    said = trial.notices()
+    assert f" in {FOLDS} folds)" in said and f"each of all {ROWS} rows" in said
+    keys = trial.sql("SELECT mst_key, config_key FROM by_fold_info")
+    parts = {key: (shares.get(config, 0) / FOLDS, told(trial, "by_fold", key)) for key, config in keys}
+    for place, answer in told(trial, "joined").items():
+        mean = sum(share * answers[place] for share, answers in parts.values())
+        assert answer == pytest.approx(mean, abs=2e-6)
+
+
+def test_each_row_is_judged_by_models_that_have_not_seen_it(trial: Trial) -> None:
+    """With one config, what the ensemble is said to lose is what the folds have lost."""
+    trial.sql("CREATE TABLE alone AS SELECT * FROM by_fold")
+    trial.sql("CREATE TABLE alone_summary AS SELECT * FROM by_fold_summary")
+    trial.sql("CREATE TABLE alone_info AS SELECT * FROM by_fold_info WHERE config_key = 1")
+    trial.sql("SELECT cerebro.ensemble('alone', 'alone_joined', metric => 'accuracy')")
+    expected = trial.value(
+        "SELECT sum(i.validation_loss_final * f.rows) / sum(f.rows) FROM alone_info AS i JOIN"
+        " (SELECT __fold__ AS fold, sum(label_shape[1]) AS rows FROM crossed GROUP BY 1) AS f USING (fold)"
+    )
+    found = trial.value("SELECT validation_loss_final FROM alone_joined_summary")
+    assert found == pytest.approx(expected, rel=1e-4)
+    assert trial.value("SELECT folds FROM alone_joined_summary") == FOLDS
+
+
+def test_a_config_without_one_of_its_models_is_out(trial: Trial) -> None:
+    for name in ("", "_summary", "_info"):
+        trial.sql(f"CREATE TABLE cut{name} AS SELECT * FROM by_fold{name}")
+    trial.sql("UPDATE cut_info SET model_size = NULL WHERE config_key = 2 AND fold = 1")
+    assert trial.sql("SELECT * FROM cerebro.ensemble('cut', 'cut_joined')") == [(1, 1.0)]
+
+
+def test_an_ensemble_trains_the_best_configs_in_folds(trial: Trial) -> None:
+    before, run = tables(trial), trial.value("SELECT cerebro.last_run()")
+    options = json.dumps({"folds": {"count": FOLDS, "stratify": True}, "max_seconds": 60})
+    shares = trial.sql("SELECT * FROM cerebro.ensemble('whole', 'folded', options => %s)", options)
+    assert {key for key, _ in shares} <= {1, 2} and f"each of all {ROWS} rows" in trial.notices()
+    assert sorted({*tables(trial)} - {*before}) == ["folded", "folded_summary"]
+    assert trial.value("SELECT cerebro.last_run()") == run
+    assert trial.value("SELECT count(*) FROM cerebro.runs WHERE run_id > %s", run) == 0
+    ((source, about),) = trial.sql("SELECT source_table, description FROM folded_summary")
+    assert source == "held" and f"ensemble of public.whole in {FOLDS} folds" in about
+    assert trial.value("SELECT json_array_length(model_arch->'config'->'layers') FROM folded") > 10
+    if trial.topology == "local":
+        one = trial.sql("SELECT p.class FROM rows AS r, cerebro.predict('folded', r) AS p WHERE r.id = 1")
+        assert one[0][0] in ("yes", "no")
+
+
+@pytest.mark.postgresql
+def test_rows_that_any_fold_has_seen_do_not_promote(trial: Trial) -> None:
+    options = json.dumps({"folds": 2})
+    trial.sql("SELECT cerebro.ensemble('whole', 'seen', options => %s)", options)
+    for _ in range(2):
+        trial.sql("SELECT cerebro.register('seen', 'by_folds')")
+    with pytest.raises(psycopg2.Error, match="was trained on the rows of .*held_validation"):
+        trial.sql("SELECT cerebro.promote('by_folds', 2, if_better_on => 'held_validation')")
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        ("'whole', 'bad', options => '{\"max_seconds\": 3}'", "max_seconds limits the training"),
+        ("'whole', 'bad', options => '{\"folds\": 1}'", "folds"),
+        ("'whole', 'bad', options => '{\"fold\": 2}'", "fold"),
+        ("'whole', 'taken', options => '{\"folds\": 2}'", "taken_folds"),
+    ],
+)
+def test_a_call_that_cannot_be_right_leaves_nothing(trial: Trial, call: str, said: str) -> None:
+    trial.sql("CREATE TABLE IF NOT EXISTS taken_folds (i integer)")
+    before = tables(trial)
+    with pytest.raises(psycopg2.Error, match=said):
+        trial.sql(f"SELECT cerebro.ensemble({call})")
+    assert tables(trial) == before
+
+
+def test_train_folds_small_tables(trial: Trial) -> None:
+    trial.notices()
+    given = {"configs": 2, "epochs": 2, "nets": "linear", "exclude": ["price"]}
+    options = json.dumps({**given, "folds": {"count": 2}})
+    trial.sql("SELECT cerebro.train('rows', 'label', 'folds_named', options => %s)", options)
+    assert " in 2 folds)" in trial.notices()
+    trial.sql("SELECT cerebro.train('rows', 'label', 'usual', options => %s)", json.dumps(given))
+    assert " in 5 folds)" in trial.notices()
+    options = json.dumps({**given, "folds": False})
+    trial.sql("SELECT cerebro.train('rows', 'label', 'none', options => %s)", options)
+    assert "is the mean of " in (said := trial.notices()) and "folds" not in said
+
+
+def test_rows_in_the_order_of_time_are_not_folded(trial: Trial) -> None:
+    trial.notices()
+    given = {"configs": 2, "epochs": 2, "nets": "linear", "exclude": ["price"]}
+    options = json.dumps({**given, "validation": {"after": "200", "on": "id"}})
+    trial.sql("SELECT cerebro.train('rows', 'label', 'timely', options => %s)", options)
+    assert "held-out rows measures" in trial.notices()
+
+
+def test_finish_train_needs_what_prepare_train_has_made(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="nobody_packed_summary"):
+        trial.sql("SELECT cerebro.finish_train('nobody')")
+    trial.sql("CREATE TABLE mine_packed_summary AS SELECT * FROM held_summary")
+    with pytest.raises(psycopg2.Error, match="does not say how its rows are to be trained on"):
+        trial.sql("SELECT cerebro.finish_train('mine')")
+
+
+def test_equal_rows_share_a_fold(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE twice AS SELECT a, b, c, label FROM rows UNION ALL SELECT a, b, c, label FROM rows"
+    )
+    options = {"columns": "auto", "folds": {"count": 4, "stratify": True}}
+    trial.pack("twice", "twice_packed", "label", "a, b, c", options=options)
+    seen = trial.sql(
+        "SELECT __fold__, substr(independent_var, n * w * 4 + 1, w * 4) FROM (SELECT *,"
+        " independent_var_shape[2] AS w, independent_var_shape[1] AS rows FROM twice_packed) AS t,"
+        " generate_series(0, rows - 1) AS n"
+    )
+    folds: dict[bytes, set[int]] = {}
+    for fold, row in seen:
+        folds.setdefault(bytes(row), set()).add(fold)
+    assert len(seen) == 2 * ROWS and len(folds) == ROWS
+    assert all(len(found) == 1 for found in folds.values())
+
+
+def test_too_few_values_of_a_column_are_not_folded(trial: Trial) -> None:
+    trial.notices()
+    given = {"configs": 2, "epochs": 2, "nets": "linear", "exclude": ["price"], "validation": {"by": "c"}}
+    trial.sql("SELECT cerebro.train('rows', 'label', 'few', options => %s)", json.dumps(given))
+    assert "held-out rows measures" in trial.notices()
