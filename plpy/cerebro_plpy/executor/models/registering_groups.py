@@ -90,8 +90,18 @@ def _describe(
         },
         [
             ModelOfGroup(key, mst_key, len(data), lineage.describe_measured(rows[key], summary))
-            for key, (mst_key, data) in weights.items()
+            for key, (mst_key, data) in sorted(weights.items(), key=lambda one: _order(one[0]))
         ],
+    )
+
+
+def _order(key: str) -> str:
+    """Return what groups are sorted by, however their tables order and write them.
+
+    So versions with equal models have equal digests.
+    """
+    return (
+        key if key == group_models.ALL_ROWS else json.dumps(json.loads(key, parse_float=str), sort_keys=True)
     )
 
 
