@@ -37,11 +37,13 @@ def test_the_table_of_groups_says_of_how_many_classes_each_is(trial: Trial) -> N
 
 
 def test_a_group_that_is_too_small_is_left_out_with_the_reason(trial: Trial) -> None:
+    # Which rows come first, a cluster does not say.
+    few = trial.value("SELECT count(*) FROM sales WHERE shop = 'few rows'")
     assert trial.sql(
         "SELECT shop, count(*), min(reason), count(model_size) FROM models_info WHERE status = 'left out'"
         " GROUP BY 1 ORDER BY 1"
     ) == [
-        ("few rows", 2, "5 rows, fewer than min_rows 10", 0),
+        ("few rows", 2, f"{few} rows, fewer than min_rows 10", 0),
         ("one class", 2, "1 class, fewer than min_classes 2", 0),
     ]
     assert trial.sql("SELECT shop, is_fallback, count(*) FROM models GROUP BY 1, 2 ORDER BY 1, 2") == [
