@@ -8,6 +8,7 @@ from typing import Any
 import psycopg2
 import pytest
 
+from fixtures import MakeRole
 from trial import ADAM, Trial
 
 pytestmark = pytest.mark.fresh_caller
@@ -193,3 +194,39 @@ def test_too_few_values_of_a_column_are_not_folded(trial: Trial) -> None:
     given = {"configs": 2, "epochs": 2, "nets": "linear", "exclude": ["price"], "validation": {"by": "c"}}
     trial.sql("SELECT cerebro.train('rows', 'label', 'few', options => %s)", json.dumps(given))
     assert "held-out rows measures" in trial.notices()
+
+
+def test_other_rows_are_answered_by_all_models_by_fold(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.validation_preprocessor_dl('rows', 'like', 'label', '*', 'crossed')")
+    trial.notices()
+    trial.sql("SELECT cerebro.ensemble('by_fold', 'elsewhere', packed_table => 'like')")
+    assert "held-out rows measures" in trial.notices()
+
+
+def test_folds_of_other_rows_say_nothing(trial: Trial) -> None:
+    trial.sql("CREATE TABLE vectors AS SELECT ARRAY[a, b]::real[] AS x, label FROM rows")
+    trial.pack("vectors", "vectors_packed", "label", "x")
+    trial.pack("vectors", "vectors_crossed", "label", "x", options={"folds": 3})
+    trial.sql("SELECT cerebro.load_net('vector_nets', 'vectors_packed', 'linear')")
+    trial.select("vector_mst", [1], [ADAM], ["batch_size=16"], arch="vector_nets")
+    trial.fit("vectors_packed", "vector_out", "vector_mst", 1)
+    trial.notices()
+    trial.sql("SELECT cerebro.ensemble('vector_out', 'vector_joined', packed_table => 'vectors_crossed')")
+    assert "held-out rows measures" in trial.notices()
+
+
+@pytest.mark.postgresql
+def test_a_source_that_somebody_else_has_named_is_no_trap(trial: Trial, role: MakeRole) -> None:
+    """A view would run its owner's functions with the caller's rights."""
+    other = role()
+    trial.sql("CREATE FUNCTION spring() RETURNS integer LANGUAGE plpgsql AS $$BEGIN RAISE 'sprung'; END$$")
+    trial.sql("CREATE VIEW trap AS SELECT *, spring() AS sprung FROM rows")
+    pack(trial, "lent", {"validation": {"share": 0.25, "stratify": True}})
+    trial.fit("lent", "lent_out", "held_mst", 1, validation_table="lent_validation")
+    trial.sql("UPDATE lent_summary SET source_table = 'public.trap'")
+    for what in ("VIEW trap", "TABLE lent_summary"):
+        trial.sql(f'ALTER {what} OWNER TO "{other}"')
+    with pytest.raises(psycopg2.Error, match="trap is no table, and somebody else owns it"):
+        trial.sql("SELECT cerebro.ensemble('lent_out', 'lent_joined', options => '{\"folds\": 2}')")
+    trial.sql("DROP VIEW trap")
+    trial.sql("DROP TABLE lent_summary")

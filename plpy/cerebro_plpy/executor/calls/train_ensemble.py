@@ -99,9 +99,9 @@ def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
         return said or None
     training, held = (task.read_packed(db, end) for end in ("", preprocess.VALIDATION))
     # Rows of the past would be answered by models that have seen what followed.
-    if "after" in held_out or training.total_rows + held.total_rows >= FOLDED_ROWS:
+    if "after" in held_out or training.summary.total_rows + held.summary.total_rows >= FOLDED_ROWS:
         return None
-    usual = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.one_hot[0]}
+    usual = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.summary.one_hot[0]}
     usual = {"count": FOLDS, **usual}
     rows, _ = folding.fold_rows(db, training, usual)
     # Of few rows, or few values of a column, a fold may have none.

@@ -9,6 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.calls import nets
+from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.nets.fitting import STANDARD
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.packed import packed
@@ -64,10 +65,10 @@ class TrainOrder:
         """Return so many rows, and how often the search trains on them."""
         return RowsToHand(rows, self.epochs * self.configs)
 
-    def read_packed(self, db: Database, end: str = "") -> packed.PackedSummary:
-        """Return the summary of the rows that train, or of others by the end of their table's name."""
+    def read_packed(self, db: Database, end: str = "") -> requests.Data:
+        """Return the packed rows that train, or others by the end of their table's name."""
         table = names.resolve_table(db, self.table("_packed" + end), "packed table")
-        return packed.summary(db, table.schema, table.name)
+        return requests.Data(table, packed.summary(db, table.schema, table.name))
 
 
 def write_statement(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -34,7 +34,7 @@ class JudgingRows:
     inputs: Sequence[np.ndarray]
     truth: np.ndarray
     is_classes: bool
-    # The fold of each row, where they are packed in folds.
+    # The fold of each row, where models that have not seen it are to answer it.
     folds: np.ndarray | None = None
 
     def answer(self, db: Database, model: models.Model, places: np.ndarray | None = None) -> np.ndarray:
@@ -79,11 +79,14 @@ def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
     inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
     is_classes = rows.summary.one_hot[0]
     truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
-    folds = None
-    if rows.summary.folds is not None:
-        lengths = partitions.folds_of_buffers(db, rows.table.quoted, rows.summary.dependent_varname[0])
-        folds = np.repeat(*np.array(lengths, dtype=np.int64).T)[: len(truth)]
-    return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes, folds)
+    return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes)
+
+
+def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> JudgingRows:
+    """Return the rows with the fold that each is in, for models that have not seen one of them."""
+    lengths = partitions.folds_of_buffers(db, rows.table.quoted, rows.summary.dependent_varname[0])
+    folds = np.repeat(*np.array(lengths, dtype=np.int64).T)[: len(judging.truth)]
+    return replace(judging, folds=folds)
 
 
 def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:

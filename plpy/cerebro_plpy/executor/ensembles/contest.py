@@ -94,6 +94,8 @@ def open_contest(
     about = best.holder.summary(db)
     rows = _choosing_rows(db, packed_table, best, about)
     judging = comparing.read_rows(db, rows)
+    if _has_trained(db, rows, about):
+        judging = comparing.with_folds(db, rows, judging)
     metric = scoring.check_metric(asked, judging.is_classes)
     scoring.check_rows(metric, judging.truth.sum(axis=0), rows.table.quoted)
     candidates = list(_candidates(db, best, judging))
@@ -112,6 +114,11 @@ def open_contest(
     )
 
 
+def _has_trained(db: Database, rows: requests.Data, summary: Mapping[str, Any]) -> bool:
+    trained_on = results.named_table(summary, "source_table")
+    return trained_on is not None and rows.table == names.find_table(db, trained_on)
+
+
 def _choosing_rows(
     db: Database, packed_table: str | None, best: TrainedModel, summary: Mapping[str, Any]
 ) -> requests.Data:
@@ -125,10 +132,8 @@ def _choosing_rows(
             hint="Name a packed table of other rows: packed_table => '…'.",
         )
     rows = requests.data(db, named, "packed table")
-    trained_on = results.named_table(summary, "source_table")
     # Of models by fold, each row is answered by the one that has not seen it.
-    is_own = trained_on is not None and rows.table == names.find_table(db, trained_on)
-    if is_own and not in_folds:
+    if _has_trained(db, rows, summary) and not in_folds:
         raise CerebroError(
             f"{best.holder.name} was trained on the rows of {rows.table.quoted}: they cannot choose",
             hint="Name a packed table of other rows.",

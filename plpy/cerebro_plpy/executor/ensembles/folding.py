@@ -20,6 +20,7 @@ from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.packing.dividing import folds
 from cerebro_plpy.packing.pack import pack
+from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import names
 from cerebro_plpy.store.models import by_fold, models
@@ -99,8 +100,8 @@ def train_in_folds(
     )
 
 
-def _training(db: Database, contest: Contest) -> packed.PackedSummary:
-    """Return the summary of the packed table that the contest's models were trained on."""
+def _training(db: Database, contest: Contest) -> requests.Data:
+    """Return the packed table that the contest's models were trained on."""
     table = names.resolve_table(db, results.named_table(contest.about, "source_table"), "packed table")
     found = packed.summary(db, table.schema, table.name)
     if found.stored is not None or len(found.versions) > 1:
@@ -110,23 +111,31 @@ def _training(db: Database, contest: Contest) -> packed.PackedSummary:
             hint="Leave option folds out.",
             sqlstate=NOT_SUPPORTED,
         )
-    return found
+    return requests.Data(table, found)
 
 
-def fold_rows(db: Database, training: packed.PackedSummary, said: Mapping[str, Any]) -> tuple[Table, int]:
+def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) -> tuple[Table, int]:
     """Return all labelled rows of a packed table's source with their folds, and how many folds there are."""
-    source = names.resolve_table(db, training.source_table, "source table")
+    summary = training.summary
+    source = names.resolve_table(db, summary.source_table, "source table")
+    about = names.resolve_table(db, summary.quoted, "summary")
+    if not all(models.is_own(db, one) for one in (training.table, about)):
+        # Somebody else has named the source.
+        trained.check_readable(
+            db,
+            [source],
+            instead="Pack the rows yourself, or leave option folds out.",
+            why=f"{training.table.quoted} was made of these rows, and you read them with your own rights.",
+        )
     known = packed.columns_of(db, source)
-    label = known[training.dependent_varname[0]]
+    label = known[summary.dependent_varname[0]]
     labelled = source_rows.with_values(source, label)
-    return folds.table(db, labelled, known, said=said, label=label, seed=training.seed)
+    return folds.table(db, labelled, known, said=said, label=label, seed=summary.seed)
 
 
-def _pack_all_rows(
-    db: Database, training: packed.PackedSummary, output: str, said: Mapping[str, Any]
-) -> requests.Data:
+def _pack_all_rows(db: Database, data: requests.Data, output: str, said: Mapping[str, Any]) -> requests.Data:
     """Pack all labelled rows of the source as the training rows were, but in folds."""
-    rows, count = fold_rows(db, training, said)
+    (rows, count), training = fold_rows(db, data, said), data.summary
     listed = "*" if training.features is not None else _quoted(training.independent_varname)
     like = preprocess.job_like(
         db,

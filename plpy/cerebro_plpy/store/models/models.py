@@ -244,6 +244,15 @@ def hidden_from(db: Database, role: str, tables: Sequence[Table]) -> list[str]:
     return [row["name"] for row in rows]
 
 
+def is_own(db: Database, table: Table) -> bool:
+    """Return whether the caller owns a table, and not another role whose tables it may alter."""
+    return db.query(
+        "SELECT c.relowner = current_user::regrole AS found FROM pg_class AS c WHERE c.oid = $1::oid",
+        ["oid"],
+        [table.oid],
+    )[0]["found"]
+
+
 def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
     """Return what is somebody else's and not a table: reading it would run their code as the caller."""
     rows = db.query(
