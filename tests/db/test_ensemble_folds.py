@@ -230,3 +230,20 @@ def test_a_source_that_somebody_else_has_named_is_no_trap(trial: Trial, role: Ma
         trial.sql("SELECT cerebro.ensemble('lent_out', 'lent_joined', options => '{\"folds\": 2}')")
     trial.sql("DROP VIEW trap")
     trial.sql("DROP TABLE lent_summary")
+
+
+@pytest.mark.postgresql
+def test_a_role_may_have_any_name(trial: Trial, role: MakeRole) -> None:
+    other = role()
+    odd = f'Odd "{other}'
+    quoted = '"' + odd.replace('"', '""') + '"'
+    trial.sql(f'ALTER ROLE "{other}" RENAME TO {quoted}')
+    try:
+        trial.sql(f"GRANT SELECT ON rows TO {quoted}")
+        trial.sql(f"SET ROLE {quoted}")
+        given = {"configs": 1, "epochs": 1, "nets": "linear", "exclude": ["price"]}
+        trial.sql("SELECT cerebro.train('rows', 'label', 'odd', options => %s)", json.dumps(given))
+        assert " in 5 folds)" in trial.notices()
+    finally:
+        trial.sql("RESET ROLE")
+        trial.sql(f'ALTER ROLE {quoted} RENAME TO "{other}"')

@@ -164,7 +164,6 @@ class AutomlCall:
             name=self.name,
             description=self.description,
             search=described,
-            search_configs=int(search.method.params.get("num_configs", 0)),
             # In a search on groups, max_configs counts for each group by itself.
             limits=given.limits if found is None else replace(given.limits, max_configs=None),
             groups=found,

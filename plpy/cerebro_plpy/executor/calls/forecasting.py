@@ -12,8 +12,8 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import train, train_ensemble
-from cerebro_plpy.executor.calls.train_order import TrainOrder
+from cerebro_plpy.executor.calls import train
+from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder
 from cerebro_plpy.executor.starting import begin
 from cerebro_plpy.forecasting import backtest, inputs, windows
 from cerebro_plpy.forecasting.baselines import BASELINES, BESIDE_NETS, SEASONAL_NAIVE, TOGETHER
@@ -225,7 +225,7 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
     columns = readings.find_columns(db, source, str(call.time), str(call.value), keys=keys, ahead=ahead)
     name = call.name or names.with_suffix(str(call.source_table), store.SUFFIX)
     seconds = session.seconds(db, call.budget or "1 minute")
-    if seconds < train_ensemble.LEAST_SECONDS:
+    if seconds < LEAST_SECONDS:
         raise CerebroError(f"budget is {call.budget}", hint="It must be at least one second.")
     for suffix in ("", "_packed", "_packed" + preprocess.VALIDATION, "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", "_info"))

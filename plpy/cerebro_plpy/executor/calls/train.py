@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor.calls import nets, train_ensemble
 from cerebro_plpy.executor.calls.automl import AutomlCall
-from cerebro_plpy.executor.calls.train_order import TrainOrder, write_statement
+from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble
 from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.logical.options import (
@@ -128,8 +128,8 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     chosen = _chosen_nets(task, summary)
     in_folds = train_ensemble.choose_folds(db, task)
-    seconds = train_ensemble.search_seconds(task, in_folds)
-    search = prepare_search(db, task, summary, chosen, here=here, seconds=seconds)
+    limited = replace(task, seconds=train_ensemble.search_seconds(task, in_folds))
+    search = prepare_search(db, limited, summary, chosen, here=here)
     scale = {nets.SCALE: task.given[nets.SCALE]} if nets.SCALE in task.given else {}
     for net, params in chosen:
         arguments = [task.table("_nets"), task.table("_packed"), net]
@@ -150,7 +150,6 @@ def prepare_search(
     *,
     here: bool,
     loss: str | None = None,
-    seconds: int | None = None,
 ) -> AutomlCall:
     """Make the nets of these names and parameters for packed rows, and return the call of their search.
 
@@ -167,9 +166,7 @@ def prepare_search(
         tables.start_early(db, topology, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     loss = loss or _loss(rows.outputs[0], task.metric)
-    return _build_search(
-        task, summary, loss=loss, model_ids=model_ids, backend=backend, seconds=seconds or task.seconds
-    )
+    return _build_search(task, summary, loss=loss, model_ids=model_ids, backend=backend)
 
 
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
@@ -205,7 +202,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     name = call.name or names.with_suffix(source, "_model")
     budget = call.budget or "1 minute"
     seconds = session.seconds(db, budget)
-    if seconds < train_ensemble.LEAST_SECONDS:
+    if seconds < LEAST_SECONDS:
         raise CerebroError(f"budget is {budget}", hint="It must be at least one second.")
     for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
@@ -275,13 +272,7 @@ def _loss(label: NetOutput, metric: str | None) -> str:
 
 
 def _build_search(
-    task: TrainOrder,
-    summary: packed.PackedSummary,
-    *,
-    loss: str,
-    model_ids: Sequence[int],
-    backend: str,
-    seconds: int,
+    task: TrainOrder, summary: packed.PackedSummary, *, loss: str, model_ids: Sequence[int], backend: str
 ) -> AutomlCall:
     """Return the call that searches for the best of these nets."""
     compiles = (
@@ -291,7 +282,7 @@ def _build_search(
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     method = f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3"
     # A config that has begun to learn its rows by heart keeps what it was before.
-    options: dict[str, Any] = {"max_seconds": seconds, "restore_best": True, "backend": backend}
+    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
     if task.metric is not None:
         options["compare_by"] = METRIC
     parts = round(summary.total_rows / EPOCH_ROWS)

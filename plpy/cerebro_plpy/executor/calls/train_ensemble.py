@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls.train_order import TrainOrder, write_statement
+from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble, folding, standings
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
@@ -21,7 +21,6 @@ from cerebro_plpy.store.runs import measurements, results
 
 # Tables with fewer rows are trained on in folds, in as many; and the search's share of the budget.
 FOLDED_ROWS, FOLDS, SEARCH_SHARE = 3000, 5, 0.65
-LEAST_SECONDS = 1
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 

@@ -16,6 +16,7 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.topology.choose import RowsToHand
 
 CONFIGS, EPOCHS = 12, 81
+LEAST_SECONDS = 1
 
 
 @dataclass(frozen=True)

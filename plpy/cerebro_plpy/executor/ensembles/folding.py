@@ -14,7 +14,7 @@ from cerebro_plpy.executor.calls.fit import FitCall
 from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
 from cerebro_plpy.executor.running import resume
 from cerebro_plpy.executor.running import run as runner
-from cerebro_plpy.executor.starting import begin
+from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
@@ -58,7 +58,10 @@ def train_in_folds(
     """
     newest, training = runner.find_newest(db), _training(db, contest)
     rows = _pack_all_rows(db, training, names.with_suffix(output, FOLDED), folding.said)
-    _select(db, contest, candidates, names.with_suffix(output, _CONFIGS))
+    chosen = [one.parts[0].found.selected for one in candidates]
+    arch = str(results.named_table(contest.about, "model_arch_table"))
+    configs = names.with_suffix(output, _CONFIGS)
+    tables.select(db, configs, chosen, arch, contest.about.get("object_table"))
     made, epochs = names.with_suffix(output, _MODELS), _epochs(db, contest, candidates)
     models_by_fold = len(candidates) * int(rows.summary.folds or 1)
     topology, _ = find_topology(
@@ -80,7 +83,7 @@ def train_in_folds(
         FitCall(
             source_table=names.with_suffix(output, FOLDED),
             model_output_table=made,
-            model_selection_table=names.with_suffix(output, _CONFIGS),
+            model_selection_table=configs,
             num_iterations=epochs,
             use_gpus=False,
             validation_table=None,
@@ -153,17 +156,6 @@ def _pack_all_rows(db: Database, data: requests.Data, output: str, said: Mapping
 
 def _quoted(columns: Sequence[str]) -> str:
     return ", ".join(map(names.quote, columns))
-
-
-def _select(db: Database, contest: Contest, candidates: Sequence[Candidate], output: str) -> None:
-    """Write a model selection table with these configs."""
-    made = names.target_table(db, output, "model selection table", ("_summary",))
-    models.create_selection(db, made)
-    for one in candidates:
-        models.add_selected(db, made.quoted, one.parts[0].found.selected)
-    named = results.named_table(contest.about, "model_arch_table")
-    arch = names.resolve_table(db, named, "architecture table")
-    models.create_selection_summary(db, made, arch, arch.quoted, contest.about.get("object_table"))
 
 
 def _epochs(db: Database, contest: Contest, candidates: Sequence[Candidate]) -> int:

@@ -24,7 +24,6 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store import names, session
-from cerebro_plpy.store.models import models as nets
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.topology.inline import InlineTopology
@@ -54,7 +53,8 @@ def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) 
         description=f"the net of {reference}",
         quiet=True,
     )
-    _select(db, replace(found.selected, mst_key=_KEY, model_id=model_id))
+    chosen = replace(found.selected, mst_key=_KEY, model_id=model_id)
+    tables.select(db, _named("best"), [chosen], _named("nets"))
     options = {"max_seconds": seconds, "restore_best": True, "patience": PATIENCE, "backend": backend}
     begin.begin(
         db,
@@ -141,12 +141,3 @@ def _pack(
             ),
         )
     return names.resolve_table(db, _named("packed" + packed.SUMMARY))
-
-
-def _select(db: Database, chosen: nets.Selected) -> None:
-    """Write a model selection table with one config."""
-    made = names.target_table(db, _named("best"), "model selection table", ("_summary",))
-    nets.create_selection(db, made)
-    nets.add_selected(db, made.quoted, chosen)
-    arch = names.resolve_table(db, _named("nets"), "model architecture table")
-    nets.create_selection_summary(db, made, arch, _named("nets"), None)

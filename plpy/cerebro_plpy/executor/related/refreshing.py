@@ -19,10 +19,11 @@ from cerebro_plpy.predicting.trained import check_readable
 from cerebro_plpy.relations import propagation
 from cerebro_plpy.relations.propagation import NumberedEdges
 from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import SourceColumn
-from cerebro_plpy.store.related import graph_changes, graphs, series
+from cerebro_plpy.store.related import graph_changes, graphs
 
 
 @dataclass(frozen=True)
@@ -235,7 +236,7 @@ def read_propagation(
         )
     _check_tables(db, [summary])
     call, kinds = _read_call(graph_changes.read_summary(db, summary), summary.quoted)
-    if not series.is_own(db, summary):
+    if not models.is_own(db, summary):
         _check_tables(db, [names.resolve_table(db, name) for name in (call.nodes, call.edges)])
     return propagating.check(db, call), kinds
 

@@ -118,8 +118,6 @@ class Request:
     object_table: str | None = None
     # The choices that the planner is to make before the run begins.
     choosable: Choosable | None = None
-    # How many configs a search begins, where its method says so.
-    search_configs: int | None = None
     # How the call wrote the names of its tables, by the summary's column.
     spelled: Mapping[str, str] = field(default_factory=dict)
     # Set if the source was packed in groups.
@@ -167,7 +165,9 @@ class Request:
         """The rows that sessions may be handed, if these are all that they need of the tables; else None."""
         if any(a.has_weights for a in self.architectures):
             return None
-        configs = len(self.configs) if self.search_configs is None else self.search_configs
+        # A search has no configs yet; some methods say how many they begin.
+        of_search = (self.search or {}).get("arguments", {}).get("params", {})
+        configs = len(self.configs) or of_search.get("num_configs", 0)
         return RowsToHand(self.source.summary.total_rows, self.epochs * configs)
 
 

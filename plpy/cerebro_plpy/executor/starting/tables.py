@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,6 +17,7 @@ from cerebro_plpy.predicting.models import runs_engine
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
+from cerebro_plpy.store.models.models import Selected
 from cerebro_plpy.store.names import Table, TargetTable, find_table, quote, resolve_table, target_table
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import RowsToHand, choose, find_topology
@@ -87,6 +88,18 @@ def check_architecture(
     if started and (engines.backend, engines.threads) not in started:
         engines = replace(engines, backend=started[0][0], threads=started[0][1])
     return _ask(db, topology, engines, (model_arch, weights), layers=layers)
+
+
+def select(
+    db: Database, name: str, configs: Iterable[Selected], arch_table: str, object_table: str | None = None
+) -> None:
+    """Write a model selection table with these configs, under their own keys."""
+    made = target_table(db, name, "model selection table", ("_summary",))
+    models.create_selection(db, made)
+    for config in configs:
+        models.add_selected(db, made.quoted, config)
+    arch = resolve_table(db, arch_table, "model architecture table")
+    models.create_selection_summary(db, made, arch, arch_table, object_table)
 
 
 def begin_start(db: Database, oid: int, backend: str, rows: RowsToHand, segments: int | None) -> None:

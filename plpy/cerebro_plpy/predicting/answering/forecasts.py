@@ -22,6 +22,7 @@ from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.answering import of_packed, readings
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.related import series as store
 
@@ -154,7 +155,7 @@ def _find(db: Database, name: str) -> HeldForecast:
         return held
     _check_tables(db, [table])
     found = read_forecast(store.read_document(db, table), table.quoted)
-    if not store.is_own(db, table):
+    if not models.is_own(db, table):
         _check_tables(db, [names.resolve_table(db, found.source, "source table")])
     return HeldForecast(found, name, is_registered=False)
 

@@ -247,7 +247,7 @@ def hidden_from(db: Database, role: str, tables: Sequence[Table]) -> list[str]:
 def is_own(db: Database, table: Table) -> bool:
     """Return whether the caller owns a table, and not another role whose tables it may alter."""
     return db.query(
-        "SELECT c.relowner = current_user::regrole AS found FROM pg_class AS c WHERE c.oid = $1::oid",
+        "SELECT pg_get_userbyid(c.relowner) = current_user AS found FROM pg_class AS c WHERE c.oid = $1::oid",
         ["oid"],
         [table.oid],
     )[0]["found"]
@@ -257,7 +257,7 @@ def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
     """Return what is somebody else's and not a table: reading it would run their code as the caller."""
     rows = db.query(
         "SELECT c.oid::regclass::text AS name FROM pg_class AS c WHERE c.oid = ANY ($1::oid[])"
-        " AND c.relkind NOT IN ('r', 'p') AND c.relowner <> current_user::regrole",
+        " AND c.relkind NOT IN ('r', 'p') AND pg_get_userbyid(c.relowner) <> current_user",
         ["oid[]"],
         [[table.oid for table in tables]],
     )

@@ -153,14 +153,3 @@ def read_document(db: Database, table: Table) -> str | None:
     """Return the description of a forecast, as JSON."""
     rows = db.query(f"SELECT {DOCUMENT}::text AS found FROM {table.quoted} LIMIT 1")
     return rows[0]["found"] if rows else None
-
-
-def is_own(db: Database, table: Table) -> bool:
-    """Return whether the caller owns a table."""
-    rows = db.query(
-        "SELECT c.relowner = current_user::regrole AS own FROM pg_catalog.pg_class AS c"
-        " WHERE c.oid = $1::oid",
-        ["oid"],
-        [table.oid],
-    )
-    return bool(rows and rows[0]["own"])
