@@ -17,6 +17,15 @@ from cerebro_db import Database, Packed, Run
 import nets
 from cars import CARS, GRID
 
+# The fixtures of a worker make the tables cars…, prices… and nets….
+DROP_ALL_BUT_SHARED = """DO $$
+DECLARE made text := (SELECT string_agg(oid::regclass::text, ', ') FROM pg_class
+    WHERE relnamespace = 'public'::regnamespace AND relkind IN ('r', 'p')
+    AND relname !~ '^(cars|prices|nets)');
+BEGIN
+    IF made IS NOT NULL THEN EXECUTE 'DROP TABLE ' || made || ' CASCADE'; END IF;
+END $$"""
+
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
@@ -27,7 +36,7 @@ def ctrl_c() -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def client(client_database: str) -> Iterator[Database]:
+def shared_client(client_database: str) -> Iterator[Database]:
     """A client of that database, which holds the table `cars`."""
     with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         db.rows("INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
@@ -35,19 +44,26 @@ def client(client_database: str) -> Iterator[Database]:
         yield db
 
 
+@pytest.fixture(scope="module")
+def client(shared_client: Database) -> Iterator[Database]:
+    """Lend the client, and drop the tables that a module has made: their names are free for the next one."""
+    yield shared_client
+    shared_client.rows(DROP_ALL_BUT_SHARED)
+
+
 @pytest.fixture(scope="session")
-def packed(client: Database) -> Packed:
+def packed(shared_client: Database) -> Packed:
     """The prices of the cars, packed."""
-    return client.pack("cars", x=["weight", "power"], y="price")
+    return shared_client.pack("cars", x=["weight", "power"], y="price")
 
 
 @pytest.fixture(scope="session")
-def model(client: Database) -> int:
+def model(shared_client: Database) -> int:
     """An architecture for prices."""
-    return client.architectures.add(nets.mlp(2, 8, 1, "linear"), name="prices")
+    return shared_client.architectures.add(nets.mlp(2, 8, 1, "linear"), name="prices")
 
 
 @pytest.fixture(scope="session")
-def run(client: Database, packed: Packed, model: int) -> Run:
+def run(shared_client: Database, packed: Packed, model: int) -> Run:
     """A run that is over."""
-    return client.fit(packed, {**GRID, "model": model}, epochs=3, seed=1, name="prices", wait=True)
+    return shared_client.fit(packed, {**GRID, "model": model}, epochs=3, seed=1, name="prices", wait=True)
