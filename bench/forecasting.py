@@ -31,6 +31,7 @@ STATISTICAL = ("AutoETS", "AutoTheta")
 NEURAL = ("NLinear", "NHITS")
 LEVEL, SEED = 90, 42
 MOST_MONTHS, LEAST_FLIGHTS = 240, 20
+MANY, DAYS = 10_000, 400
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,33 @@ def forecasting(budget: str, tell: Tell) -> Section:
             found[name][contender] = (score, coverage, answers.seconds)
             tell(f"{name}: {contender} {score:.3f}, {coverage:.0%}, {answers.seconds:.1f} s")
     return _section(found)
+
+
+def series(tell: Tell) -> Section:
+    """Measure the seconds for many series."""
+    with server.session() as connection:
+        server.query(
+            connection,
+            "CREATE TABLE f_many AS SELECT s AS series, date '2025-01-01' + d AS ds, sin((s + d) % 7)"
+            " + s % 13 + sin(s * 0.7 + d * 0.9) * 0.3 AS y"
+            f" FROM generate_series(1, {MANY}) AS s, generate_series(1, {DAYS}) AS d",
+        )
+        server.query(connection, "ANALYZE f_many")
+        clock = time.perf_counter()
+        train = (
+            "SELECT * FROM cerebro.train_forecast('f_many', 'ds', 'y', ARRAY['series'], 14, 'f_of_many',"
+            " options => %s)"
+        )
+        server.query(connection, train, (json.dumps({"seed": SEED}),))
+        trained = time.perf_counter()
+        count = server.value(connection, "SELECT count(*) FROM cerebro.forecast('f_of_many')")
+        ended = time.perf_counter()
+    tell(f"trained in {trained - clock:.1f} s, {count:,} values in {ended - trained:.1f} s")
+    lines = [[f"{MANY:,}", str(DAYS), f"{trained - clock:.1f}", f"{ended - trained:.1f}"]]
+    text = tables.markdown(["series", "days", "training, s", "forecast of 14 days, s"], lines)
+    taken = Spread.from_values([ended - clock])
+    goals = [Goal(f"{MANY:,} series of {DAYS} days: seconds to train and to forecast", 180, taken)]
+    return Section("Forecasts of many series", text, goals)
 
 
 def _section(found: Mapping[str, Mapping[str, tuple[float, float, float]]]) -> Section:

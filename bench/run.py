@@ -30,6 +30,7 @@ import fused
 import graphs
 import groups
 import growth
+import living
 import million
 import real
 import related
@@ -58,8 +59,10 @@ PARTS = (
     "real",
     "million",
     "forecasts",
+    "series",
     "related",
     "graphs",
+    "living",
     "prediction",
     "streaming",
     "folds",
@@ -142,8 +145,10 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: real.real(min(3, count), tell)
         parts["related"] = lambda: related.related("1 minute", tell)
+        parts["living"] = lambda: living.living(min(3, count), tell)
         parts["graphs"] = lambda: graphs.graphs(tell)
         parts["forecasts"] = lambda: forecasting.forecasting("1 minute", tell)
+        parts["series"] = lambda: forecasting.series(tell)
         parts["time"] = lambda: details.where_time_goes(count, options, tell)
         parts["streaming"] = lambda: details.streaming(count, options, tell)
         parts["folds"] = lambda: folds.folds(min(3, count), options, tell)

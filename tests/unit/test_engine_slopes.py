@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +18,7 @@ from cerebro_plpy.engine.inside import scores
 from cerebro_plpy.engine.inside.slopes import BoundSlopes, Slopes
 from cerebro_plpy.engine.models.inference import inference
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.explaining.path import ENOUGH, FIRST, MOST, attribute
+from cerebro_plpy.explaining.path import ENOUGH, attribute
 
 BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 RANDOM = np.random.default_rng(4)
@@ -45,7 +44,9 @@ def dense(outputs: int) -> list[np.ndarray]:
     return drawn((FEATURES, UNITS), (UNITS,), (UNITS, outputs), (outputs,))
 
 
-def plain(weights: list[np.ndarray], way: Callable[[np.ndarray], np.ndarray], start: Any, end: Any) -> Any:
+def plain(
+    weights: list[np.ndarray], way: Callable[[np.ndarray], np.ndarray], start: Any, end: Any, shares: Any
+) -> Any:
     """Integrated gradients of a net of one hidden layer, written out in double precision."""
     first, bias, second, last = (one.astype(float) for one in weights)
 
@@ -57,14 +58,9 @@ def plain(weights: list[np.ndarray], way: Callable[[np.ndarray], np.ndarray], st
         )
         return way(value)[0], first @ ((inside > 0) * (second @ by_value))
 
-    parts, steps, error = np.zeros(FEATURES), FIRST // 2, 2 * ENOUGH
-    difference = score(end)[0] - score(start)[0]
-    while error > ENOUGH and steps < MOST:
-        steps = min(MOST, steps * 2 ** max(1, math.ceil(math.log2(error / ENOUGH))))
-        slopes = [score(start + (place + 0.5) / steps * (end - start))[1] for place in range(steps)]
-        parts = (end - start) * np.mean(slopes, axis=0)
-        error = abs(parts.sum() / difference - 1)
-    return parts
+    slopes = np.array([score(start + share * (end - start))[1] for share in shares])
+    steps = np.diff(shares)[:, np.newaxis]
+    return (end - start) * (steps * (slopes[1:] + slopes[:-1]) / 2).sum(axis=0)
 
 
 def odds(place: int, value: np.ndarray) -> np.ndarray:
@@ -90,9 +86,20 @@ def test_parts_are_those_of_a_plain_calculation(
     net = bound(nets.mlp(FEATURES, UNITS, outputs, activation), score, weights)
     start, end = drawn((FEATURES,), (FEATURES,))
     marks = np.array(given, np.float32)
-    found = attribute(partial(net.at, given=marks), [start], net.enter([end[np.newaxis]]), net.rows)
-    assert net.leave(found.parts)[0] == pytest.approx(plain(weights, way, start, end), abs=1e-4)
-    assert found.score - found.baseline == pytest.approx(found.parts[0].sum(), rel=2 * ENOUGH)
+    asked = []
+
+    def at(points: Any) -> Any:
+        asked.extend(points[0])
+        return net.at(points, given=marks)
+
+    found = attribute(at, [start], net.enter([end[np.newaxis]]), net.rows)
+    shares = np.sort((np.array(asked) - start) @ (end - start) / np.square(end - start).sum())
+    (parts,) = net.leave(found.parts)
+    assert parts == pytest.approx(plain(weights, way, start, end, shares), abs=1e-4)
+    difference = found.score - found.baseline
+    assert difference == pytest.approx(parts.sum(), rel=2 * ENOUGH)
+    exact = plain(weights, way, start, end, np.linspace(0, 1, 20_000))
+    assert parts == pytest.approx(exact, abs=3 * ENOUGH * abs(difference))
 
 
 def embedding() -> str:

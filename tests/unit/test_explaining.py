@@ -135,18 +135,31 @@ def test_parts_add_up_to_the_difference(at_once: int) -> None:
     assert found.parts[0] / end == pytest.approx(sum(found.parts[0]) / 1.6 * np.array([2, -1, 0.5]))
 
 
-def test_steps_are_doubled_until_the_sum_is_close_and_no_longer() -> None:
-    counted = []
+def test_steps_are_cut_where_the_score_jumps_and_no_longer_than_worthwhile() -> None:
+    asked: list[float] = []
 
     def slopes_at(points: Any) -> Any:
-        counted.append(len(points[0]))
+        asked.extend(points[0][:, 0].tolist())
         inside = points[0].astype(float)[:, 0]
-        return np.where(inside > 0.999, inside, 0.0), [np.where(inside > 0.999, 1000.0, 0.0)[:, np.newaxis]]
+        return np.where(inside > 0.3, 1.0, 0.0), [np.zeros_like(points[0])]
 
     found = attribute(slopes_at, [np.zeros(1, np.float32)], [np.ones(1, np.float32)], 32)
-    assert found.error > ENOUGH
-    # Without any slope the error is all, so that there are most steps at once.
-    assert sum(counted) == (2 + FIRST) + (2 + MOST)
+    assert found.error == 1
+    assert len(asked) <= MOST
+    assert all(abs(place - 0.3) < 1 / FIRST for place in asked[FIRST:])
+
+
+def test_a_net_that_turns_at_once_costs_few_points() -> None:
+    asked = []
+
+    def slopes_at(points: Any) -> Any:
+        asked.append(len(points[0]))
+        inside = points[0].astype(float)[:, 0]
+        return np.tanh(300 * inside), [(300 / np.cosh(np.minimum(300 * inside, 300)) ** 2)[:, np.newaxis]]
+
+    found = attribute(slopes_at, [np.zeros(1, np.float32)], [np.ones(1, np.float32)], 256)
+    assert found.error <= ENOUGH
+    assert sum(asked) < 4 * FIRST
 
 
 def test_what_changes_nothing_has_no_error() -> None:
