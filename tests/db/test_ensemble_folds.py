@@ -115,6 +115,24 @@ def test_an_ensemble_trains_the_best_configs_in_folds(trial: Trial) -> None:
         assert one[0][0] in ("yes", "no")
 
 
+def test_without_time_for_folds_the_held_out_rows_choose(trial: Trial) -> None:
+    """Half-trained models by fold would be worse than those that there are."""
+    longer = (
+        "UPDATE cerebro._visit SET train_seconds = train_seconds + %s"
+        " WHERE run_id = (SELECT run_id FROM whole_summary)"
+    )
+    options, before = json.dumps({"folds": FOLDS, "max_seconds": 20}), tables(trial)
+    trial.sql(longer, 60)
+    try:
+        trial.sql("SELECT cerebro.ensemble('whole', 'unfolded', options => %s)", options)
+    finally:
+        trial.sql(longer, -60)
+    said = trial.notices()
+    assert "there is no time for models in folds: those of one config would take some" in said
+    assert "and 20 s are left" in said and "held-out rows measures" in said
+    assert sorted({*tables(trial)} - {*before}) == ["unfolded", "unfolded_summary"]
+
+
 @pytest.mark.postgresql
 def test_rows_that_any_fold_has_seen_do_not_promote(trial: Trial) -> None:
     options = json.dumps({"folds": 2})

@@ -41,6 +41,9 @@ from cerebro_plpy.topology.inline import InlineTopology
 
 # The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
+# The epochs after which configs are first compared: after one epoch of a small table, nets tell little apart.
+# On so many rows, an epoch is enough.
+FIRST_RUNGS, RUNG_ROWS = (9, 3), 40_000
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 
@@ -128,7 +131,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
     chosen = _chosen_nets(task, summary)
     in_folds = train_ensemble.choose_folds(db, task)
-    limited = replace(task, seconds=train_ensemble.search_seconds(task, in_folds))
+    limited = replace(task, seconds=train_ensemble.search_seconds(db, task, in_folds))
     search = prepare_search(db, limited, summary, chosen, here=here)
     scale = {nets.SCALE: task.given[nets.SCALE]} if nets.SCALE in task.given else {}
     for net, params in chosen:
@@ -280,7 +283,11 @@ def _build_search(
         " 'learning_rate': [0.0003, 0.03, 'log']}]}"
     )
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
-    method = f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3"
+    first = next((one for one in FIRST_RUNGS if one * summary.total_rows < RUNG_ROWS), 1)
+    method = (
+        f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3,"
+        f" min_iterations={min(first, task.epochs)}"
+    )
     # A config that has begun to learn its rows by heart keeps what it was before.
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
     if task.metric is not None:

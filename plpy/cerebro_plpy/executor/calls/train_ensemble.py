@@ -19,8 +19,9 @@ from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, splits
 from cerebro_plpy.store.runs import measurements, results
 
-# Tables with fewer rows are trained on in folds, in as many; and the search's share of the budget.
-FOLDED_ROWS, FOLDS, SEARCH_SHARE = 3000, 5, 0.65
+# Tables with fewer rows are trained on in folds, in as many. For few rows they matter more than a longer
+# search, which then has a share of the budget; those of more rows have what the search leaves.
+FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
@@ -60,12 +61,12 @@ def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
 
 
 def _ensemble_options(
-    task: TrainOrder, in_folds: Mapping[str, Any] | None, searched: float = math.inf
+    task: TrainOrder, in_folds: Mapping[str, Any] | None, searched: float | None = None
 ) -> Mapping[str, Any]:
     """Return the options of the ensemble; folds have what a search that took so long leaves of the budget."""
     if in_folds is None:
         return {}
-    left = task.seconds - math.ceil(min(search_seconds(task, in_folds), searched))
+    left = task.seconds - math.ceil(task.seconds * SEARCH_SHARE if searched is None else searched)
     return {"folds": in_folds, "max_seconds": max(LEAST_SECONDS, left)}
 
 
@@ -83,9 +84,15 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
     return [write_statement("ensemble", (task.name, task.table(ensemble.SUFFIX)), options, **named)]
 
 
-def search_seconds(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
-    """Return how long the search may take: what training in folds leaves of the budget."""
-    return task.seconds if in_folds is None else max(LEAST_SECONDS, round(task.seconds * SEARCH_SHARE))
+def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
+    """Return how long the search may take: what training a small table in folds leaves of the budget."""
+    if in_folds is None or _count_rows(db, task) >= FEW_ROWS:
+        return task.seconds
+    return max(LEAST_SECONDS, round(task.seconds * SEARCH_SHARE))
+
+
+def _count_rows(db: Database, task: TrainOrder) -> int:
+    return sum(task.read_packed(db, end).summary.total_rows for end in ("", preprocess.VALIDATION))
 
 
 def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
@@ -96,10 +103,10 @@ def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
         return None
     if said is not None:
         return said or None
-    training, held = (task.read_packed(db, end) for end in ("", preprocess.VALIDATION))
     # Rows of the past would be answered by models that have seen what followed.
-    if "after" in held_out or training.summary.total_rows + held.summary.total_rows >= FOLDED_ROWS:
+    if "after" in held_out or _count_rows(db, task) >= FOLDED_ROWS:
         return None
+    training = task.read_packed(db)
     usual = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.summary.one_hot[0]}
     usual = {"count": FOLDS, **usual}
     rows, _ = folding.fold_rows(db, training, usual)

@@ -83,8 +83,8 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
         return _join(db, target, contest, chosen)
     best = _find_best(contest, chosen)
     with train_in_folds(db, contest, best, str(call.output_table), in_folds) as by_fold:
-        all_rows = open_contest(db, by_fold, None, call.metric)
-        if not all_rows.candidates:
+        all_rows = None if by_fold is None else open_contest(db, by_fold, None, call.metric)
+        if all_rows is None or not all_rows.candidates:
             return _join(db, target, contest, chosen)
         contest = replace(all_rows, best=contest.best, about=contest.about, rows=contest.rows)
         return _join(db, target, contest, _choose(contest, size))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -11,6 +12,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor.calls.fit import FitCall
+from cerebro_plpy.executor.ensembles.affording import FoldedTraining, afford
 from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
 from cerebro_plpy.executor.running import resume
 from cerebro_plpy.executor.running import run as runner
@@ -51,18 +53,50 @@ class Folding:
 @contextmanager
 def train_in_folds(
     db: Database, contest: Contest, candidates: Sequence[Candidate], output: str, folding: Folding
-) -> Iterator[str]:
-    """Train these configs of a contest without each fold of all rows; yield the table of their models.
+) -> Iterator[str | None]:
+    """Train as many of these configs as there is time for, without each fold of all rows.
 
-    In the end nothing is left of it but what has been made of the models.
+    Yield the table of their models; None if there is no time for any. In the end nothing is left of it but
+    what has been made of the models.
     """
-    newest, training = runner.find_newest(db), _training(db, contest)
-    rows = _pack_all_rows(db, training, names.with_suffix(output, FOLDED), folding.said)
+    training = _training(db, contest)
+    (labelled, count) = fold_rows(db, training, folding.said)
+    times = (count - 1) * (1 + contest.summary.total_rows / training.summary.total_rows)
+    affordable = afford(db, contest, candidates, times, folding.seconds)
+    if not affordable.candidates:
+        db.notice(
+            f"there is no time for models in folds: those of one config would take some"
+            f" {math.ceil(affordable.least_seconds)} s, and {folding.seconds} s are left"
+        )
+        yield None
+        return
+    newest = runner.find_newest(db)
+    rows = _pack_all_rows(db, training, labelled, count, names.with_suffix(output, FOLDED))
+    made = names.with_suffix(output, _MODELS)
+    _train(db, contest, affordable, rows, output=output, seconds=folding.seconds)
+    yield made
+    resume.forget(db, runner.last_run(db))
+    runner.keep_newest(db, newest)
+    by_fold.drop_tables(
+        db, [names.resolve_table(db, names.with_suffix(output, suffix)) for suffix in FOLD_TABLES]
+    )
+
+
+def _train(
+    db: Database,
+    contest: Contest,
+    trained: FoldedTraining,
+    rows: requests.Data,
+    *,
+    output: str,
+    seconds: int | None,
+) -> None:
+    """Train the configs on rows in folds."""
+    candidates, epochs = trained.candidates, trained.epochs
     chosen = [one.parts[0].found.selected for one in candidates]
     arch = str(results.named_table(contest.about, "model_arch_table"))
     configs = names.with_suffix(output, _CONFIGS)
     tables.select(db, configs, chosen, arch, contest.about.get("object_table"))
-    made, epochs = names.with_suffix(output, _MODELS), _epochs(db, contest, candidates)
     models_by_fold = len(candidates) * int(rows.summary.folds or 1)
     topology, _ = find_topology(
         db, [rows.table.oid], RowsToHand(rows.summary.total_rows, epochs * models_by_fold)
@@ -76,13 +110,13 @@ def train_in_folds(
         "backend": backend,
         "restore_best": True,
         "cross_validate": {"models": True},
-        **({} if folding.seconds is None else {"max_seconds": folding.seconds}),
+        **({} if seconds is None else {"max_seconds": seconds}),
     }
     begin.begin(
         db,
         FitCall(
             source_table=names.with_suffix(output, FOLDED),
-            model_output_table=made,
+            model_output_table=names.with_suffix(output, _MODELS),
             model_selection_table=configs,
             num_iterations=epochs,
             use_gpus=False,
@@ -94,12 +128,6 @@ def train_in_folds(
             use_caching=False,
             options=json.dumps(options),
         ),
-    )
-    yield made
-    resume.forget(db, runner.last_run(db))
-    runner.keep_newest(db, newest)
-    by_fold.drop_tables(
-        db, [names.resolve_table(db, names.with_suffix(output, suffix)) for suffix in FOLD_TABLES]
     )
 
 
@@ -136,9 +164,9 @@ def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) ->
     return folds.table(db, labelled, known, said=said, label=label, seed=summary.seed)
 
 
-def _pack_all_rows(db: Database, data: requests.Data, output: str, said: Mapping[str, Any]) -> requests.Data:
-    """Pack all labelled rows of the source as the training rows were, but in folds."""
-    (rows, count), training = fold_rows(db, data, said), data.summary
+def _pack_all_rows(db: Database, data: requests.Data, rows: Table, count: int, output: str) -> requests.Data:
+    """Pack rows with their folds as the training rows were."""
+    training = data.summary
     listed = "*" if training.features is not None else _quoted(training.independent_varname)
     like = preprocess.job_like(
         db,
@@ -156,11 +184,3 @@ def _pack_all_rows(db: Database, data: requests.Data, output: str, said: Mapping
 
 def _quoted(columns: Sequence[str]) -> str:
     return ", ".join(map(names.quote, columns))
-
-
-def _epochs(db: Database, contest: Contest, candidates: Sequence[Candidate]) -> int:
-    """Return the most epochs that one of these configs was measured after."""
-    table = contest.best.holder.weights_table(db)
-    info = names.quote(table.schema, table.name + "_info")
-    rows = [results.config_row(db, info, one.key) for one in candidates]
-    return max(len(row.get("validation_loss") or [1]) for row in rows)

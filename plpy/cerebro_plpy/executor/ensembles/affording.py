@@ -1,0 +1,105 @@
+"""Chooses what is trained in folds: as many configs as there is time for, by what training them has taken."""
+
+from __future__ import annotations
+
+import math
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Any
+
+from cerebro_plpy.database import Database, Row
+from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
+from cerebro_plpy.logical.metrics import Direction, direction
+from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.store import names
+from cerebro_plpy.store.runs import rates, results
+
+# A config gets so many times the epochs that were its best.
+MORE_EPOCHS = 1.25
+
+
+@dataclass(frozen=True)
+class FoldedTraining:
+    """The configs to train in folds, for how many epochs, and the seconds that the first alone would take."""
+
+    candidates: Sequence[Candidate]
+    epochs: int
+    least_seconds: float
+
+
+@dataclass(frozen=True)
+class PastTraining:
+    """The epochs of a config that were worthwhile, and the seconds of each."""
+
+    worthwhile: int
+    seconds: float
+
+
+def afford(
+    db: Database, contest: Contest, candidates: Sequence[Candidate], times: float, seconds: int | None
+) -> FoldedTraining:
+    """Return the candidates whose training on so many times the rows takes no more than these seconds."""
+    past = _past(db, contest, candidates)
+    places, epochs = choose(past, times, seconds)
+    return FoldedTraining([candidates[place] for place in places], epochs, _seconds(past[:1], times))
+
+
+def choose(past: Sequence[PastTraining], times: float, seconds: int | None) -> tuple[list[int], int]:
+    """Return the places of the configs for which there is time, the first among them, and their epochs."""
+    chosen: list[int] = []
+    for place in range(len(past)):
+        together = [past[one] for one in (*chosen, place)]
+        if seconds is None or _seconds(together, times) <= seconds:
+            chosen.append(place)
+        elif not chosen:
+            break
+    return chosen, max((past[place].worthwhile for place in chosen), default=0)
+
+
+def _seconds(past: Sequence[PastTraining], times: float) -> float:
+    return times * max(one.worthwhile for one in past) * sum(one.seconds for one in past)
+
+
+def _past(db: Database, contest: Contest, candidates: Sequence[Candidate]) -> list[PastTraining]:
+    table = contest.best.holder.weights_table(db)
+    info, run_id = names.quote(table.schema, table.name + "_info"), int(contest.about.get("run_id") or 0)
+    seconds = seconds_per_epoch(rates.visits(db, run_id), rates.evaluations(db, run_id))
+    rows = {one.key: results.config_row(db, info, one.key) for one in candidates}
+    return [read_past(row, seconds.get(key, 0.0)) for key, row in rows.items()]
+
+
+def seconds_per_epoch(visits: Sequence[Row], evaluations: Sequence[Row]) -> Mapping[int, float]:
+    """Return how long each config trains and is evaluated in an epoch, while all sessions work.
+
+    What happens once, as compiling does, is left out.
+    """
+    trained: dict[tuple[int, int], list[float]] = defaultdict(list)
+    for visit in visits:
+        taken = sum(visit[part] for part in ("read_seconds", "train_seconds", "write_seconds"))
+        trained[visit["mst_key"], visit["segment"]].append(taken)
+    sessions = len({visit["pid"] for visit in visits})
+    found: dict[int, float] = defaultdict(float)
+    for (key, _), taken in trained.items():
+        found[key] += median(taken) / sessions
+    for measured in evaluations if sessions else ():
+        found[measured["mst_key"]] += measured["least"] / sessions
+    return found
+
+
+def read_past(row: Mapping[str, Any], seconds: float) -> PastTraining:
+    """Return what a config's row of the info table tells of its training."""
+    losses = row.get("validation_loss") or [None]
+    epochs = row.get("metrics_iters") or range(1, len(losses) + 1)
+    params = row.get("compile_params")
+    way = direction(reparse_compile(params)) if params else "min"
+    best = max(_best_place(losses, "min"), _best_place(row.get("validation_metrics") or losses, way))
+    return PastTraining(min(epochs[-1], math.ceil(MORE_EPOCHS * epochs[best])), seconds)
+
+
+def _best_place(values: Sequence[float | None], way: Direction) -> int:
+    """Return the place of the best value; that of the last one if none is a number."""
+    sign = -1 if way == "max" else 1
+    known = [(sign * value, place) for place, value in enumerate(values) if value is not None]
+    return min(known)[1] if known else len(values) - 1
