@@ -126,7 +126,7 @@ def find_changed(
         f" WHERE o.{key} IS NULL OR s.{key} IS NULL OR {' OR '.join(list(wanted.values())[1:])}) AS c"
         f" LEFT JOIN {NUMBERED} AS n ON n.id = c.id"
     )
-    # Rows are wide: with less memory, all of them go through files. Greenplum goes by a setting of its own, and
+    # Rows are wide: with less memory, all of them go through files. Greenplum goes by another setting, and
     # warns of this one.
     with nullcontext() if is_greenplum(db) else with_setting(db, "work_mem", _MEMORY):
         (row,) = db.query_once(statement)
