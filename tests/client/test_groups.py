@@ -48,6 +48,7 @@ def test_frames_have_the_columns_of_groups(grouped: Run) -> None:
     assert best.to_dict() == groups.set_index("unit_key")["value"].to_dict()
 
 
+@pytest.mark.postgresql  # Greenplum refuses cerebro.predict.
 def test_a_groups_model_predicts_as_the_server_does(grouped: Run, client: Database, tmp_path: Path) -> None:
     config = grouped.best({"country": None, "shop": 1})
     model = loaded(config.save(tmp_path / "best.keras"))

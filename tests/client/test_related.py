@@ -11,6 +11,9 @@ from cerebro_db import CerebroError, Database
 
 from shell import cerebro
 
+# Greenplum reads foreign keys, which is all that is wanted of them here, and warns that it enforces none.
+pytestmark = pytest.mark.filterwarnings("ignore:referential integrity")
+
 TABLES = """
 CREATE SCHEMA "re lated";
 CREATE TABLE buyers (id integer PRIMARY KEY, age integer);

@@ -19,6 +19,9 @@ from scratch import Server, shell
 from scratch import server as private_server
 from stage import connect, unique
 
+# The databases of released versions are dumps that PostgreSQL made, and are moved with its tools.
+pytestmark = pytest.mark.postgresql
+
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MIGRATIONS = ROOT / "migrations"

@@ -241,6 +241,15 @@ def test_a_few_batches_can_be_timed_first(trial: Trial) -> None:
         explain(trial, probe=True, what_if={"threads": 2})
 
 
+@pytest.mark.greenplum
+def test_one_alternative_uses_all_segments_of_the_cluster(trial: Trial) -> None:
+    """Not as many as the coordinator has cores."""
+    segments = "SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'"
+    plan = explain(trial, what_if={"segments": 1})
+    found = [a["Detail"].split(" of ")[0] for a in plan["Alternatives"] if " segments of " in a["Detail"]]
+    assert found == [f"{trial.value(segments)} segments"]
+
+
 def test_fewer_evaluations_are_an_alternative(trial: Trial) -> None:
     plan = explain(trial, epochs=10, metrics_compute_frequency=1)
     assert {"evaluate at the end", "evaluate every 5 epochs"} <= {a["Detail"] for a in plan["Alternatives"]}

@@ -193,13 +193,14 @@ def test_a_refusal_says_what_to_write(caller: Connection) -> None:
     "SELECT cerebro.predict('many', 1, ARRAY[1]::float8[])",
     "SELECT cerebro.predict('many', o) FROM (SELECT 1 AS a) AS o",
     "SELECT * FROM cerebro.predict_query('many', 'SELECT * FROM other', NULL::other)",
+    "SELECT * FROM cerebro.predict_related('many', 'SELECT 1 / 0 AS id')",
 ])  # fmt: skip
 def test_what_predicts_inside_queries_names_what_predicts_here(caller: Connection, call: str) -> None:
     """Also in the first call of a session, whose refusal comes before the package is there."""
     for _ in range(2):
         with pytest.raises(psycopg2.errors.FeatureNotSupported) as caught:
             execute(caller, call)
-        assert (caught.value.diag.message_primary or "").startswith("cerebro: cerebro.predict and ")
+        assert (caught.value.diag.message_primary or "").startswith("cerebro: cerebro.predict, ")
         assert "Use cerebro.madlib_predict" in (caught.value.diag.message_hint or "")
         execute(caller, "SELECT cerebro.convert_array_to_bytea(ARRAY[1]::real[])")
 

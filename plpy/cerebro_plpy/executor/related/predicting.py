@@ -33,6 +33,7 @@ MANY_ROWS = 1000
 
 def statement(db: Database, model: str | None, query: str | None) -> tuple[str, str]:
     """Make the features of the query's rows; return what predicts them, and what removes them again."""
+    db.server.check_predicts_in_queries()
     if model is None or not model.strip():
         raise CerebroError("model is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     rows_query = check_query(query)

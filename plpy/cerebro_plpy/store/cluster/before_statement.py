@@ -28,7 +28,7 @@ INSIDE_A_QUERY = {
     "sqlstate": "0A000",
 }
 PREDICTS = {
-    "message": "cerebro.predict and cerebro.predict_query do not work on Greenplum",
+    "message": "cerebro.predict, predict_query, predict_related and explain_predict do not work on Greenplum",
     "detail": "A function may not read a model's table there while a query is at work on other rows.",
     "hint": "Use cerebro.madlib_predict, which predicts on all segments at once.",
     "sqlstate": "0A000",

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 
 import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.arrays import read_array
-from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.dialect import HEAP, distributed, is_greenplum
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed.packed import SUMMARY
 from cerebro_plpy.store.related.graphs import MADE, NUMBERED, with_setting
@@ -125,8 +126,9 @@ def find_changed(
         f" WHERE o.{key} IS NULL OR s.{key} IS NULL OR {' OR '.join(list(wanted.values())[1:])}) AS c"
         f" LEFT JOIN {NUMBERED} AS n ON n.id = c.id"
     )
-    # Rows are wide: with less memory, all of them go through files.
-    with with_setting(db, "work_mem", _MEMORY):
+    # Rows are wide: with less memory, all of them go through files. Greenplum goes by another setting, and
+    # warns of this one.
+    with nullcontext() if is_greenplum(db) else with_setting(db, "work_mem", _MEMORY):
         (row,) = db.query_once(statement)
     empty = np.empty(0, "<i8")
     found = (read_array(row[name], "<i8") if row[name] else empty for name in wanted)
