@@ -45,11 +45,11 @@ def explain(
 def explanation(source: str, id_column: str) -> str:
     """Write a statement that explains rows: it takes their ids as text, the model and how many columns."""
     key = f"r.{identifier(id_column)}".replace("%", "%%")
-    # As text, so that 7 and '7' find the same row.
+    # As text, so that 7 and '7' find the same row. The table may have a column r, so r alone is not the row.
     return (
         f"SELECT {key} AS id, e.* FROM pg_catalog.unnest(%s::text[]) WITH ORDINALITY AS w (id, place)"
         f" JOIN {table_name(source).replace('%', '%%')} AS r ON {key}::text = w.id,"
-        " cerebro.explain_predict(%s, r, %s) AS e ORDER BY w.place, pg_catalog.abs(e.contribution) DESC"
+        " cerebro.explain_predict(%s, r.*, %s) AS e ORDER BY w.place, pg_catalog.abs(e.contribution) DESC"
     )
 
 

@@ -50,6 +50,9 @@ def test_rows_are_explained_in_the_order_of_their_ids(client: Database, judged: 
     whole = client.models.explain("kinds", "cars", "id", [7], top=None)
     assert len(whole) > 2 and list(whole["contribution"].abs()) == sorted(whole["contribution"].abs())[::-1]
     assert client.models.explain("kinds", "cars", "id", [-1]).empty
+    # A column may be called as the statement calls the row.
+    client.rows("CREATE VIEW lettered AS SELECT *, 0.5 AS r, 'w' AS w, id AS e FROM cars")
+    pd.testing.assert_frame_equal(client.models.explain("kinds", "lettered", "id", [7], top=None), whole)
 
 
 def test_the_worst_rows_the_parts_and_the_worth_of_columns(client: Database, judged: Run) -> None:

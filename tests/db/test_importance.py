@@ -101,6 +101,24 @@ def test_a_part_that_the_model_answers_worse_is_named(trial: Trial) -> None:
         assert east[2] == pytest.approx(float(trial.value(wanted)))
 
 
+@pytest.mark.postgresql
+def test_answers_that_are_no_numbers_are_shown_as_such(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE lost AS SELECT mst_key, model_arch,"
+        " decode(repeat('0000c07f', length(model_weights) / 4), 'hex') AS model_weights FROM models"
+    )
+    for beside in ("info", "summary"):
+        trial.sql(f"CREATE TABLE lost_{beside} AS TABLE models_{beside}")
+    ask = "SELECT p.probability, p.probabilities FROM calls c, cerebro.predict('lost', c) p WHERE i = 1"
+    ((probability, probabilities),) = trial.sql(ask)
+    assert math.isnan(probability) and probabilities == {"no": "NaN", "yes": "NaN"}
+    found = trial.sql("SELECT * FROM cerebro.evaluate_by('lost', 'calls', ARRAY['region'])")
+    losses = [row for row in found if row[2] == "logloss"]
+    assert len(losses) == 3 and all(math.isnan(number) for row in losses for number in row[3:6])
+    ask = "SELECT e.contribution, e.approximation_error FROM calls c, cerebro.explain_predict('lost', c) e"
+    assert all(math.isnan(number) for row in trial.sql(f"{ask} WHERE i = 1") for number in row)
+
+
 def test_rows_without_a_known_label_are_left_out(trial: Trial) -> None:
     trial.sql(
         "CREATE VIEW placed AS SELECT c.*, c.region AS place FROM calls c WHERE i <= 40"

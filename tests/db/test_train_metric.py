@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 
 import numpy as np
@@ -89,6 +90,13 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
     assert values[0] == pytest.approx(measure(truth, answers), abs=near)
     trial.sql(f"SELECT cerebro.ensemble('{metric}', '{metric}_alone', 1, '{metric}')")
     assert trial.value(f"SELECT count(*) FROM {metric}_alone") == 1
+    # What columns are worth is measured by it, too.
+    for model in (metric, f"{metric}@1"):
+        if "@" in model:
+            trial.sql("SELECT cerebro.register(%s, %s)", metric, metric)
+        trial.notices()
+        trial.sql("SELECT * FROM cerebro.importance(%s, 'clients', options => '{\"repeats\": 1}')", model)
+        assert re.search(rf"\b{metric} \d", trial.notices())
 
 
 def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> None:

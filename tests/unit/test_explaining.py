@@ -168,3 +168,41 @@ def test_what_changes_nothing_has_no_error() -> None:
 
     found = attribute(slopes_at, [np.zeros(2, np.float32)], [np.ones(2, np.float32)], 32)
     assert (found.score, found.baseline, found.error) == (5.0, 5.0, 0.0)
+
+
+def test_the_ends_are_the_rows_themselves_whatever_their_size() -> None:
+    """In floats of 32 bits, 1e10 + (3 - 1e10) is 0."""
+    asked: list[np.ndarray] = []
+
+    def slopes_at(points: Any) -> Any:
+        asked.append(points[0].copy())
+        return points[0][:, 0].astype(float), [np.ones_like(points[0])]
+
+    start, end = np.array([1e10], np.float32), np.array([3], np.float32)
+    found = attribute(slopes_at, [start], [end], 32)
+    assert (found.baseline, found.score) == (1e10, 3)
+    assert (asked[0][0], asked[0][-1]) == (start, end)
+
+
+def test_slopes_that_are_not_finite_make_parts_that_are_no_numbers() -> None:
+    def slopes_at(points: Any) -> Any:
+        slopes = [np.full(one.shape, sign * np.inf) for one, sign in zip(points, (1, -1), strict=True)]
+        return points[0][:, 0].astype(float), slopes
+
+    start, end = np.zeros(2, np.float32), np.ones(2, np.float32)
+    with np.errstate(invalid="ignore"):
+        found = attribute(slopes_at, [start, start], [end, end], 32)
+    assert np.isnan(found.error)
+
+
+def test_points_of_large_rows_are_few() -> None:
+    asked = 0
+
+    def slopes_at(points: Any) -> Any:
+        nonlocal asked
+        asked += len(points[0])
+        return points[0][:, 0].astype(float) ** 3, [np.zeros_like(points[0])]
+
+    large = np.ones(3_000_000, np.float32)
+    attribute(slopes_at, [0 * large], [large], 32)
+    assert asked <= 12

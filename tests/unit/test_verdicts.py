@@ -118,3 +118,27 @@ def test_a_wrong_threshold_is_named(given: Any, text: str) -> None:
 def test_a_share_differs_only_beyond_chance() -> None:
     assert verdicts.share_beyond(0.13, 0.1, 100, 10_000) < 0
     assert verdicts.share_beyond(0.5, 0.1, 1000, 10_000) == pytest.approx(0.4, abs=0.05)
+
+
+@pytest.mark.parametrize(("parts", "rows"), [(2, 500), (100, 1), (100, 5), (100, 200)])
+def test_no_part_of_like_rows_is_said_to_be_worse(parts: int, rows: int) -> None:
+    """In no more than 5 of 100 tables, however many parts they have."""
+    random, told = np.random.default_rng(11), 0
+    for _ in range(TRIALS):
+        errors = _errors(random, parts * rows)
+        whole, *each = (RunningSums(0, np.zeros(2), np.zeros(2)) for _ in range(parts + 1))
+        whole.add(errors)
+        for part, own in zip(each, np.split(errors, parts, axis=1), strict=True):
+            part.add(own)
+        told += any(
+            part.is_worse(place, metric, whole, parts)
+            for part in each
+            for place, metric in enumerate((scoring.LOGLOSS, scoring.ACCURACY))
+        )
+    assert told <= 5
+
+
+def test_errors_that_are_no_numbers_have_no_bounds() -> None:
+    sums = RunningSums(0, np.zeros(1), np.zeros(1))
+    sums.add(np.array([[1.0, np.nan]]))
+    assert np.isnan(sums.bounds(0, scoring.LOGLOSS)).all()

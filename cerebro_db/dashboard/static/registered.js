@@ -8,7 +8,7 @@ const at = (id) => document.getElementById(id);
 export class Registered {
   constructor() {
     this.name = null;
-    this.ask("worth", readImportance, ({ columns }) => columns.map(({ column_name: name, importance: value, low, high }) => ({ name, value, text: `${number(value)} (${number(low)} to ${number(high)})`, span: [low, high] })));
+    this.ask("worth", readImportance, ({ columns }) => columns.map(({ column_name: name, importance: value, low, high }) => ({ name, value, text: `${number(value)} ± ${number((high - low) / 2)}`, title: `between ${number(low)} and ${number(high)}`, span: [low, high] })));
     this.ask("parts", readExplanation, ({ columns }) => {
       const [first] = columns;
       if (!first) throw new Error("the table has no such row");
@@ -106,7 +106,7 @@ function drawn(bars) {
   const ends = bars.flatMap(({ value, span }) => span ?? [Math.abs(value)]);
   const from = Math.min(0, ...ends), width = Math.max(...ends) - from || 1;
   const share = (length) => `${(100 * length) / width}%`;
-  return bars.flatMap(({ name, value, text, map, span }) => {
+  return bars.flatMap(({ name, value, text, title = "", map, span }) => {
     const bar = make("div", { data: { against: String(value < 0) } });
     bar.style.left = share((span ? Math.min(0, value) : 0) - from);
     bar.style.width = share(Math.abs(value));
@@ -119,7 +119,7 @@ function drawn(bars) {
     }
     const said = make("span", { textContent: name, title: name });
     if (map) said.append(make("img", { className: "map", src: `data:image/png;base64,${map}`, alt: "red pixels speak for the answer, blue ones against it" }));
-    return [said, track, make("span", { className: "number", textContent: text })];
+    return [said, track, make("span", { className: "number", textContent: text, title })];
   });
 }
 

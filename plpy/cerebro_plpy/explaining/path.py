@@ -22,7 +22,7 @@ MOST = FIRST * 30
 # A step that is not straight becomes so many; as many points are added at once as one call takes.
 _PIECES, _ADDED = 8, 256
 # The slopes of all points are held, of which large rows therefore have fewer.
-_HELD_BYTES = 128 << 20
+_HELD_BYTES, _LEAST = 128 << 20, 8
 # The sum may miss the difference of scores by this share of it, and all steps together by four times as much
 # if their misses cancel. Scores themselves are no more exact than they are rounded.
 ENOUGH, _CANCELLED = 0.01, 4
@@ -39,11 +39,12 @@ class Attribution:
     error: float
 
 
-class _Way:
+class _StraightWay:
     """The points between two rows that are known so far, in their order."""
 
     def __init__(self, slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> None:
         self._slopes_at, self._start, self._at_once = slopes_at, start, at_once
+        self._end = end
         self._moves = [b - a for a, b in zip(start, end, strict=True)]
         self.shares = self.scores = self._rates = np.zeros(0)
         self._slopes = [np.zeros((0, *move.shape), np.float32) for move in self._moves]
@@ -64,8 +65,8 @@ class _Way:
         asked = []
         for first in range(0, len(shares), self._at_once):
             own = shares[first : first + self._at_once]
-            ways = zip(self._start, self._moves, strict=True)
-            asked.append(self._slopes_at([a + own.reshape(-1, *[1] * a.ndim) * move for a, move in ways]))
+            ways = zip(self._start, self._end, strict=True)
+            asked.append(self._slopes_at([_between(a, b, own) for a, b in ways]))
         slopes = [np.concatenate([found[place] for _, found in asked]) for place in range(len(self._start))]
         return np.concatenate([scores for scores, _ in asked]).astype(np.float64), slopes
 
@@ -82,20 +83,20 @@ class _Way:
 
 def attribute(slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> Attribution:
     """Return what leads from a row to another one; slopes are asked for so many points at once."""
-    way = _Way(slopes_at, start, end, at_once)
-    way.add(np.linspace(0, 1, FIRST))
+    way = _StraightWay(slopes_at, start, end, at_once)
     most = min(MOST, _HELD_BYTES // max(1, 4 * sum(one.size for one in start)))
+    way.add(np.linspace(0, 1, min(FIRST, max(most, _LEAST))))
     while len(way.shares) < most:
         steps = _find_bent(way.gaps(), _allowed(way))
         if len(steps) == 0:
             break
         way.add(_within(way.shares, steps)[: most - len(way.shares)])
     baseline, score, parts = float(way.scores[0]), float(way.scores[-1]), way.parts()
-    gap = abs(math.fsum(float(part.sum()) for part in parts) - (score - baseline))
+    gap = abs(sum(float(part.sum()) for part in parts) - (score - baseline))
     return Attribution(baseline, score, parts, _error(gap, score, baseline))
 
 
-def _allowed(way: _Way) -> float:
+def _allowed(way: _StraightWay) -> float:
     """Return how much all steps may miss together."""
     ends = way.scores[[0, -1]]
     return max(ENOUGH * abs(float(ends[1] - ends[0])), _ROUNDED * max(1.0, *np.abs(ends).tolist()))
@@ -109,6 +110,12 @@ def _find_bent(gaps: np.ndarray, allowed: float) -> np.ndarray:
     order = np.argsort(-sizes)
     left = sizes.sum() - np.cumsum(sizes[order]) + sizes[order]
     return order[left > allowed / 2][: _ADDED // (_PIECES - 1)]
+
+
+def _between(start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
+    """Return points on the way; the ends themselves, also where a difference of theirs would be rounded."""
+    apart = shares.reshape(-1, *[1] * start.ndim)
+    return start * (1 - apart) + end * apart
 
 
 def _within(shares: np.ndarray, steps: np.ndarray) -> np.ndarray:

@@ -172,5 +172,9 @@ def look(tab: Tab) -> None:
     for width in (390, 1440):
         tab.set_viewport_size({"width": width, "height": 1000})
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
+        track = tab.locator("#worth .track").first.bounding_box()
+        assert track and track["width"] >= 75
+    # At the end it is wide: nothing of the versions is cut.
+    assert tab.locator("#versions-table").evaluate("one => one.offsetWidth <= one.parentNode.clientWidth")
     tab.evaluate("location.hash = ''")
     expect(tab.locator("#registered")).to_be_hidden()

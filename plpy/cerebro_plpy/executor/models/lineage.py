@@ -10,8 +10,7 @@ from cerebro_plpy.database import Database, word
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion
 from cerebro_plpy.store import names, session
-from cerebro_plpy.store.models import models, retraining
-from cerebro_plpy.store.names import quote
+from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results, runs
 
@@ -86,19 +85,9 @@ def _lasting(table: str | None) -> str | None:
 
 
 def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call of cerebro.train, if the rows were packed by one.
-
-    The name comes from a table that may be a stranger's: nothing is read that would run their code.
-    """
-    named = results.named_table(summary, "source_table")
-    table = names.find_table(db, named) if named else None
-    beside = table and names.find_table(db, quote(table.schema, table.name + packed.SUMMARY))
-    if beside is None or models.unreadable(db, [beside]) or models.strange_views(db, [beside]):
-        return {}
-    if models.types_with_casts(db, beside, [RECIPE]):
-        return {}
-    found = retraining.recipe(db, beside)
-    return {RECIPE: json.loads(found)} if found else {}
+    """Return the call of cerebro.train, if the rows were packed by one."""
+    found = retraining.find_recipe(db, summary)
+    return {RECIPE: found} if found else {}
 
 
 def _engines(db: Database) -> Mapping[str, str]:

@@ -6,6 +6,8 @@ looked up at each call with the caller's own rights, so whoever may not read the
 
 from __future__ import annotations
 
+import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -169,7 +171,8 @@ def _no_row(given: object, text: str) -> CerebroError:
         )
     return CerebroError(
         f"a single value is given where a row is expected: {shorten(text, 60)}",
-        hint="Give the row by the name of its table: FROM customers c, cerebro.predict('model', c).",
+        hint="Give the row by the name of its table: FROM customers c, cerebro.predict('model', c). If the"
+        " table has a column c, write c.*.",
         sqlstate=DATATYPE_MISMATCH,
     )
 
@@ -289,8 +292,14 @@ def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
     most = max(likely)
     # NaN is greater than nothing; the first class then answers, as in an array.
     place = likely.index(most) if most == most else 0
-    shown = ", ".join([f"{value}: {share!r}" for value, share in zip(output.shown, likely, strict=True)])
+    write = repr if math.isfinite(sum(likely)) else _write_share
+    shown = ", ".join([f"{value}: {write(share)}" for value, share in zip(output.shown, likely, strict=True)])
     return output.values[place], most, None, f"{{{shown}}}"
+
+
+def _write_share(share: float) -> str:
+    """Write a number as JSON; JSON has none that is not finite, which becomes a text, as of to_jsonb."""
+    return repr(share) if math.isfinite(share) else f'"{json.dumps(share)}"'
 
 
 def _not_finite(features: Features) -> CerebroError:

@@ -7,7 +7,6 @@ odds of the class that is predicted.
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -25,12 +24,12 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.explaining.maps import draw_map, is_map
 from cerebro_plpy.explaining.means import find_mean_row, find_shares
 from cerebro_plpy.explaining.path import attribute
-from cerebro_plpy.features.drift import samples_of
 from cerebro_plpy.features.specification import (
     EMBED,
     HASH,
     Array,
     Category,
+    Feature,
     FeatureInput,
     Image,
     Specification,
@@ -73,8 +72,9 @@ class ColumnPart(NamedTuple):
     pixels: np.ndarray | None = None
 
 
-# Returns what columns add, from a row's columns, its inputs, and what each number of the inputs adds.
-PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray]], list[ColumnPart]]
+# Returns what columns add, the greatest part first, from a row's columns, its inputs, what each number of the
+# inputs adds, and how many columns at most.
+PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray], int | None], list[ColumnPart]]
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class Explainer:
         answer, probability, prediction, _ = one.name_answer(self.output, self._forward(inputs))
         at = partial(self.slopes.at, given=self._marks(answer))
         found = attribute(at, self.start, self.slopes.enter(inputs), self.slopes.rows)
-        parts = self.parts_of(given, inputs, self.slopes.leave(found.parts))
+        parts = self.parts_of(given, inputs, self.slopes.leave(found.parts), most)
         return [
             ExplainedColumn(
                 answer=answer,
@@ -108,7 +108,7 @@ class Explainer:
                 error=found.error,
                 map=None if part.pixels is None else draw_map(part.pixels),
             )
-            for part in sorted(parts, key=lambda part: -abs(part.contribution))[:most]
+            for part in parts
         ]
 
     def _forward(self, inputs: list[np.ndarray]) -> np.ndarray:
@@ -184,7 +184,7 @@ def _make(db: Database, kept: Kept) -> tuple[Explainer, int]:
     else:
         _check_codes(net, known)
         mean, shares = find_mean_row(known), [find_shares(each, known.rows) for each in known.inputs]
-        parts_of = partial(_of_columns, known.inputs)
+        parts_of = _ColumnAdds(known.inputs)
     loaded = inference(described).load(model.weights())
     bound = net.bound(loaded)
     start = bound.enter_mean(mean, shares)
@@ -230,41 +230,58 @@ def _is_coded(way: object) -> bool:
     return isinstance(way, Text) or (isinstance(way, Category) and way.encode in (EMBED, HASH))
 
 
-def _of_columns(
-    known: Sequence[FeatureInput],
-    given: Mapping[str, Any],
-    inputs: list[np.ndarray],
-    parts: list[np.ndarray],
-) -> list[ColumnPart]:
-    """Return what each column adds: the sum of its features, where a number is a category as well."""
-    found: dict[str, ColumnPart] = {}
-    for each, part in zip(known, parts, strict=True):
-        own = samples_of(each, part[np.newaxis])
-        for feature in each.features:
-            values, way = own[feature.name], feature.way
-            shape = way.shape if isinstance(way, Image | Array) else ()
-            # The bytes of an image say nothing to people.
-            shown = None if isinstance(way, Image) else _shown(given[feature.name])
-            pixels = values.reshape(shape) if is_map(shape) else None
-            added = math.fsum(values.ravel().tolist())
-            if feature.name in found:
-                added += found[feature.name].contribution
-            found[feature.name] = ColumnPart(feature.name, shown, added, pixels)
-    return list(found.values())
+class _ColumnAdds:
+    """What the columns of some inputs add: where each one's numbers are is found once, not for each row."""
+
+    def __init__(self, known: Sequence[FeatureInput]) -> None:
+        self._places: dict[str, list[tuple[int, slice, Feature]]] = {}
+        self._starts = []
+        for number, each in enumerate(known):
+            ends = np.cumsum([feature.width for feature in each.features]).tolist()
+            self._starts.append(np.array([0, *ends[:-1]]))
+            for feature, end in zip(each.features, ends, strict=True):
+                place = number, slice(end - feature.width, end), feature
+                self._places.setdefault(feature.name, []).append(place)
+        # Where each column's sums are among those of all features, one after the other.
+        names = [feature.name for each in known for feature in each.features]
+        order = {name: column for column, name in enumerate(self._places)}
+        self._columns = np.array([order[name] for name in names])
+        self._names = list(self._places)
+
+    def __call__(
+        self, given: Mapping[str, Any], inputs: list[np.ndarray], parts: list[np.ndarray], most: int | None
+    ) -> list[ColumnPart]:
+        """Return the columns that add most: the sum of its features, where a number is a category as well."""
+        flat = [np.asarray(part, np.float64).ravel() for part in parts]
+        sums = [np.add.reduceat(one, starts) for one, starts in zip(flat, self._starts, strict=True)]
+        added = np.bincount(self._columns, np.concatenate(sums), len(self._names)).tolist()
+        found = sorted(range(len(added)), key=lambda column: -abs(added[column]))[:most]
+        return [self._part(given, flat, self._names[column], added[column]) for column in found]
+
+    def _part(self, given: Mapping[str, Any], flat: list[np.ndarray], name: str, added: float) -> ColumnPart:
+        number, place, feature = self._places[name][-1]
+        way = feature.way
+        shape = way.shape if isinstance(way, Image | Array) else ()
+        # The bytes of an image say nothing to people.
+        shown = None if isinstance(way, Image) else _shown(given[name])
+        return ColumnPart(name, shown, added, flat[number][place].reshape(shape) if is_map(shape) else None)
 
 
 def _of_array(
-    name: str, divisor: float, given: Mapping[str, Any], inputs: list[np.ndarray], parts: list[np.ndarray]
+    name: str,
+    divisor: float,
+    given: Mapping[str, Any],
+    inputs: list[np.ndarray],
+    parts: list[np.ndarray],
+    most: int | None,
 ) -> list[ColumnPart]:
-    """Return what each element of an array adds, or all of one that has several dimensions."""
+    """Return what those elements of an array add that add most, or all of one of several dimensions."""
     if parts[0].ndim > 1:
         pixels = parts[0] if is_map(parts[0].shape) else None
-        return [ColumnPart(name, None, math.fsum(parts[0].ravel().tolist()), pixels)]
-    values = inputs[0][0] * np.float32(divisor)
-    return [
-        ColumnPart(f"{name}[{place}]", str(value), part)
-        for place, (value, part) in enumerate(zip(values, parts[0].tolist(), strict=True), 1)
-    ]
+        return [ColumnPart(name, None, float(parts[0].sum()), pixels)]
+    added, values = parts[0].tolist(), inputs[0][0] * np.float32(divisor)
+    found = sorted(range(len(added)), key=lambda place: -abs(added[place]))[:most]
+    return [ColumnPart(f"{name}[{place + 1}]", str(values[place]), added[place]) for place in found]
 
 
 def _shown(value: Any) -> str | None:

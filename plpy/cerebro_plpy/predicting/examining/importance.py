@@ -6,6 +6,7 @@ wrong anyway, is what the column is worth to it.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,8 @@ from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
 from cerebro_plpy.predicting.examining.scoring import JackknifedError
+from cerebro_plpy.predicting.holders import RegisteredVersion
+from cerebro_plpy.store.models import retraining
 
 REPEATS, ROWS, SEED = 5, 5_000, 1
 # column_name, importance, stddev, low, high
@@ -101,7 +104,7 @@ def find_importance(
     """Return what each column is worth, the most important first, in the metric's own unit."""
     given = parse_options(options, OPTIONS)
     judge = find_judge(db, model, source, mst_key, takes_groups=True)
-    metric = scoring.check_metric(given.get("metric"), judge.is_classes)
+    metric = scoring.check_metric(given.get("metric") or _find_metric(db, judge), judge.is_classes)
     columns = _columns(judge, given.get("together", []))
     seed = given.get("seed", SEED)
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
@@ -111,6 +114,19 @@ def find_importance(
     db.notice(f"{metric} {scoring.shown(metric, before.whole):.4g} on {len(rows.truth)} rows as they are")
     found = [mixing.mix(before, name, places) for name, places in columns.items()]
     return sorted(found, key=lambda one: (-one[1], one[0]))
+
+
+def _find_metric(db: Database, judge: Judge) -> str | None:
+    """Return the metric by which cerebro.train chose the model, if it was told one."""
+    holder = judge.holder
+    if isinstance(holder, RegisteredVersion):
+        recipe = json.loads(holder.read(db).lineage).get(retraining.RECIPE)
+    else:
+        recipe = retraining.find_recipe(db, holder.summary(db))
+    # Both may be a stranger's.
+    options = recipe.get("options") if isinstance(recipe, dict) else None
+    metric = options.get("metric") if isinstance(options, dict) else None
+    return metric if metric in scoring.of_task(judge.is_classes) else None
 
 
 def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, ColumnPlaces]:

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -17,6 +18,10 @@ from cerebro_plpy.predicting.examining.scoring import ACCURACY
 
 # 95 % of a normal distribution lie within this many deviations.
 _WIDTH = 1.96
+# In 39 of 40 tables whose parts are all alike, none is said to be worse, however many there are.
+_CHANCE = 0.025
+# So few rows do not tell how much they vary, and one of them that is far off says nothing of the others.
+_FEWEST = 5
 MOST_PARTS = 10_000
 # part, rows, metric, value, low, high, worse
 PartValue = tuple[str | None, int, str, float, float, float, bool]
@@ -35,14 +40,37 @@ class RunningSums:
         self.sums += errors.sum(axis=1)
         self.squares += np.square(errors).sum(axis=1)
 
-    def bounds(self, place: int, metric: str) -> tuple[float, float, float]:
+    def mean(self, place: int) -> float:
+        return float(self.sums[place] / self.rows)
+
+    def variance(self, place: int) -> float:
+        """Return how much the rows vary."""
+        found = float(self.squares[place]) / self.rows - self.mean(place) ** 2
+        # Rounding may make it less than none. max(found, 0.0) keeps what is no number.
+        return max(found, 0.0) * self.rows / max(1, self.rows - 1)
+
+    def bounds(self, place: int, metric: str, variance: float | None = None) -> tuple[float, float, float]:
         """Return the mean error of a metric, and where it lies with 95 %."""
-        mean = float(self.sums[place] / self.rows)
+        mean = self.mean(place)
         if metric == ACCURACY:
             return mean, *_wilson(mean, self.rows)
-        variance = max(0.0, float(self.squares[place]) / self.rows - mean**2)
-        spread = _WIDTH * math.sqrt(variance / max(1, self.rows - 1))
-        return mean, max(0.0, mean - spread), mean + spread
+        own = self.variance(place) if variance is None else variance
+        spread = _WIDTH * math.sqrt(own / self.rows)
+        return mean, max(mean - spread, 0.0), mean + spread
+
+    def is_worse(self, place: int, metric: str, whole: RunningSums, parts: int) -> bool:
+        """Return whether some rows have more error than all, by more than chance makes of so many parts."""
+        if self.rows < _FEWEST:
+            return False
+        width, usual = NormalDist().inv_cdf(1 - _CHANCE / parts), whole.mean(place)
+        # Rows that happen to be alike do not show that others like them are.
+        variance = max(self.variance(place), whole.variance(place))
+        if metric == ACCURACY:
+            variance = usual * (1 - usual)
+            # A few rows are wrong together more often than a normal distribution says (Cornish and Fisher).
+            skewness = (1 - 2 * usual) / math.sqrt(self.rows * variance) if variance else 0.0
+            width += skewness * (width**2 - 1) / 6
+        return self.mean(place) - width * math.sqrt(variance / self.rows) > usual
 
 
 def _wilson(share: float, rows: int) -> tuple[float, float]:
@@ -106,9 +134,11 @@ def _values(
     for key in (None, *parts):
         shown = None if key is None else json.dumps(dict(zip(columns, key, strict=True)), ensure_ascii=False)
         for place, metric in enumerate(metrics):
-            mean, low, high = known[key].bounds(place, metric)
-            worse = key is not None and low > whole.bounds(place, metric)[0]
-            found.append((shown, known[key].rows, metric, *_shown(metric, mean, low, high), worse))
+            own = known[key]
+            few = whole.variance(place) if own.rows < _FEWEST else None
+            worse = key is not None and own.is_worse(place, metric, whole, len(parts))
+            ends = _shown(metric, *own.bounds(place, metric, variance=few))
+            found.append((shown, own.rows, metric, *ends, worse))
     return found
 
 

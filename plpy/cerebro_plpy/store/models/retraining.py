@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.names import Table, TargetTable, has_columns, quote, temporary
+from cerebro_plpy.store.models import models
+from cerebro_plpy.store.names import Table, TargetTable, find_table, has_columns, quote, temporary
+from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.runs import results
 
 # Kept in the summary of a packed table.
 RECIPE = "recipe"
@@ -37,6 +42,22 @@ def recipe(db: Database, summary: Table) -> str | None:
         return None
     rows = db.query(f"SELECT {RECIPE}::text AS found FROM {summary.quoted}")
     return rows[0]["found"] if rows else None
+
+
+def find_recipe(db: Database, summary: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the call of cerebro.train whose rows a model was trained on; nothing if there was none.
+
+    The name comes from a table that may be a stranger's: nothing is read that would run their code.
+    """
+    named = results.named_table(summary, "source_table")
+    table = find_table(db, named) if named else None
+    beside = table and find_table(db, quote(table.schema, table.name + packed.SUMMARY))
+    if beside is None or models.unreadable(db, [beside]) or models.strange_views(db, [beside]):
+        return {}
+    if models.types_with_casts(db, beside, [RECIPE]):
+        return {}
+    found = recipe(db, beside)
+    return json.loads(found) if found else {}
 
 
 def split(
