@@ -85,7 +85,7 @@ def test_contributions_are_drawn_as_bars(client: Database, judged: Run) -> None:
 
 
 def shown(database: str, *words: str) -> Any:
-    """What a command writes as JSON."""
+    """Return the JSON that a command writes."""
     done = cerebro(*words, "--format", "json", database=database)
     assert done.code == 0, done.err
     return done.rows

@@ -35,7 +35,6 @@ from cerebro_plpy.planner.estimating.simulation import Prices
 from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
 from cerebro_plpy.planner.explanation import tree as explained
-from cerebro_plpy.server import Server
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
@@ -191,7 +190,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     if reason is not None:
         # Without others, the session that asks does the work of every segment in turn.
         work = replace(work, sessions=min(work.sessions, handed) or 1, warm=False)
-    work = _supposed(db.server, work, wanted, request)
+    work = _supposed(db, work, wanted, request)
     if request.search is not None and work.segments > MOST_SEARCHED:
         raise CerebroError(
             f"a search is planned for at most {MOST_SEARCHED} segments, not {work.segments}",
@@ -204,7 +203,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         known = replace(known, observations=[*known.observations, *found])
     if request.search is None or request.groups is not None:
         about = _about_fit(request, work, known, machine(db))
-        about = replace(about, alternatives=_alternatives(db.server, work, known))
+        about = replace(about, alternatives=_alternatives(db, work, known))
     else:
         about = _about_search(request, work, known, described, machine(db))
     # A seed that was not given is drawn when the run begins.
@@ -298,14 +297,14 @@ def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Ob
     )
 
 
-def _supposed(server: Server, work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
+def _supposed(db: Database, work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
     """Return the work with the facts that `what_if` supposes."""
     segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
     if segments != work.segments or rows != sum(work.rows):
         work = _packed_for(work, segments, rows)
     threads = wanted.get("threads", work.threads)
     if "segments" in wanted and "threads" not in wanted:
-        threads = server.usual_threads(segments, None)
+        threads = db.server.usual_threads(segments, None)
     epochs = wanted.get("epochs", work.epochs)
     frequency = min(work.frequency, epochs) if work.frequency != work.epochs else epochs
     changed = threads != work.threads or wanted.get("backend", *work.backends[:1]) not in work.backends
@@ -384,7 +383,7 @@ def _break_even(work: RunWork, rates: Rates) -> list[str]:
     return said
 
 
-def _alternatives(server: Server, work: RunWork, known: _Measurements) -> list[Alternative]:
+def _alternatives(db: Database, work: RunWork, known: _Measurements) -> list[Alternative]:
     """Estimate other engines, segments and threads, and fewer evaluations."""
     engines = session.engines_here(*requests.CHOOSABLE)
     found: list[Alternative] = []
@@ -399,8 +398,8 @@ def _alternatives(server: Server, work: RunWork, known: _Measurements) -> list[A
     own = cheapest_engines(work, engines, known.rates(work))
     if len(set(own.values())) > 1 and (mixed := work.on(own)) != work:
         add(f"backend {by_engine(own)}", replace(mixed, compiled=frozenset()), True)
-    for segments in sorted({1, server.places_for_work()} - {work.segments}):
-        threads = server.usual_threads(segments, None)
+    for segments in sorted({1, db.server.places_for_work()} - {work.segments}):
+        threads = db.server.usual_threads(segments, None)
         other = _packed_for(_with(work, threads=threads), segments, sum(work.rows))
         add(
             f"{counted(segments, 'segment')} of {counted(threads, 'thread')}",
@@ -408,7 +407,7 @@ def _alternatives(server: Server, work: RunWork, known: _Measurements) -> list[A
             True,
         )
     models = max(1, len(work.kinds) * work.models)
-    if work.segments > models and (threads := server.usual_threads(work.segments, models)) > work.threads:
+    if work.segments > models and (threads := db.server.usual_threads(work.segments, models)) > work.threads:
         add(f"{threads} threads", _with(work, threads=threads), True)
     if not work.even and len(work.kinds) > 1 and work.groups is None:
         add("order even", replace(work, even=True), False)

@@ -231,7 +231,7 @@ def _is_coded(way: object) -> bool:
 
 
 class _ColumnAdds:
-    """What the columns of some inputs add: where each one's numbers are is found once, not for each row."""
+    """Adds up the parts of columns: where each one's numbers are is found once, not for each row."""
 
     def __init__(self, known: Sequence[FeatureInput]) -> None:
         self._places: dict[str, list[tuple[int, slice, Feature]]] = {}
