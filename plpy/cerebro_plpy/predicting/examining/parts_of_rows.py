@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
 
@@ -13,6 +13,7 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, PROGRAM_LIMIT_EXCEEDED, CerebroError
 from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.kept_answers import KeptAnswers
 from cerebro_plpy.predicting.examining.labeled import find_judge
 from cerebro_plpy.predicting.examining.scoring import ACCURACY
 
@@ -23,6 +24,9 @@ _CHANCE = 0.025
 # So few rows do not tell how much they vary, and one of them that is far off says nothing of the others.
 _FEWEST = 5
 MOST_PARTS = 10_000
+PartKey = tuple[str | None, ...]
+# metric, value, low, high, worse
+MetricValue = tuple[str, float, float, float, bool]
 # part, rows, metric, value, low, high, worse
 PartValue = tuple[str | None, int, str, float, float, float, bool]
 
@@ -84,10 +88,7 @@ def _wilson(share: float, rows: int) -> tuple[float, float]:
 def evaluate_by(
     db: Database, model: str | None, source: str | None, by: Sequence[str | None] | None, mst_key: int | None
 ) -> list[PartValue]:
-    """Return metrics for all rows, and for each part of them with the same values in some columns.
-
-    They are those that are a mean over the rows.
-    """
+    """Return all metrics for all rows, and for each part of them with the same values in some columns."""
     names = list(by or ())
     if not names or None in names:
         raise CerebroError(
@@ -96,14 +97,25 @@ def evaluate_by(
     columns = [str(name) for name in names]
     judge = find_judge(db, model, source, mst_key, columns, takes_groups=True)
     metrics = scoring.of_rows(judge.is_classes)
-    known: dict[tuple[str | None, ...] | None, RunningSums] = {}
+    known: dict[PartKey | None, RunningSums] = {}
+    kept, numbers = KeptAnswers(), dict[PartKey, int]()
     for rows in judge.read():
         answers = judge.answer(rows.inputs, rows.groups)
         errors = np.stack([scoring.EACH[metric](answers, rows.truth) for metric in metrics])
+        parts = np.zeros(len(answers), int)
         for key, places in _parts(rows.texts).items():
+            parts[places] = numbers.setdefault(key, len(numbers))
             for part in (None, key):
                 _sums(known, part, len(metrics)).add(errors[:, places])
-    return list(_values(known, metrics, columns))
+        kept.add(answers, rows.truth, parts)
+    together = list(_of_all_rows(kept, len(numbers), scoring.of_all_rows(judge.is_classes)))
+    found: list[PartValue] = []
+    for key in (None, *sorted(numbers, key=lambda key: -known[key].rows)):
+        shown = None if key is None else json.dumps(dict(zip(columns, key, strict=True)), ensure_ascii=False)
+        place = None if key is None else numbers[key]
+        lines = [*_of_rows(known, key, metrics), *(line for part, line in together if part == place)]
+        found += [(shown, known[key].rows, *line) for line in lines]
+    return found
 
 
 def _parts(keys: Sequence[tuple[str | None, ...]]) -> Mapping[tuple[str | None, ...], list[int]]:
@@ -113,9 +125,7 @@ def _parts(keys: Sequence[tuple[str | None, ...]]) -> Mapping[tuple[str | None, 
     return found
 
 
-def _sums(
-    known: dict[tuple[str | None, ...] | None, RunningSums], key: tuple[str | None, ...] | None, metrics: int
-) -> RunningSums:
+def _sums(known: dict[PartKey | None, RunningSums], key: PartKey | None, metrics: int) -> RunningSums:
     if key not in known and len(known) > MOST_PARTS:
         raise CerebroError(
             f"the columns have more than {MOST_PARTS} different values",
@@ -125,21 +135,33 @@ def _sums(
     return known.setdefault(key, RunningSums(0, np.zeros(metrics), np.zeros(metrics)))
 
 
-def _values(
-    known: Mapping[tuple[str | None, ...] | None, RunningSums], metrics: Sequence[str], columns: Sequence[str]
-) -> list[PartValue]:
-    found: list[PartValue] = []
-    whole = known[None]
-    parts = sorted((key for key in known if key is not None), key=lambda key: -known[key].rows)
-    for key in (None, *parts):
-        shown = None if key is None else json.dumps(dict(zip(columns, key, strict=True)), ensure_ascii=False)
-        for place, metric in enumerate(metrics):
-            own = known[key]
-            few = whole.variance(place) if own.rows < _FEWEST else None
-            worse = key is not None and own.is_worse(place, metric, whole, len(parts))
-            ends = _shown(metric, *own.bounds(place, metric, variance=few))
-            found.append((shown, own.rows, metric, *ends, worse))
-    return found
+def _of_rows(
+    known: Mapping[PartKey | None, RunningSums], key: PartKey | None, metrics: Sequence[str]
+) -> Iterator[MetricValue]:
+    """Yield the metrics of a part, or of all rows, that are a mean over the rows."""
+    own, whole = known[key], known[None]
+    for place, metric in enumerate(metrics):
+        few = whole.variance(place) if own.rows < _FEWEST else None
+        worse = key is not None and own.is_worse(place, metric, whole, len(known) - 1)
+        yield metric, *_shown(metric, *own.bounds(place, metric, variance=few)), worse
+
+
+def _of_all_rows(
+    kept: KeptAnswers, parts: int, metrics: Sequence[str]
+) -> Iterator[tuple[int | None, MetricValue]]:
+    """Yield the other metrics by the numbers of the parts; None stands for all rows."""
+    usual, sure = scoring.find_width(_CHANCE), scoring.find_width(_CHANCE / max(1, parts))
+    for metric in metrics:
+        whole = kept.measure(metric)
+        for part in (None, *range(parts)) if whole is not None else ():
+            own = whole if part is None else kept.measure(metric, part, whole)
+            if own is None or whole is None:
+                continue
+            spread = usual * own.deviation
+            errors = (own.error, max(0.0, own.error - spread), own.error + spread)
+            value, high, low = (scoring.shown(metric, error) for error in errors)
+            worse = part is not None and own.is_own and own.error - sure * own.deviation > whole.error
+            yield part, (metric, value, low, high, worse)
 
 
 def _shown(metric: str, mean: float, low: float, high: float) -> tuple[float, float, float]:

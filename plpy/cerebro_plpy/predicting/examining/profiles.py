@@ -90,7 +90,12 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
         return known
     output, answers = answered
     truth = judged.truth.astype(np.float64)
-    metrics = scoring.of_rows(output.values is not None)
+    metrics = [
+        metric
+        for metric in scoring.of_task(output.values is not None)
+        # All rows of one class say nothing of how they are ranked.
+        if metric != scoring.AUC or (truth.sum(axis=0) > 0).sum() > 1
+    ]
     return replace(
         known,
         answers=describe_answers(output, answers),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from statistics import NormalDist
 
 import numpy as np
 
@@ -138,6 +139,11 @@ def of_rows(is_classes: bool) -> list[str]:
     return [metric for metric in of_task(is_classes) if metric in EACH]
 
 
+def of_all_rows(is_classes: bool) -> list[str]:
+    """Return the metrics that only many rows together have."""
+    return [metric for metric in of_task(is_classes) if metric not in EACH]
+
+
 def check_metric(given: str | None, is_classes: bool) -> str:
     """Return the metric that is named, or the usual one; refuse one that does not fit what is predicted."""
     known = of_task(is_classes)
@@ -205,8 +211,18 @@ def jackknife(answers: np.ndarray, truth: np.ndarray, metric: str) -> Jackknifed
 def gain(own: JackknifedError, other: JackknifedError) -> tuple[float, float]:
     """Return by how much the one error is less than the other, and what could be chance of it."""
     whole, each = other.whole - own.whole, other.without - own.without
-    parts = len(each)
-    if parts < 2:
+    if len(each) < 2:
         return whole, abs(whole)
-    deviation = np.sqrt((parts - 1) / parts * np.square(each - each.mean()).sum())
-    return whole, SURE * float(deviation)
+    return whole, SURE * deviation(each)
+
+
+def deviation(without: np.ndarray) -> float:
+    """Return by how much chance moves what was measured with each part of the rows left out."""
+    parts = len(without)
+    return float(np.sqrt((parts - 1) / parts * np.square(without - without.mean()).sum()))
+
+
+def find_width(chance: float) -> float:
+    """Return how many deviations by jackknife are exceeded by this chance: those of Student's t, about."""
+    z, freedom = NormalDist().inv_cdf(1 - chance), _PARTS - 1
+    return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

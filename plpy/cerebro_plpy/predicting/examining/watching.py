@@ -16,6 +16,7 @@ from cerebro_plpy.features.profile import Profile
 from cerebro_plpy.features.specification import Feature, Number
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting.examining import profiles, scoring
+from cerebro_plpy.predicting.examining.kept_answers import KeptAnswers
 from cerebro_plpy.predicting.examining.labeled import Judge, SomeRows, find_judge
 from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
 from cerebro_plpy.predicting.holders import RegisteredVersion
@@ -62,6 +63,7 @@ class SeenRows:
     strange: int = 0
     answers: np.ndarray | None = None
     errors: RunningSums | None = None
+    kept: KeptAnswers = field(default_factory=KeptAnswers)
 
     def add(self, read: SomeRows) -> None:
         self.rows += len(read.labels)
@@ -82,6 +84,7 @@ class SeenRows:
             if self.errors is None:
                 self.errors = RunningSums(0, np.zeros(len(errors)), np.zeros(len(errors)))
             self.errors.add(np.stack(errors))
+            self.kept.add(answers[known], truth)
 
     def _add_column(self, name: str, feature: Feature | None, values: np.ndarray) -> None:
         before = None if self.profile is None else self.profile.columns.get(name)
@@ -227,17 +230,28 @@ def _of_answers(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLi
 
 def _of_metrics(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLine]:
     known = {} if seen.profile is None else seen.profile.metrics
-    if seen.errors is None:
-        return
-    for place, metric in enumerate(seen.metrics):
+    for metric, error, low in _errors(seen):
         before = known.get(metric)
         excess = None
-        mean, low, _ = (scoring.error_of(metric, one) for one in seen.errors.bounds(place, metric))
         if before is not None:
             least = _LEAST_ERROR if seen.judge.is_classes else _NO_ERROR
             excess = verdicts.error_beyond(low, scoring.shown(metric, before), least)
-        line = _judge(limits, None, verdicts.METRIC, value=mean, before=before, excess=excess)
-        yield line._replace(measure=metric, value=scoring.shown(metric, mean))
+        line = _judge(limits, None, verdicts.METRIC, value=error, before=before, excess=excess)
+        yield line._replace(measure=metric, value=scoring.shown(metric, error))
+
+
+def _errors(seen: SeenRows) -> Iterator[tuple[str, float, float]]:
+    """Yield the error by each metric, and the least that it may be."""
+    if seen.errors is None:
+        return
+    for place, metric in enumerate(seen.metrics):
+        error, low, _ = (scoring.error_of(metric, one) for one in seen.errors.bounds(place, metric))
+        yield metric, error, low
+    width = scoring.find_width(0.025)
+    for metric in scoring.of_all_rows(seen.judge.is_classes):
+        found = seen.kept.measure(metric)
+        if found is not None:
+            yield metric, found.error, found.error - width * found.deviation
 
 
 def _compare(
