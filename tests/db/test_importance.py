@@ -101,6 +101,24 @@ def test_a_part_that_the_model_answers_worse_is_named(trial: Trial) -> None:
         assert east[2] == pytest.approx(float(trial.value(wanted)))
 
 
+def test_parts_have_every_metric(trial: Trial) -> None:
+    ask = "SELECT part->>'region', metric, value, low, high, worse FROM cerebro.evaluate_by('models', %s, %s)"
+    found = trial.sql(ask, "calls", ["region"])
+    metrics = ["logloss", "accuracy", "auc", "f1", "balanced_accuracy"]
+    assert [row[:2] for row in found] == [
+        (part, metric) for part in (None, "west", "east") for metric in metrics
+    ]
+    known = {(part, metric): rest for part, metric, *rest in found}
+    for metric in metrics[2:]:
+        assert known["east", metric][3] and not known["west", metric][3]
+        value, low, high, _ = known[None, metric]
+        assert low < value < high and known["west", metric][0] > value > known["east", metric][0]
+    # Rows of one class are not ranked.
+    trial.sql("CREATE VIEW agreed AS SELECT * FROM calls WHERE region = 'west' OR answer = 'yes'")
+    parts = {part for part, metric, *_ in trial.sql(ask, "agreed", ["region"]) if metric == "auc"}
+    assert parts == {None, "west"}
+
+
 @pytest.mark.postgresql
 def test_answers_that_are_no_numbers_are_shown_as_such(trial: Trial) -> None:
     trial.sql(
@@ -128,7 +146,7 @@ def test_rows_without_a_known_label_are_left_out(trial: Trial) -> None:
     found = trial.sql(
         "SELECT rows FROM cerebro.evaluate_by('models', 'placed', ARRAY['place']) WHERE part IS NULL"
     )
-    assert found == [(40,)] * 2
+    assert found == [(40,)] * 5
     assert '1 of 41 rows are left out: the model does not know their "answer"' in trial.notices()
 
 
@@ -305,7 +323,9 @@ def test_a_quantity_is_judged_in_its_own_unit(trial: Trial) -> None:
         "SELECT metric, value FROM cerebro.evaluate_by('size_models', 'calls', ARRAY['kind'])"
         " WHERE part IS NULL"
     )
-    assert [name for name, _ in metrics] == ["rmse", "mae"]
+    assert [name for name, _ in metrics] == ["rmse", "mae", "r2"]
+    wanted = "SELECT 1 - %s ^ 2 / var_pop(size) FROM calls"
+    assert dict(metrics)["r2"] == pytest.approx(trial.value(wanted, dict(metrics)["rmse"]), abs=1e-4)
     trial.sql(
         "CREATE VIEW misread AS SELECT i, first, kind, noise,"
         " size + CASE i WHEN 5 THEN 3 WHEN 6 THEN -4 ELSE 0 END AS size FROM calls"
