@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.predicting.examining import scoring
-from cerebro_plpy.predicting.examining.kept_answers import LEAST_ROWS, KeptAnswers
+from cerebro_plpy.predicting.examining.kept_answers import LEAST_ROWS, KeptAnswers, measure_part, measure_rows
 from cerebro_plpy.predicting.examining.parts_of_rows import _of_all_rows
 
 OF_CLASSES, OF_QUANTITIES = scoring.of_all_rows(True), scoring.of_all_rows(False)
@@ -30,8 +30,10 @@ def test_few_rows_are_measured_as_they_are(is_classes: bool) -> None:
     for rows in np.split(np.arange(300), 3):
         kept.add(answers[rows], truth[rows], rows % 2)
     for metric in scoring.of_all_rows(is_classes):
-        whole, part = kept.measure(metric), kept.measure(metric, 1)
-        assert whole is not None and part is not None
+        whole = measure_rows(kept.all_rows(), metric)
+        assert whole is not None
+        part = measure_part(kept.by_part()[1], 300, metric, whole)
+        assert part is not None
         assert whole.error == pytest.approx(scoring.ERRORS[metric](answers, truth), rel=1e-5)
         assert part.error == pytest.approx(scoring.ERRORS[metric](answers[1::2], truth[1::2]), rel=1e-5)
 
@@ -43,7 +45,7 @@ def test_of_many_rows_chance_keeps_some() -> None:
     kept = KeptAnswers(most_rows=4_000)
     for some in np.split(np.arange(rows), 50):
         kept.add(answers[some], truth[some], np.arange(len(some)) % 2)
-    found = kept.measure(scoring.AUC)
+    found = measure_rows(kept.all_rows(), scoring.AUC)
     assert found is not None
     assert found.error == pytest.approx(scoring.ERRORS[scoring.AUC](answers, truth), abs=0.03)
     assert 1_000 < len(kept._kept[0]) <= 4_000
@@ -53,8 +55,10 @@ def test_of_many_rows_chance_keeps_some() -> None:
 def test_rows_of_one_class_have_no_area() -> None:
     kept = KeptAnswers()
     kept.add(np.full((50, 2), 0.5), np.eye(2)[np.zeros(50, int)])
-    assert kept.measure(scoring.AUC) is None and kept.measure(scoring.F1) is not None
-    assert KeptAnswers().measure(scoring.F1) is None
+    assert (
+        measure_rows(kept.all_rows(), scoring.AUC) is None
+        and measure_rows(kept.all_rows(), scoring.F1) is not None
+    )
 
 
 @pytest.mark.parametrize("metric", [*OF_CLASSES, *OF_QUANTITIES])
@@ -65,7 +69,7 @@ def test_the_interval_has_the_true_value(metric: str) -> None:
     for _ in range(TRIALS):
         kept = KeptAnswers()
         kept.add(*draw(random, 400, is_classes=is_classes))
-        found = kept.measure(metric)
+        found = measure_rows(kept.all_rows(), metric)
         assert found is not None
         within += abs(found.error - true) <= scoring.find_width(0.025) * found.deviation
     assert within >= 90
@@ -77,8 +81,16 @@ def test_no_part_of_equal_ones_is_worse(rows: int) -> None:
     for _ in range(TRIALS):
         kept = KeptAnswers()
         kept.add(*draw(random, rows * parts), np.arange(rows * parts) % parts)
-        named += any(line[-1] for _, line in _of_all_rows(kept, parts, [scoring.AUC]))
+        found = _of_all_rows(kept, parts, [scoring.AUC])
+        named += any(line[-1] for lines in found.values() for line in lines)
     assert named <= 5
+
+
+def test_each_of_many_parts_has_its_rows() -> None:
+    random, kept, parts = np.random.default_rng(6), KeptAnswers(), 10_000
+    kept.add(*draw(random, 5 * parts), np.arange(5 * parts) % parts)
+    assert len(_of_all_rows(kept, parts, [scoring.F1])) == parts + 1
+    assert {len(rows.truth) for rows in kept.by_part().values()} == {5}
 
 
 def test_a_part_that_is_answered_by_chance_is_worse() -> None:
@@ -87,5 +99,6 @@ def test_a_part_that_is_answered_by_chance_is_worse() -> None:
     parts = np.arange(2_000) % 5
     truth[parts == 3] = np.eye(2)[random.integers(0, 2, 400)]
     kept.add(answers, truth, parts)
-    worse = {part for part, line in _of_all_rows(kept, 5, OF_CLASSES) if line[-1]}
-    assert worse == {3}
+    found = _of_all_rows(kept, 5, OF_CLASSES)
+    assert {part for part, lines in found.items() if any(line[-1] for line in lines)} == {3}
+    assert all(line[-1] for line in found[3])

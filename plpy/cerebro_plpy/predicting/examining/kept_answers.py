@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,6 +16,14 @@ MOST_ROWS, MOST_BYTES = 100_000, 32 << 20
 LEAST_ROWS = 40
 # Multiplies numbers of rows into bits that follow no pattern of theirs.
 _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
+
+
+@dataclass(frozen=True)
+class AnsweredRows:
+    """The answers for some rows, and what is true of them."""
+
+    answers: np.ndarray
+    truth: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -46,26 +56,39 @@ class KeptAnswers:
             self._bits += 1
             self._kept = _choose(self._kept, self._bits)
 
-    def measure(
-        self, metric: str, part: int | None = None, whole: MeasuredError | None = None
-    ) -> MeasuredError | None:
-        """Return the error of all rows, or of those of a part; None where the metric says nothing of them.
+    def all_rows(self) -> AnsweredRows:
+        """Return the rows that are kept."""
+        _, _, answers, truth = self._kept
+        return AnsweredRows(answers, truth)
 
-        Few rows have their deviation from that of all.
-        """
-        if not self._kept:
-            return None
+    def by_part(self) -> Mapping[int, AnsweredRows]:
+        """Return the rows that are kept of each part."""
         _, parts, answers, truth = self._kept
-        if part is not None:
-            answers, truth = answers[parts == part], truth[parts == part]
-        if len(truth) == 0 or (metric == scoring.AUC and (truth.sum(axis=0) > 0).sum() < 2):
-            return None
-        if part is not None and len(truth) < LEAST_ROWS:
-            spread = 0.0 if whole is None else whole.deviation * (len(parts) / len(truth)) ** 0.5
-            return MeasuredError(scoring.ERRORS[metric](answers, truth), spread, is_own=False)
-        found = scoring.jackknife(answers, truth, metric)
-        spread = scoring.deviation(found.without) if len(found.without) else 0.0
-        return MeasuredError(found.whole, spread, is_own=True)
+        order = np.argsort(parts, kind="stable")
+        known, starts = np.unique(parts[order], return_index=True)
+        places = np.split(order, starts[1:])
+        of_parts = zip(known.tolist(), places, strict=True)
+        return {part: AnsweredRows(answers[own], truth[own]) for part, own in of_parts}
+
+
+def measure_rows(rows: AnsweredRows, metric: str) -> MeasuredError | None:
+    """Return the error of rows; None where the metric says nothing of them."""
+    if not scoring.can_measure(metric, rows.truth.sum(axis=0)):
+        return None
+    found = scoring.jackknife(rows.answers, rows.truth, metric)
+    spread = scoring.deviation(found.without) if len(found.without) else 0.0
+    return MeasuredError(found.whole, spread, is_own=True)
+
+
+def measure_part(part: AnsweredRows, rows: int, metric: str, whole: MeasuredError) -> MeasuredError | None:
+    """Return the error of a part of so many rows; a part of few has its deviation from that of all."""
+    count = len(part.truth)
+    if count >= LEAST_ROWS:
+        return measure_rows(part, metric)
+    if not scoring.can_measure(metric, part.truth.sum(axis=0)):
+        return None
+    error = scoring.ERRORS[metric](part.answers, part.truth)
+    return MeasuredError(error, whole.deviation * math.sqrt(rows / count), is_own=False)
 
 
 def _choose(rows: list[np.ndarray], bits: int) -> list[np.ndarray]:

@@ -13,14 +13,17 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, PROGRAM_LIMIT_EXCEEDED, CerebroError
 from cerebro_plpy.predicting.examining import scoring
-from cerebro_plpy.predicting.examining.kept_answers import KeptAnswers
+from cerebro_plpy.predicting.examining.kept_answers import (
+    KeptAnswers,
+    MeasuredError,
+    measure_part,
+    measure_rows,
+)
 from cerebro_plpy.predicting.examining.labeled import find_judge
-from cerebro_plpy.predicting.examining.scoring import ACCURACY
+from cerebro_plpy.predicting.examining.scoring import ACCURACY, CHANCE
 
 # 95 % of a normal distribution lie within this many deviations.
 _WIDTH = 1.96
-# In 39 of 40 tables whose parts are all alike, none is said to be worse, however many there are.
-_CHANCE = 0.025
 # So few rows do not tell how much they vary, and one of them that is far off says nothing of the others.
 _FEWEST = 5
 MOST_PARTS = 10_000
@@ -66,7 +69,7 @@ class RunningSums:
         """Return whether some rows have more error than all, by more than chance makes of so many parts."""
         if self.rows < _FEWEST:
             return False
-        width, usual = NormalDist().inv_cdf(1 - _CHANCE / parts), whole.mean(place)
+        width, usual = NormalDist().inv_cdf(1 - CHANCE / parts), whole.mean(place)
         # Rows that happen to be alike do not show that others like them are.
         variance = max(self.variance(place), whole.variance(place))
         if metric == ACCURACY:
@@ -108,12 +111,12 @@ def evaluate_by(
             for part in (None, key):
                 _sums(known, part, len(metrics)).add(errors[:, places])
         kept.add(answers, rows.truth, parts)
-    together = list(_of_all_rows(kept, len(numbers), scoring.of_all_rows(judge.is_classes)))
+    together = _of_all_rows(kept, len(numbers), scoring.of_all_rows(judge.is_classes))
     found: list[PartValue] = []
     for key in (None, *sorted(numbers, key=lambda key: -known[key].rows)):
         shown = None if key is None else json.dumps(dict(zip(columns, key, strict=True)), ensure_ascii=False)
         place = None if key is None else numbers[key]
-        lines = [*_of_rows(known, key, metrics), *(line for part, line in together if part == place)]
+        lines = [*_of_rows(known, key, metrics), *together.get(place, [])]
         found += [(shown, known[key].rows, *line) for line in lines]
     return found
 
@@ -148,20 +151,29 @@ def _of_rows(
 
 def _of_all_rows(
     kept: KeptAnswers, parts: int, metrics: Sequence[str]
-) -> Iterator[tuple[int | None, MetricValue]]:
-    """Yield the other metrics by the numbers of the parts; None stands for all rows."""
-    usual, sure = scoring.find_width(_CHANCE), scoring.find_width(_CHANCE / max(1, parts))
+) -> Mapping[int | None, list[MetricValue]]:
+    """Return the other metrics by the numbers of the parts; None stands for all rows."""
+    usual, sure = scoring.find_width(CHANCE), scoring.find_width(CHANCE / max(1, parts))
+    everything, by_part = kept.all_rows(), kept.by_part()
+    found: dict[int | None, list[MetricValue]] = {}
     for metric in metrics:
-        whole = kept.measure(metric)
-        for part in (None, *range(parts)) if whole is not None else ():
-            own = whole if part is None else kept.measure(metric, part, whole)
-            if own is None or whole is None:
-                continue
-            spread = usual * own.deviation
-            errors = (own.error, max(0.0, own.error - spread), own.error + spread)
-            value, high, low = (scoring.shown(metric, error) for error in errors)
-            worse = part is not None and own.is_own and own.error - sure * own.deviation > whole.error
-            yield part, (metric, value, low, high, worse)
+        whole = measure_rows(everything, metric)
+        if whole is None:
+            continue
+        found.setdefault(None, []).append(_line(metric, whole, usual, is_worse=False))
+        for part, rows in by_part.items():
+            own = measure_part(rows, len(everything.truth), metric, whole)
+            if own is not None:
+                is_worse = own.is_own and own.error - sure * own.deviation > whole.error
+                found.setdefault(part, []).append(_line(metric, own, usual, is_worse=is_worse))
+    return found
+
+
+def _line(metric: str, measured: MeasuredError, width: float, *, is_worse: bool) -> MetricValue:
+    spread = width * measured.deviation
+    errors = (measured.error, max(0.0, measured.error - spread), measured.error + spread)
+    value, *ends = (scoring.shown(metric, error) for error in errors)
+    return metric, value, min(ends), max(ends), is_worse
 
 
 def _shown(metric: str, mean: float, low: float, high: float) -> tuple[float, float, float]:

@@ -93,8 +93,7 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
     metrics = [
         metric
         for metric in scoring.of_task(output.values is not None)
-        # All rows of one class say nothing of how they are ranked.
-        if metric != scoring.AUC or (truth.sum(axis=0) > 0).sum() > 1
+        if scoring.can_measure(metric, truth.sum(axis=0))
     ]
     return replace(
         known,

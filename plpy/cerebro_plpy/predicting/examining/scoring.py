@@ -20,6 +20,9 @@ _SHARES = frozenset({ACCURACY, AUC, F1, BALANCED, R2})
 LEAST = 1e-15
 # The number of parts of the rows that a jackknife leaves out in turn.
 _PARTS = 20
+# By this chance what is true lies below an interval, and by the same above it. Of 40 tables whose parts are
+# all alike, a part is said to be worse in one, however many parts there are.
+CHANCE = 0.025
 # A difference of this many of its deviations is more than chance.
 SURE = 2.0
 
@@ -156,9 +159,14 @@ def check_metric(given: str | None, is_classes: bool) -> str:
     return given
 
 
+def can_measure(metric: str | None, counts: Iterable[float]) -> bool:
+    """Return whether rows can be measured, by how many of them each class has: one class cannot be ranked."""
+    return metric != AUC or sum(count > 0 for count in counts) > 1
+
+
 def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
     """Refuse rows by which the metric cannot be measured, by how many of them each class has."""
-    if metric == AUC and sum(count > 0 for count in counts) < 2:
+    if not can_measure(metric, counts):
         raise CerebroError(
             f"all rows of {table} have the same class, and {AUC} compares rows of several",
             hint=f"Name other rows, or another metric, such as {LOGLOSS}.",

@@ -16,7 +16,7 @@ from cerebro_plpy.features.profile import Profile
 from cerebro_plpy.features.specification import Feature, Number
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting.examining import profiles, scoring
-from cerebro_plpy.predicting.examining.kept_answers import KeptAnswers
+from cerebro_plpy.predicting.examining.kept_answers import KeptAnswers, measure_rows
 from cerebro_plpy.predicting.examining.labeled import Judge, SomeRows, find_judge
 from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
 from cerebro_plpy.predicting.holders import RegisteredVersion
@@ -247,9 +247,9 @@ def _errors(seen: SeenRows) -> Iterator[tuple[str, float, float]]:
     for place, metric in enumerate(seen.metrics):
         error, low, _ = (scoring.error_of(metric, one) for one in seen.errors.bounds(place, metric))
         yield metric, error, low
-    width = scoring.find_width(0.025)
+    width, rows = scoring.find_width(scoring.CHANCE), seen.kept.all_rows()
     for metric in scoring.of_all_rows(seen.judge.is_classes):
-        found = seen.kept.measure(metric)
+        found = measure_rows(rows, metric)
         if found is not None:
             yield metric, found.error, found.error - width * found.deviation
 
