@@ -20,6 +20,10 @@ EXPLAINED = (
     "id", "class", "probability", "prediction", "score", "baseline", "column_name", "value", "contribution",
     "approximation_error", "map",
 )  # fmt: skip
+STEPS = (
+    "series", "forecast_time", "value", "baseline", "column_name", "column_value", "contribution",
+    "approximation_error", "forecast_number",
+)  # fmt: skip
 ADVICE = ("mst_key", "finding", "epoch", "advice")
 IMPORTANCE = ("column_name", "importance", "stddev", "low", "high")
 PARTS = ("part", "rows", "metric", "value", "low", "high", "worse")
@@ -51,6 +55,14 @@ def explanation(source: str, id_column: str) -> str:
         f" JOIN {table_name(source).replace('%', '%%')} AS r ON {key}::text = w.id,"
         " cerebro.explain_predict(%s, r.*, %s) AS e ORDER BY w.place, pg_catalog.abs(e.contribution) DESC"
     )
+
+
+def explain_forecast(
+    db: Server, name: str, only: Mapping[str, Any] | None, horizon: int | None, top: int | None
+) -> list[Row]:
+    """Return what the steps of a forecast consist of, series by series."""
+    given = None if only is None else dict(only)
+    return db.rows(call_rows("explain_forecast", name, only=given, horizon=horizon, top=top))
 
 
 def importance(db: Server, model: str, source: str, options: Mapping[str, Any]) -> list[Row]:

@@ -140,6 +140,16 @@ class RegisteredModels:
         """Predict the rows of a table with these ids, and return the columns that add most to each answer."""
         return frame(judged.explain(self._db, model, source, id_column, ids, top=top), judged.EXPLAINED)
 
+    def explain_forecast(
+        self,
+        name: str,
+        only: Mapping[str, Any] | None = None,
+        horizon: int | None = None,
+        top: int | None = 5,
+    ) -> pandas.DataFrame:
+        """Return what adds most to each step of a forecast; `only` has the columns that name the series."""
+        return frame(judged.explain_forecast(self._db, name, only, horizon, top=top), judged.STEPS)
+
     def importance(self, model: str, source: str, **options: Any) -> pandas.DataFrame:
         """Return by how much a model gets worse without each column; the options are those of the server."""
         return frame(judged.importance(self._db, model, source, options), judged.IMPORTANCE)

@@ -82,6 +82,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "predict_query",
         "predict_related",
         "explain_predict",
+        "explain_forecast",
         "confusion_matrix",
         "importance",
         "evaluate_by",

@@ -8,7 +8,7 @@ import click
 
 from cerebro_db.cli.connection import connected, open_database
 from cerebro_db.cli.output import formatted, say, show
-from cerebro_db.cli.values import read_list
+from cerebro_db.cli.values import read_list, read_object
 
 STANDING_COLUMNS = ("answer", "mst_key", "mase", "mae", "coverage", "best")
 FORECAST_COLUMNS = ("series", "forecast_time", "value", "lower", "upper", "status")
@@ -70,3 +70,27 @@ def forecast(name: str, horizon: int | None, level: float, history: int, form: s
     with open_database(dsn) as db:
         found = related.forecast(db, name, horizon, level, history)
     show(found, form, FORECAST_COLUMNS, related.FORECAST)
+
+
+@click.command("explain-forecast", short_help="Say what a forecast consists of.")
+@click.argument("name")
+@click.option("--only", metavar="JSON", callback=read_object, help="Columns that name the series.")
+@click.option("--horizon", type=click.IntRange(1), help="So many steps; by default all.")
+@click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="So many parts a step.")
+@formatted
+@connected
+def explain_forecast(
+    name: str, only: dict[str, Any] | None, horizon: int | None, top: int, form: str, dsn: str
+) -> None:
+    """Show the values and columns that add most to each step of the forecast NAME.
+
+    \b
+    Example:
+      cerebro explain-forecast sales_f --only '{"shop": "shop 1"}' --horizon 1
+    """
+    from cerebro_db import judged
+
+    with open_database(dsn) as db:
+        found = judged.explain_forecast(db, name, only, horizon, top=top)
+    columns = ("series", "forecast_time", "value", "baseline", "column_name", "column_value", "contribution")
+    show(found, form, columns, judged.STEPS)

@@ -114,6 +114,7 @@ CALLS: Mapping[str, CallTarget] = {
     "madlib_keras_predict_byom": CallTarget("predicting.answering.rows.predict_byom"),
     "predict_query": CallTarget("predicting.answering.query.statement"),
     "explain_predict": CallTarget("predicting.examining.explained.make_ready"),
+    "explain_forecast": CallTarget("predicting.examining.explained_forecasts.explain_forecast"),
     "forecast": CallTarget("predicting.answering.forecasts.forecast"),
     "importance": CallTarget("predicting.examining.importance.find_importance"),
     "evaluate_by": CallTarget("predicting.examining.parts_of_rows.evaluate_by"),

@@ -21,13 +21,14 @@ WITH listed (number, task, name) AS (
     (30, 'steer', 'stop_config'), (31, 'steer', 'clone_config'), (32, 'steer', 'add_configs'),
     (33, 'use a model', 'predict'), (34, 'use a model', 'predict_query'), (35, 'use a model', 'forecast'),
     (36, 'use a model', 'smooth'), (37, 'use a model', 'predict_related'), (38, 'use a model', 'explain_predict'),
-    (39, 'use a model', 'madlib_predict'), (40, 'use a model', 'madlib_evaluate'),
-    (41, 'use a model', 'confusion_matrix'), (42, 'use a model', 'evaluate_by'), (43, 'use a model', 'worst_rows'),
-    (44, 'use a model', 'importance'), (45, 'use a model', 'register'), (46, 'look after it', 'check'),
-    (47, 'look after it', 'model_health'), (48, 'look after it', 'retrain'), (49, 'look after it', 'schedule'),
-    (50, 'look after it', 'drift'), (51, 'look after it', 'diagnose'), (52, 'look after it', 'sizes'),
-    (53, 'look after it', 'forget'), (54, 'look after it', 'grant_usage'), (55, 'look after it', 'grant_model_access'),
-    (56, 'look after it', 'grant_model'), (57, 'look after it', 'version')
+    (39, 'use a model', 'explain_forecast'),
+    (40, 'use a model', 'madlib_predict'), (41, 'use a model', 'madlib_evaluate'),
+    (42, 'use a model', 'confusion_matrix'), (43, 'use a model', 'evaluate_by'), (44, 'use a model', 'worst_rows'),
+    (45, 'use a model', 'importance'), (46, 'use a model', 'register'), (47, 'look after it', 'check'),
+    (48, 'look after it', 'model_health'), (49, 'look after it', 'retrain'), (50, 'look after it', 'schedule'),
+    (51, 'look after it', 'drift'), (52, 'look after it', 'diagnose'), (53, 'look after it', 'sizes'),
+    (54, 'look after it', 'forget'), (55, 'look after it', 'grant_usage'), (56, 'look after it', 'grant_model_access'),
+    (57, 'look after it', 'grant_model'), (58, 'look after it', 'version')
 ), present (name, call, signature, what, oid) AS (
     SELECT
         p.proname::text,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -130,6 +131,11 @@ def test_series_are_forecast(tables: Database, client_database: str, tmp_path: P
 
     rows = shown("forecast", "beats_f", "--horizon", "2", "--level", "0.8", "--history", "4")
     assert [row["value"] for row in rows] == pytest.approx(list(found["value"]))
+    only = {"name": found["series"][0]["name"]}
+    parts = tables.models.explain_forecast("beats_f", only, horizon=1, top=2)
+    assert len(parts) == 2 and list(parts["series"]) == [only] * 2
+    words = ("explain-forecast", "beats_f", "--only", json.dumps(only), "--horizon", "1", "--top", "2")
+    assert [row["contribution"] for row in shown(*words)] == pytest.approx(list(parts["contribution"]))
     assert tables.models.register("beats_f", "beating") == 1
     refused = "beating@1 is a forecast, which answers in the database alone"
     with pytest.raises(CerebroError, match=refused):

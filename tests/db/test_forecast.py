@@ -135,6 +135,8 @@ def test_no_net_answers_for_random_walks(trial: Trial) -> None:
     assert "No net is better than a baseline by more than chance" in trial.notices()
     found = trial.sql("SELECT series, value FROM cerebro.forecast('walks_forecast', 1) LIMIT 1")
     assert found[0][0] == {"id": 1}
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="which has no net to explain"):
+        trial.sql("SELECT * FROM cerebro.explain_forecast('walks_forecast')")
     # A version keeps the forecast as it is, with a net that does not answer.
     trial.sql("SELECT cerebro.register('walks_forecast', 'walking')")
     assert trial.sql("SELECT series, value FROM cerebro.forecast('walking@1', 1) LIMIT 1") == found
@@ -163,6 +165,12 @@ def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
         " ON p.item = (f.series->>'item')::int AND p.day = f.forecast_time WHERE f.status = 'ok'"
     )
     assert 20 < gap < 40
+    # The promotion of a day says most, for it or against it.
+    first = trial.sql(
+        "SELECT e.column_name, (e.column_value = '1') = (e.contribution > 0), abs(e.contribution) > 10"
+        " FROM cerebro.explain_forecast('promoted_f', top => 1) AS e"
+    )
+    assert first.count(("promo", True, True)) > 0.9 * len(first) and len(first) == 32
     unknown = "SELECT series, value, status FROM cerebro.forecast('promoted_f') WHERE status <> 'ok'"
     assert trial.sql(unknown) == [({"item": 9}, None, "columns unknown")]
 
@@ -192,6 +200,15 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
     )
     found = dict(trial.sql("SELECT series->>'item', value FROM cerebro.forecast('regions_f', 1)"))
     assert found["2"] > 58 and found["13"] > 58 and found["3"] < 46
+    # What is north's is so by the region and the weekday, which add up to most of the answer.
+    parts = dict(
+        trial.sql(
+            "SELECT e.column_name || coalesce(' ' || e.column_value, ''), e.contribution"
+            " FROM cerebro.explain_forecast('regions_f', '{\"item\": 2}', 1, NULL) AS e"
+            " WHERE e.column_name IN ('region', 'day')"
+        )
+    )
+    assert [name[:17] for name in parts] == ["region north", "day 2026-05-31 00"] and min(parts.values()) > 2
     # One whose word has changed since has an answer, too.
     trial.sql("UPDATE regions SET region = 'west' WHERE item = 3 AND day > '2026-05-01'")
     assert len(trial.sql("SELECT FROM cerebro.forecast('regions_f', 1) WHERE value IS NOT NULL")) == 13
@@ -388,21 +405,37 @@ def test_what_is_wrong_is_refused_before_any_work(
     assert sql("SELECT count(*) FROM pg_class") == before
 
 
-FORECASTS = {
-    "no forecast": ("'nothing'", "42P01", "forecast nothing does not exist"),
-    "no name": ("NULL", "22004", "name is NULL"),
-    "too far": ("'sales_f', 8", "22023", "horizon is 8, and sales_f was trained for 7"),
-    "too sure": ("'sales_f', level => 1", "22023", "level is 1"),
+REFUSED = {
+    "no forecast": ("forecast('nothing')", "42P01", "forecast nothing does not exist"),
+    "no name": ("forecast(NULL)", "22004", "name is NULL"),
+    "too far": ("forecast('sales_f', 8)", "22023", "horizon is 8, and sales_f was trained for 7"),
+    "too sure": ("forecast('sales_f', level => 1)", "22023", "level is 1"),
+    "no series": ("""explain_forecast('sales_f', '{"shop": 1}')""", "22023", "no series has {.shop.: 1}"),
+    "no columns": ("explain_forecast('sales_f', '[1]')", "22023", "only is .1., and must name columns"),
+    "no parts": ("explain_forecast('sales_f', top => 0)", "22023", "top must be at least 1"),
 }
 
 
-@pytest.mark.parametrize("said, code, text", FORECASTS.values(), ids=FORECASTS)
+@pytest.mark.parametrize("call, code, text", REFUSED.values(), ids=REFUSED)
 def test_a_forecast_that_cannot_be_is_refused(
-    sql: Sql, board: dict[str, Any], said: str, code: str, text: str
+    sql: Sql, board: dict[str, Any], call: str, code: str, text: str
 ) -> None:
     with pytest.raises(psycopg2.Error, match=text) as caught:
-        sql(f"SELECT * FROM cerebro.forecast({said})")
+        sql(f"SELECT * FROM cerebro.{call}")
     assert caught.value.pgcode == code
+
+
+def test_parts_of_a_forecast_add_up_to_it(trial: Trial, board: dict[str, Any]) -> None:
+    trial.notices()
+    found = trial.sql(
+        "SELECT e.series->>'shop', e.forecast_time, min(e.value), max(e.value), min(e.baseline),"
+        " min(e.baseline) + sum(e.contribution), max(e.approximation_error), count(*)"
+        " FROM cerebro.explain_forecast('sales_f', top => NULL) AS e GROUP BY 1, 2"
+    )
+    assert len(found) == 7 * 21 and {row[-1] for row in found} == {29}
+    assert all(low == high and error < 0.01 for _, _, low, high, _, _, error, _ in found)
+    assert [row[5] for row in found] == pytest.approx([row[2] for row in found], rel=1e-4)
+    assert "2 of 26 series are left out" in trial.notices()
 
 
 def test_the_name_of_the_source_is_not_that_of_its_forecast(trial: Trial, board: dict[str, Any]) -> None:

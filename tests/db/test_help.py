@@ -10,7 +10,7 @@ TASKS = ["prepare rows", "say what to train", "train", "watch", "steer", "use a 
 def test_the_short_list_is_short_and_by_task(sql: Sql) -> None:
     listed = sql("SELECT * FROM cerebro.help()")
     assert list(dict.fromkeys(task for task, _, _ in listed)) == TASKS
-    assert len(listed) == 57
+    assert len(listed) == 58
     assert all(0 < len(what) < 130 and "The same as" not in what for _, _, what in listed)
 
 

@@ -74,7 +74,7 @@ WAYS = {
     "the second of two": (1, "sigmoid", scores.odds_of_probability, [1], lambda value: value),
     "the first of two": (1, "sigmoid", scores.odds_of_probability, [0], lambda value: -value),
     "the first of two, as logit": (1, "linear", scores.odds_of_logit, [0], lambda value: -value),
-    "a class of its own": (CLASSES, "linear", scores.odds_of_own_logit, [0, 1, 0], lambda value: value[1:]),
+    "a class of its own": (CLASSES, "linear", scores.chosen, [0, 1, 0], lambda value: value[1:]),
 }
 
 

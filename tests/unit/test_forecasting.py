@@ -13,6 +13,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.forecasting import backtest, baselines, inputs, windows
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.forecasting.inputs import ColumnScale, InputMaker, StaticColumn
+from cerebro_plpy.forecasting.parts import StepParts
 from cerebro_plpy.forecasting.series import Reading, Series, lay_out
 from cerebro_plpy.forecasting.steps import Stamps, TimeStep, find_step
 from cerebro_plpy.forecasting.windows import WindowShape
@@ -202,6 +203,20 @@ def test_what_never_changes_is_said_once_for_a_series() -> None:
     assert made["static"].tolist() == [[0, 1], [0, 0]]
     # Day 4 of 1970 was a Monday.
     assert made["calendar"].tolist() == [[1, 0, 0, 0, 0, 0, 0]] * 2
+    still = maker.make_still(laid, 3, 2)
+    assert {name: one.tolist() for name, one in still.items()} == {
+        "x": [[0, 0, 0]], "ahead": [[0, 0]], "static": [[0, 0.5]], "calendar": [[1 / 7] * 7],
+    }  # fmt: skip
+    # What stands at each number of the inputs belongs to a value of the window or to a column.
+    added = {"x": np.array([1, 2, 3.0]), "ahead": np.array([4, 5.0]), "static": np.array([6, 7.0])}
+    window = windows.cut(laid[:1], [[4]], WindowShape(3, 2, 1))
+    named = StepParts("day", "sold", maker).name(
+        laid[0], window, {**added, "calendar": np.arange(7.0)}, 1, "Tuesday"
+    )
+    assert list(named) == [
+        ("sold[-3]", "1", 1), ("sold[-2]", "2", 2), ("sold[-1]", "3", 3), ("promo", "0", 9),
+        ("size", "3", 6), ("region", "north", 7), ("day", "Tuesday", 21),
+    ]  # fmt: skip
     # Nobody needs to know ahead what never changes.
     assert [maker.knows(laid[0], steps) for steps in (0, 1)] == [True, False]
 

@@ -73,6 +73,19 @@ class InputMaker:
             found[CALENDAR] = self._find_calendar(series, rows)
         return found
 
+    def make_still(self, series: Sequence[Series], window: int, horizon: int) -> dict[str, np.ndarray]:
+        """Return the inputs of a series that has stood still, with columns and calendar as on average."""
+        found = {WINDOW: np.zeros((1, window))}
+        if self.ahead:
+            found[AHEAD] = np.zeros((1, horizon * len(self.ahead)))
+        if self.static:
+            found[STATIC] = np.mean([self._describe(one) for one in series], axis=0, keepdims=True)
+        if self.calendar:
+            days, waves = 5 if self.step.unit == WEEKDAYS else 7, np.zeros(2 * _WAVES)
+            means = {HOUR: waves, WEEKDAY: np.eye(7)[:days].mean(axis=0), YEAR: waves}
+            found[CALENDAR] = np.concatenate([means[part] for part in self.calendar])[np.newaxis]
+        return found
+
     def knows(self, series: Series, steps: int) -> bool:
         """Return whether the columns that are known ahead are known for this many steps."""
         length, count = len(series.values), len(self.ahead)
@@ -81,17 +94,19 @@ class InputMaker:
 
     def _describe(self, series: Series) -> np.ndarray:
         """Return the values that stay the same in a series, as numbers; 0 for an unknown value."""
-        numbers = iter(series.ahead[len(self.ahead) :])
-        words = iter(series.words)
         found = list[float]()
-        for one in self.static:
-            if one.words:
-                own = next(words)
-                found += [float(own == word) for word in one.words]
+        for one, value in zip(self.static, self.static_values(series), strict=True):
+            if isinstance(value, float):
+                scaled = (value - one.center) / one.scale
+                found.append(scaled if np.isfinite(scaled) else 0.0)
             else:
-                value = (_last(next(numbers)) - one.center) / one.scale
-                found.append(value if np.isfinite(value) else 0.0)
+                found += [float(value == word) for word in one.words]
         return np.array(found)
+
+    def static_values(self, series: Series) -> list[str | float | None]:
+        """Return the values that stay the same in a series; NaN or None for an unknown one."""
+        numbers, words = iter(series.ahead[len(self.ahead) :]), iter(series.words)
+        return [next(words) if one.words else _last(next(numbers)) for one in self.static]
 
     def _find_calendar(self, series: Sequence[Series], rows: Windowed) -> np.ndarray:
         """Return the calendar of the first step that is forecast; the others follow from it."""

@@ -191,8 +191,12 @@ def running_engine() -> str | None:
 def _threads(db: Database) -> int:
     """Return as many threads as a segment session has: if this one trains later, it makes the same bits."""
     cores = len(os.sched_getaffinity(0))
-    segments = int(session.setting(db, "segments") or cores)
-    return int(session.setting(db, "threads") or max(1, cores // segments))
+    return int(session.setting(db, "threads") or max(1, cores // count_sessions(db)))
+
+
+def count_sessions(db: Database) -> int:
+    """Return how many sessions train at a time, each with its threads: so much of the host may be used."""
+    return int(session.setting(db, "segments") or len(os.sched_getaffinity(0)))
 
 
 def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:

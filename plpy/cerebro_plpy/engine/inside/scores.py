@@ -43,8 +43,8 @@ def odds_of_logit(output: Any, given: Any) -> Any:
     return output[:, 0] * (2 * given[:, 0] - 1)
 
 
-def odds_of_own_logit(output: Any, given: Any) -> Any:
-    """Return the odds of a class that excludes no other."""
+def chosen(output: Any, given: Any) -> Any:
+    """Return the number at the place of the one: a quantity, or the odds of a class that excludes no other."""
     return _ops().sum(output * given, axis=-1)
 
 

@@ -75,12 +75,15 @@ class WindowNet:
 
     def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
         """Return what a config answers for these windows."""
-        key = None if self.is_registered else mst_key
-        found = trained.find_model(self.db, self.name, key, takes_forecast=True)
-        model = trained_models.trained(self.db, found)
         given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
+        model = find_net(self.db, self.name, None if self.is_registered else mst_key)
         (result,) = of_packed.answers(self.db, model, given, partial(interrupts.tick, self.db))
         return rows.in_unit(result.reshape(len(result), -1).astype(np.float64))
+
+
+def find_net(db: Database, name: str, mst_key: int | None) -> trained_models.Model:
+    """Return a net of a forecast; a registered one has no other."""
+    return trained_models.trained(db, trained.find_model(db, name, mst_key, takes_forecast=True))
 
 
 def forecast(
@@ -90,25 +93,22 @@ def forecast(
 
     Before them stand as many of the newest known values as `history` says.
     """
-    if name is None or not name.strip():
-        raise CerebroError("name is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     number = _level(level)
     if history is None:
         raise CerebroError("history is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not 0 <= history <= MOST_HISTORY:
         raise CerebroError(f"history is {history}, it must be from 0 to {MOST_HISTORY}")
-    held = _find(db, name)
+    held, steps = find_forecast(db, name, horizon)
     found = held.forecast
-    steps = found.shape.horizon if horizon is None else horizon
-    if not 1 <= steps <= found.shape.horizon:
-        raise CerebroError(
-            f"horizon is {steps}, and {name} was trained for {found.shape.horizon}",
-            hint=f"Give 1 to {found.shape.horizon}, or train another forecast.",
-        )
-    source = names.resolve_table(db, found.source, "source table")
-    laid = [_without_columns(one, found, steps) for one in read_series(db, found, source)]
+    laid = read_answerable(db, found, steps)
     bands = _answer(db, held, [one for one in laid if one.is_answered], number)
     return list(_rows(db, found, laid, bands, steps=steps, history=history))
+
+
+def read_answerable(db: Database, found: Forecast, steps: int) -> list[Series]:
+    """Return the series as their source has them now, with a status that says which have such a forecast."""
+    source = names.resolve_table(db, found.source, "source table")
+    return [_without_columns(one, found, steps) for one in read_series(db, found, source)]
 
 
 def read_series(db: Database, found: Forecast, source: Table) -> list[Series]:
@@ -144,6 +144,21 @@ def _level(level: float | None) -> int:
             hint="0.9 is usual.",
         )
     return next(place for place, kept in enumerate(LEVELS) if kept >= level - 1e-9)
+
+
+def find_forecast(db: Database, name: str | None, horizon: int | None) -> tuple[HeldForecast, int]:
+    """Return what a name means, and how many steps are asked for: without a horizon, all."""
+    if name is None or not name.strip():
+        raise CerebroError("name is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
+    held = _find(db, name)
+    most = held.forecast.shape.horizon
+    steps = most if horizon is None else horizon
+    if not 1 <= steps <= most:
+        raise CerebroError(
+            f"horizon is {steps}, and {name} was trained for {most}",
+            hint=f"Give 1 to {most}, or train another forecast.",
+        )
+    return held, steps
 
 
 def _find(db: Database, name: str) -> HeldForecast:
@@ -255,8 +270,8 @@ def _rows(
     history: int,
 ) -> Iterator[ForecastRow]:
     """Yield the rows: the stamps of all series go to the server at once."""
-    times = {one.key: _times(found, one, steps, history) for one in laid if one.is_answered}
-    stamps = _show(db, found, times)
+    times = {one.key: find_times(found, one, steps, history) for one in laid if one.is_answered}
+    stamps = show_times(db, found, times)
     for one in laid:
         if not one.is_answered:
             yield one.key, None, None, None, None, one.status, None
@@ -273,12 +288,13 @@ def _rows(
             yield one.key, stamps.get(time), value, lower, upper, band.status, number
 
 
-def _times(found: Forecast, series: Series, steps: int, history: int) -> np.ndarray:
+def find_times(found: Forecast, series: Series, steps: int, history: int) -> np.ndarray:
+    """Return the times of a series' newest values and of the steps that follow."""
     length = len(series.values)
     return found.step.after(series.stamps, np.arange(length - min(history, length), length + steps))
 
 
-def _show(db: Database, found: Forecast, times: Mapping[str, np.ndarray]) -> Mapping[float, str]:
+def show_times(db: Database, found: Forecast, times: Mapping[str, np.ndarray]) -> Mapping[float, str]:
     """Return how the session writes all times; nothing if they are whole numbers."""
     if found.step.is_number:
         return {}

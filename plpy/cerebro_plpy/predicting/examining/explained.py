@@ -134,8 +134,7 @@ def explain_row(
     mst_key: int | None,
 ) -> list[ExplainedColumn]:
     """Explain the answer for a row that is given as JSON; have the model made ready once in a statement."""
-    if most is not None and most < 1:
-        raise CerebroError(f"top must be at least 1, or NULL for all columns, not {most}")
+    check_top(most)
     kept = one.ready(model, mst_key)
     if kept is None or (isinstance(kept, Kept) and kept.explainer is None):
         kept = make(model, mst_key)
@@ -145,6 +144,12 @@ def explain_row(
     if own is None or own.explainer is None or own.rows is None:
         return []
     return own.explainer.explain(given, own.rows.encode(given), most)
+
+
+def check_top(most: int | None) -> None:
+    """Refuse a number of columns that leaves none."""
+    if most is not None and most < 1:
+        raise CerebroError(f"top must be at least 1, or NULL for all columns, not {most}")
 
 
 def _of_group(kept: KeptGroups, given: Mapping[str, Any]) -> Kept | None:
@@ -210,7 +215,7 @@ def score_of(output: Output) -> ScoreOf:
         return scores.odds_of_probability if output.is_binary else scores.odds_of_probabilities
     if output.is_binary:
         return scores.odds_of_logit
-    return scores.odds_of_logits if output.logits == LOGITS_SOFTMAX else scores.odds_of_own_logit
+    return scores.odds_of_logits if output.logits == LOGITS_SOFTMAX else scores.chosen
 
 
 def _check_codes(net: Slopes, known: Specification) -> None:

@@ -7,17 +7,21 @@ wrong anyway, is what the column is worth to it.
 from __future__ import annotations
 
 import json
+import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy import seeding
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.errors import QUERY_CANCELED, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.madlib.nearest import nearest
+from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
 from cerebro_plpy.predicting.examining.scoring import JackknifedError
@@ -25,6 +29,8 @@ from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.store.models import retraining
 
 REPEATS, ROWS, SEED = 5, 5_000, 1
+# The inputs of all threads together are no larger, and this often we look for a cancel.
+_MOST_BYTES, _LOOK_SECONDS = 1 << 30, 0.05
 # column_name, importance, stddev, low, high
 Importance = tuple[str, float, float, float, float]
 ColumnPlaces = Sequence[tuple[int, slice]]
@@ -81,8 +87,42 @@ class Mixing:
         chance = float(np.hypot(chances.mean(), of_mixing))
         return name, mean, spread, mean - chance, mean + chance
 
+    def mix_all(self, before: JackknifedError, columns: Mapping[str, ColumnPlaces]) -> list[Importance]:
+        """Return what each column is worth: threads mix several at a time."""
+        nbytes = sum(array.nbytes for array in self.rows.inputs)
+        count = min(models.count_sessions(self.judge.db), len(columns), _MOST_BYTES // max(1, nbytes))
+        # The models of groups are read one after the other, which only the session's own thread may do.
+        if count < 2 or self.judge.grouped_by is not None:
+            return [self.mix(before, name, places) for name, places in columns.items()]
+        stopped = threading.Event()
+        beside = replace(self, judge=replace(self.judge, tick=partial(_go_on, stopped)))
+        with ThreadPoolExecutor(count) as pool:
+            found = [pool.submit(beside.mix, before, name, places) for name, places in columns.items()]
+            try:
+                self._await(found)
+            except BaseException:
+                stopped.set()
+                pool.shutdown(cancel_futures=True)
+                raise
+        return [one.result() for one in found]
+
+    def _await(self, found: Sequence[Future[Importance]]) -> None:
+        """Wait for what threads do, and look for cancels, which they may not."""
+        waiting = set(found)
+        while waiting:
+            done, waiting = wait(waiting, _LOOK_SECONDS)
+            for one in done:
+                one.result()
+            self.judge.tick()
+
     def _order(self, name: str, number: int) -> np.ndarray:
         return seeding.permutation(len(self.rows.truth), self.seed, "importance", name, number)
+
+
+def _go_on(stopped: threading.Event) -> None:
+    """End a thread whose result nobody waits for any more."""
+    if stopped.is_set():
+        raise CerebroError("the importance of the columns is not asked for any more", sqlstate=QUERY_CANCELED)
 
 
 def mix_column(inputs: Sequence[np.ndarray], places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
@@ -112,7 +152,7 @@ def find_importance(
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
     before = mixing.measure(rows.inputs)
     db.notice(f"{metric} {scoring.shown(metric, before.whole):.4g} on {len(rows.truth)} rows as they are")
-    found = [mixing.mix(before, name, places) for name, places in columns.items()]
+    found = mixing.mix_all(before, columns)
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
 
