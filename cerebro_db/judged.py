@@ -58,11 +58,11 @@ def explanation(source: str, id_column: str) -> str:
 
 
 def explain_forecast(
-    db: Server, name: str, only: Mapping[str, Any] | None, horizon: int | None, top: int | None
+    db: Server, name: str, which: Mapping[str, Any] | None, horizon: int | None, top: int | None
 ) -> list[Row]:
     """Return what the steps of a forecast consist of, series by series."""
-    given = None if only is None else dict(only)
-    return db.rows(call_rows("explain_forecast", name, only=given, horizon=horizon, top=top))
+    given = None if which is None else dict(which)
+    return db.rows(call_rows("explain_forecast", name, which=given, horizon=horizon, top=top))
 
 
 def importance(db: Server, model: str, source: str, options: Mapping[str, Any]) -> list[Row]:

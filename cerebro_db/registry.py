@@ -143,12 +143,12 @@ class RegisteredModels:
     def explain_forecast(
         self,
         name: str,
-        only: Mapping[str, Any] | None = None,
+        which: Mapping[str, Any] | None = None,
         horizon: int | None = None,
         top: int | None = 5,
     ) -> pandas.DataFrame:
-        """Return what adds most to each step of a forecast; `only` has the columns that name the series."""
-        return frame(judged.explain_forecast(self._db, name, only, horizon, top=top), judged.STEPS)
+        """Return what adds most to each step of a forecast; `which` has the columns that name the series."""
+        return frame(judged.explain_forecast(self._db, name, which, horizon, top=top), judged.STEPS)
 
     def importance(self, model: str, source: str, **options: Any) -> pandas.DataFrame:
         """Return by how much a model gets worse without each column; the options are those of the server."""

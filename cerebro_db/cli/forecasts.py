@@ -74,23 +74,23 @@ def forecast(name: str, horizon: int | None, level: float, history: int, form: s
 
 @click.command("explain-forecast", short_help="Say what a forecast consists of.")
 @click.argument("name")
-@click.option("--only", metavar="JSON", callback=read_object, help="Columns that name the series.")
+@click.option("--which", metavar="JSON", callback=read_object, help="Columns that name the series.")
 @click.option("--horizon", type=click.IntRange(1), help="So many steps; by default all.")
 @click.option("--top", type=click.IntRange(1), default=5, show_default=True, help="So many parts a step.")
 @formatted
 @connected
 def explain_forecast(
-    name: str, only: dict[str, Any] | None, horizon: int | None, top: int, form: str, dsn: str
+    name: str, which: dict[str, Any] | None, horizon: int | None, top: int, form: str, dsn: str
 ) -> None:
     """Show the values and columns that add most to each step of the forecast NAME.
 
     \b
     Example:
-      cerebro explain-forecast sales_f --only '{"shop": "shop 1"}' --horizon 1
+      cerebro explain-forecast sales_f --which '{"shop": "shop 1"}' --horizon 1
     """
     from cerebro_db import judged
 
     with open_database(dsn) as db:
-        found = judged.explain_forecast(db, name, only, horizon, top=top)
+        found = judged.explain_forecast(db, name, which, horizon, top=top)
     columns = ("series", "forecast_time", "value", "baseline", "column_name", "column_value", "contribution")
     show(found, form, columns, judged.STEPS)

@@ -187,8 +187,15 @@ def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
             return _problem(400, "the database can hold no such text")
         return await _answer(lambda: forecasts.forecast(acting, name, series or None))
 
+    async def reasons(request: Request) -> Response:
+        name, series = _texts(request, "name", "series")
+        if "\0" in name + series:
+            return _problem(400, "the database can hold no such text")
+        return await _answer(lambda: forecasts.explain(acting, name, series))
+
     return [
         Route("/api/forecast", forecast),
+        Route("/api/forecast/reasons", reasons),
         Route("/api/models/{name}", model),
         Route("/api/importance", importance),
         Route("/api/explanation", explanation),

@@ -1,4 +1,4 @@
-"""Shows forecasts: which there are, and how a series went and goes on."""
+"""Shows forecasts: which there are, how a series went and goes on, and why."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cerebro_db.dashboard import views
 from cerebro_db.dashboard.predicting import reading
 from cerebro_db.dashboard.views import Row
 
-MOST_SERIES, HISTORY = 500, 60
+MOST_SERIES, HISTORY, MOST_PARTS = 500, 60, 12
 # Times as the clock on the wall shows them.
 _FORECAST = f"""
 WITH f AS MATERIALIZED (
@@ -31,9 +31,19 @@ SELECT
     FROM f JOIN chosen AS c USING (series) WHERE f.value IS NOT NULL) AS points,
     (SELECT bool_or(f.forecast_number IS NOT NULL) FROM f) AS numbered
 """
+_REASONS = (
+    "SELECT left(column_name, 200) AS column_name, left(column_value, 200) AS column_value, value, baseline,"
+    f" contribution FROM cerebro.explain_forecast(%(name)s, %(series)s::jsonb, 1, {MOST_PARTS})"
+)
 
 
 def forecast(engine: Engine, name: str, series: str | None) -> Row:
     """Return the series of a forecast, and the points of the one that is asked for, or of the first."""
     with reading(engine) as connection:
         return views.rows(connection, _FORECAST, name=name, series=series)[0]
+
+
+def explain(engine: Engine, name: str, series: str) -> Row:
+    """Return what the next value of a series consists of, the greatest part first."""
+    with reading(engine) as connection:
+        return {"parts": views.rows(connection, _REASONS, name=name, series=series)}

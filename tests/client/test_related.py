@@ -24,7 +24,7 @@ INSERT INTO buys SELECT 1 + i * 7 % 60, timestamp '2026-01-01' + i % 90 * interv
 FROM generate_series(1, 600) AS i;
 CREATE TABLE "re lated"."No des" AS SELECT i AS "i d", i::real AS "X" FROM generate_series(1, 9) AS i;
 CREATE TABLE ways AS SELECT i AS a, i % 9 + 1 AS b, 'k' || i % 2 AS via FROM generate_series(1, 9) AS i;
-CREATE TABLE beats AS SELECT 's' || s AS name, '2026-01-01'::date + d AS day, sin(d * 0.9 + s) + s AS beat
+CREATE TABLE beats AS SELECT 's' || s AS name, '2026-01-01'::date + d AS day, sin(d * 0.55 + s) + s AS beat
 FROM generate_series(1, 4) AS s, generate_series(0, 79) AS d
 """
 # Two kinds of people, which their ties tell better than x does.
@@ -36,7 +36,7 @@ FROM generate_series(0, 79) AS i, generate_series(1, 3) AS j;
 SELECT FROM cerebro.train('folk', 'kind', 'folk_model', '20 s', '{"nets": ["Dense(4)"], "configs": 1,
     "epochs": 1, "single": true, "exclude": ["i", "To ld"]}')
 """
-QUICK = {"nets": ["nlinear"], "configs": 1, "epochs": 3, "seed": 3}
+QUICK = {"nets": ["nlinear"], "configs": 1, "epochs": 9, "seed": 3}
 
 
 @pytest.fixture(scope="module")
@@ -131,10 +131,10 @@ def test_series_are_forecast(tables: Database, client_database: str, tmp_path: P
 
     rows = shown("forecast", "beats_f", "--horizon", "2", "--level", "0.8", "--history", "4")
     assert [row["value"] for row in rows] == pytest.approx(list(found["value"]))
-    only = {"name": found["series"][0]["name"]}
-    parts = tables.models.explain_forecast("beats_f", only, horizon=1, top=2)
-    assert len(parts) == 2 and list(parts["series"]) == [only] * 2
-    words = ("explain-forecast", "beats_f", "--only", json.dumps(only), "--horizon", "1", "--top", "2")
+    which = {"name": found["series"][0]["name"]}
+    parts = tables.models.explain_forecast("beats_f", which, horizon=1, top=2)
+    assert len(parts) == 2 and list(parts["series"]) == [which] * 2
+    words = ("explain-forecast", "beats_f", "--which", json.dumps(which), "--horizon", "1", "--top", "2")
     assert [row["contribution"] for row in shown(*words)] == pytest.approx(list(parts["contribution"]))
     assert tables.models.register("beats_f", "beating") == 1
     refused = "beating@1 is a forecast, which answers in the database alone"

@@ -167,7 +167,7 @@ def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
     assert 20 < gap < 40
     # The promotion of a day says most, for it or against it.
     first = trial.sql(
-        "SELECT e.column_name, (e.column_value = '1') = (e.contribution > 0), abs(e.contribution) > 10"
+        "SELECT e.column_name, (e.column_value = '1') = (e.contribution > 0), abs(e.contribution) > 5"
         " FROM cerebro.explain_forecast('promoted_f', top => 1) AS e"
     )
     assert first.count(("promo", True, True)) > 0.9 * len(first) and len(first) == 32
@@ -208,7 +208,8 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
             " WHERE e.column_name IN ('region', 'day')"
         )
     )
-    assert [name[:17] for name in parts] == ["region north", "day 2026-05-31 00"] and min(parts.values()) > 2
+    assert sorted(name[:14] for name in parts) == ["day 2026-05-31", "region north"]
+    assert min(parts.values()) > 2
     # One whose word has changed since has an answer, too.
     trial.sql("UPDATE regions SET region = 'west' WHERE item = 3 AND day > '2026-05-01'")
     assert len(trial.sql("SELECT FROM cerebro.forecast('regions_f', 1) WHERE value IS NOT NULL")) == 13
@@ -411,7 +412,7 @@ REFUSED = {
     "too far": ("forecast('sales_f', 8)", "22023", "horizon is 8, and sales_f was trained for 7"),
     "too sure": ("forecast('sales_f', level => 1)", "22023", "level is 1"),
     "no series": ("""explain_forecast('sales_f', '{"shop": 1}')""", "22023", "no series has {.shop.: 1}"),
-    "no columns": ("explain_forecast('sales_f', '[1]')", "22023", "only is .1., and must name columns"),
+    "no columns": ("explain_forecast('sales_f', '[1]')", "22023", "which is .1., and must name columns"),
     "no parts": ("explain_forecast('sales_f', top => 0)", "22023", "top must be at least 1"),
 }
 
@@ -435,7 +436,7 @@ def test_parts_of_a_forecast_add_up_to_it(trial: Trial, board: dict[str, Any]) -
     assert len(found) == 7 * 21 and {row[-1] for row in found} == {29}
     assert all(low == high and error < 0.01 for _, _, low, high, _, _, error, _ in found)
     assert [row[5] for row in found] == pytest.approx([row[2] for row in found], rel=1e-4)
-    assert "2 of 26 series are left out" in trial.notices()
+    assert "5 of 26 series are left out" in trial.notices()
 
 
 def test_the_name_of_the_source_is_not_that_of_its_forecast(trial: Trial, board: dict[str, Any]) -> None:

@@ -1,7 +1,7 @@
 // What can be asked of a run and of a config, and the dialog that says what it does before it does it.
 
 import { act, preview } from "./api.js";
-import { make, sentence } from "./format.js";
+import { explain, make } from "./format.js";
 
 const OVER = "the run is over";
 
@@ -180,7 +180,7 @@ export class Asking {
   }
 
   showProblem(trouble) {
-    this.problem.textContent = [trouble.message, trouble.detail, trouble.hint].filter(Boolean).map(sentence).join(" ");
+    this.problem.textContent = explain(trouble);
     this.problem.hidden = false;
   }
 

@@ -41,6 +41,8 @@ export const readExplanation = (asked) => call(`/api/explanation?${new URLSearch
 
 export const readForecast = (asked) => call(`/api/forecast?${new URLSearchParams(asked)}`);
 
+export const readReasons = (asked) => call(`/api/forecast/reasons?${new URLSearchParams(asked)}`);
+
 export const readPlan = (id) => call(`/api/runs/${id}/plan`);
 
 const send = (id, action, body) =>

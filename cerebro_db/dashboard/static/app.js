@@ -10,7 +10,7 @@ import { Forecasts } from "./forecasts.js";
 import { Groups, keyText } from "./groups.js";
 import { Registered } from "./registered.js";
 import { Relations } from "./relations.js";
-import { bytes, clock, day, duration, make, many, number, sentence, setText, when } from "./format.js";
+import { bytes, clock, day, duration, explain, make, many, number, setText, when } from "./format.js";
 import { Run } from "./store.js";
 
 const LIVE = 1000;
@@ -97,9 +97,7 @@ function hurt(error) {
   at("link").dataset.state = "lost";
   const lost = !(error instanceof Trouble) || error.lost;
   setText(at("link"), lost ? "no answer" : "refused");
-  const parts = [error.message, error.detail, error.hint].filter(Boolean).map(sentence);
-  if (lost) parts.push("Trying again; what is shown is from before.");
-  setText(at("trouble"), parts.join(" "));
+  setText(at("trouble"), `${explain(error)}${lost ? " Trying again; what is shown is from before." : ""}`);
   at("trouble").hidden = false;
   if (!(error instanceof Trouble)) console.error(error);
 }

@@ -1,8 +1,9 @@
 // A forecast: the newest values of a series, and what follows, with the band that holds it.
 
-import { readForecast } from "./api.js";
+import { readForecast, readReasons } from "./api.js";
 import { Chart, dot, linear, MARGIN, short, stroke, ticks } from "./charts.js";
-import { FEW, make, number, sentence, setText } from "./format.js";
+import { FEW, explain, make, number, setText } from "./format.js";
+import { drawn } from "./registered.js";
 
 const at = (id) => document.getElementById(id);
 const [COLOUR] = FEW;
@@ -16,6 +17,7 @@ export class Forecasts {
     this.chart = new Bands(at("bands"), () => {});
     at("forecast-series").addEventListener("change", () => this.read(at("forecast-series").value));
     at("forecast-again").addEventListener("click", () => this.read(at("forecast-series").value));
+    at("forecast-explain").addEventListener("click", () => this.explain(at("forecast-series").value));
   }
 
   // The forecasts in the list beside the page.
@@ -47,6 +49,7 @@ export class Forecasts {
   async read(series) {
     const { name } = this;
     at("forecast-problem").hidden = true;
+    this.reason([]);
     setText(at("forecast-about"), "forecasting …");
     try {
       const found = await readForecast({ name, series });
@@ -54,9 +57,35 @@ export class Forecasts {
     } catch (error) {
       if (name !== this.name) return;
       setText(at("forecast-about"), "");
-      at("forecast-problem").hidden = false;
-      setText(at("forecast-problem"), [error.message, error.detail, error.hint].filter(Boolean).map(sentence).join(" "));
+      this.complain("forecast-problem", error);
     }
+  }
+
+  complain(id, error) {
+    at(id).hidden = false;
+    setText(at(id), explain(error));
+  }
+
+  async explain(series) {
+    const { name } = this;
+    this.reason([]);
+    setText(at("reasons-about"), "explaining …");
+    try {
+      const { parts } = await readReasons({ name, series });
+      if (name === this.name && series === at("forecast-series").value) this.reason(parts);
+    } catch (error) {
+      if (name !== this.name) return;
+      setText(at("reasons-about"), "");
+      this.complain("reasons-problem", error);
+    }
+  }
+
+  // What leads from a series that has stood still to the net's next value.
+  reason(parts) {
+    const [first] = parts;
+    at("reasons-problem").hidden = true;
+    setText(at("reasons-about"), first ? `${number(first.value)}; of a series that stands still ${number(first.baseline)}` : "");
+    at("reasons").replaceChildren(...drawn(parts.map(({ column_name: name, column_value: value, contribution }) => ({ name: `${name} = ${value ?? "NULL"}`, value: contribution, text: number(contribution) }))));
   }
 
   show({ series, total, chosen, points, numbered }) {

@@ -39,7 +39,10 @@ export function when(at) {
 
 export const many = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
 
-export const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.?$/, ".");
+const sentence = (text) => text.charAt(0).toUpperCase() + text.slice(1).replace(/\.?$/, ".");
+
+// What is wrong, why, and what to do about it.
+export const explain = ({ message, detail, hint }) => [message, detail, hint].filter(Boolean).map(sentence).join(" ");
 
 // An element with properties and children; text is never read as HTML.
 export function make(name, properties = {}, ...children) {

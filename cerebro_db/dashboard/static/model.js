@@ -1,7 +1,7 @@
 // What the model of a config makes of rows: all of the validation rows, counted; or a few of any table, shown.
 
 import { confusion, predictions, suggestion } from "./api.js";
-import { brief, make, many, sentence } from "./format.js";
+import { brief, explain, make, many } from "./format.js";
 
 export class Model {
   constructor() {
@@ -33,7 +33,7 @@ export class Model {
     } catch (trouble) {
       if (asked !== this.asked) return;
       this.found.replaceChildren();
-      this.problem.textContent = [trouble.message, trouble.detail, trouble.hint].filter(Boolean).map(sentence).join(" ");
+      this.problem.textContent = explain(trouble);
       this.problem.hidden = false;
     }
   }

@@ -1,7 +1,7 @@
 // A registered model: its versions, its health over time, and what it goes by, as bars.
 
 import { readExplanation, readImportance, readModel } from "./api.js";
-import { day, make, many, number, sentence, setText } from "./format.js";
+import { day, explain, make, many, number, setText } from "./format.js";
 
 const at = (id) => document.getElementById(id);
 
@@ -94,15 +94,15 @@ export class Registered {
       } catch (trouble) {
         if (name !== this.name) return;
         at(id).replaceChildren();
-        setText(problem, [trouble.message, trouble.detail, trouble.hint].filter(Boolean).map(sentence).join(" "));
+        setText(problem, explain(trouble));
         problem.hidden = false;
       }
     });
   }
 }
 
-// A bar for each: its name, with a map of an image; its length, with the span in which the value lies; and in words.
-function drawn(bars) {
+// Bars, each with its name, with a map of an image; its length, with the span in which the value lies; and in words.
+export function drawn(bars) {
   const ends = bars.flatMap(({ value, span }) => span ?? [Math.abs(value)]);
   const from = Math.min(0, ...ends), width = Math.max(...ends) - from || 1;
   const share = (length) => `${(100 * length) / width}%`;

@@ -59,6 +59,9 @@ def test_forecasts_are_listed_and_have_points(page: Page) -> None:
         assert all(point["lower"] < point["value"] < point["upper"] for point in points)
     chosen = {"name": "public.sales_f", "series": json.dumps({"shop": "empty"})}
     assert content(page.ask(f"/api/forecast?{urlencode(chosen)}"))["points"] is None
+    chosen["series"] = json.dumps({"shop": "<b>shop</b> 2"})
+    parts = content(page.ask(f"/api/forecast/reasons?{urlencode(chosen)}"))["parts"]
+    assert len(parts) == 12 and parts[0]["column_name"].startswith("sold[-")
     status, _, text = page.ask(f"/api/forecast?{urlencode({'name': 'nobody'})}")
     assert status == 409 and "forecast nobody does not exist" in text
 
@@ -76,6 +79,9 @@ def look(tab: Tab) -> None:
     expect(tab.locator("#forecast-about")).to_have_text("5 series")
     tab.locator("#forecast-series").select_option(label="shop <b>shop</b> 2")
     expect(tab.locator("#forecast-said")).to_contain_text("ok · next")
+    tab.locator("#forecast-explain").click()
+    expect(tab.locator("#reasons-about")).to_contain_text("of a series that stands still", timeout=60_000)
+    assert tab.locator("#reasons .track").count() == 12
     tab.wait_for_timeout(200)
     assert picture(tab, "bands") > 10_000
     shoot(tab, "dashboard-forecast")

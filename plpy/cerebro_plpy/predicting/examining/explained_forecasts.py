@@ -85,11 +85,11 @@ class ForecastExplainer:
 
 
 def explain_forecast(
-    db: Database, name: str | None, only: str | None, horizon: int | None, most: int | None
+    db: Database, name: str | None, which: str | None, horizon: int | None, most: int | None
 ) -> list[ExplainedStep]:
-    """Return what the steps of each series consist of; of those that have the columns of `only`, if given."""
+    """Return what the steps of each series consist of; of those that have the columns of `which`, if given."""
     check_top(most)
-    wanted = _read_wanted(only)
+    wanted = _read_wanted(which)
     held, steps = forecasts.find_forecast(db, name, horizon)
     found = held.forecast
     if found.mst_key is None:
@@ -102,7 +102,7 @@ def explain_forecast(
     long = [one for one in laid if one.is_answered and len(one.values) >= found.shape.window]
     chosen = [one for one in laid if _has(one, wanted)]
     if not chosen:
-        raise CerebroError(f"no series has {only}", hint=_propose(found.series, laid))
+        raise CerebroError(f"no series has {which}", hint=_propose(found.series, laid))
     moving = [one for one in long if _has(one, wanted) and np.ptp(one.values[-found.shape.window :]) > 0]
     _tell(db, held, len(chosen) - len(moving), len(chosen))
     if not moving:
@@ -117,11 +117,11 @@ def explain_forecast(
     return parts
 
 
-def _read_wanted(only: str | None) -> Mapping[str, Any]:
-    found = json.loads(only or "{}")
+def _read_wanted(which: str | None) -> Mapping[str, Any]:
+    found = json.loads(which or "{}")
     if not isinstance(found, dict):
         raise CerebroError(
-            f"only is {only}, and must name columns of the series",
+            f"which is {which}, and must name columns of the series",
             hint="""Write {"shop": "shop 1"}.""",
         )
     return found
