@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import math
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -68,6 +69,24 @@ def test_a_column_that_decides_comes_first_and_noise_is_worth_nothing(trial: Tri
     assert 0 < within["first"][0] < found["first"][0] < within["first"][1]
     assert "accuracy 0." in trial.notices()
     assert importance(trial, metric="accuracy") == found
+
+
+def test_threads_change_no_importance_and_end_with_a_cancel(trial: Trial) -> None:
+    beside = importance(trial, repeats=3)
+    trial.sql("INSERT INTO cerebro.settings VALUES ('segments', '1')")
+    try:
+        assert importance(trial, repeats=3) == beside
+    finally:
+        trial.sql("DELETE FROM cerebro.settings WHERE name = 'segments'")
+    trial.sql("SET statement_timeout = '1s'")
+    begun = time.monotonic()
+    try:
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            importance(trial, repeats=1000)
+    finally:
+        trial.sql("SET statement_timeout = 0")
+    assert time.monotonic() - begun < 5
+    assert importance(trial, repeats=3) == beside
 
 
 def test_a_registered_model_is_named_by_its_reference(trial: Trial) -> None:
