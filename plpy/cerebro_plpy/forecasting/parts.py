@@ -47,7 +47,7 @@ class StepParts:
         first = 0
         for one, value in zip(self.inputs.static, self.inputs.static_values(series), strict=True):
             after = first + max(1, len(one.words))
-            shown = _show(value) if isinstance(value, float) else value
+            shown = value if value is None or isinstance(value, str) else _show(value)
             yield StepPart(one.column, shown, float(added[STATIC][first:after].sum()))
             first = after
 

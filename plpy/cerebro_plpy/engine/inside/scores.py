@@ -44,7 +44,7 @@ def odds_of_logit(output: Any, given: Any) -> Any:
 
 
 def chosen(output: Any, given: Any) -> Any:
-    """Return the number at the place of the one: a quantity, or the odds of a class that excludes no other."""
+    """Return the number at the place of the one: a quantity, or the odds of a class among several."""
     return _ops().sum(output * given, axis=-1)
 
 

@@ -87,7 +87,7 @@ class ForecastExplainer:
 def explain_forecast(
     db: Database, name: str | None, which: str | None, horizon: int | None, most: int | None
 ) -> list[ExplainedStep]:
-    """Return what the steps of each series consist of; of those that have the columns of `which`, if given."""
+    """Return what the steps of the series consist of; `which` has columns of those that are asked for."""
     check_top(most)
     wanted = _read_wanted(which)
     held, steps = forecasts.find_forecast(db, name, horizon)
