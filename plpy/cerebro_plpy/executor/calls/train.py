@@ -41,9 +41,9 @@ from cerebro_plpy.topology.inline import InlineTopology
 
 # The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
-# The epochs after which configs are first compared: after one epoch of a small table, nets tell little apart.
-# On so many rows, an epoch is enough.
-FIRST_RUNGS, RUNG_ROWS = (9, 3), 40_000
+# The epochs after which configs are first compared, below so many rows: after one epoch of a small table, nets
+# tell little apart. Of more rows, an epoch is enough.
+FIRST_RUNGS = ((2_000, 9), (13_000, 3))
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 
@@ -283,7 +283,7 @@ def _build_search(
         " 'learning_rate': [0.0003, 0.03, 'log']}]}"
     )
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
-    first = next((one for one in FIRST_RUNGS if one * summary.total_rows < RUNG_ROWS), 1)
+    first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
     method = (
         f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3,"
         f" min_iterations={min(first, task.epochs)}"
