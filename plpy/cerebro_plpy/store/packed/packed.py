@@ -49,6 +49,7 @@ class SourceColumn:
     base_type: str
     shown_type: str
     sortable: bool
+    is_enum: bool = False
 
     @property
     def value(self) -> str:
@@ -96,7 +97,8 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
                   e.oid IS NOT NULL AS is_array,
                   t.typcategory IN ('S', 'E') OR EXISTS (
                       SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
-                       WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = t.oid) AS sortable
+                       WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = t.oid) AS sortable,
+                  t.typtype = 'e' AS is_enum
              FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type
              LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
             WHERE t.typtype <> 'd' ORDER BY b.attnum""",
@@ -111,6 +113,7 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
             base_type=row["base"],
             shown_type=row["shown"],
             sortable=row["sortable"],
+            is_enum=row["is_enum"],
         )
         for row in rows
     }
