@@ -293,7 +293,8 @@ def _cover_later(collection: Collection, budget: str) -> float:
             found.append(coming.merge(_forecast(connection), on=["unique_id", "ds"]))
             _add_rows(connection, coming)
     told = pd.concat(found).dropna(subset=["lower"])
-    return float(((told["y"] >= told["lower"]) & (told["y"] <= told["upper"])).mean())
+    within = (told["y"] >= told["lower"]) & (told["y"] <= told["upper"])
+    return float(within.to_numpy().mean())
 
 
 def _make_rows(connection: Any) -> None:
