@@ -92,8 +92,8 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
                UNION ALL
                SELECT b.attname, b.attnum, b.shown, t.typbasetype
                  FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
-           SELECT b.attname, pg_catalog.format_type(b.shown, NULL) AS shown,
-                  pg_catalog.format_type(b.type, -1) AS base, coalesce(e.typname, t.typname) AS element,
+           SELECT b.attname AS name, pg_catalog.format_type(b.shown, NULL) AS shown_type,
+                  pg_catalog.format_type(b.type, -1) AS base_type, coalesce(e.typname, t.typname) AS element,
                   e.oid IS NOT NULL AS is_array,
                   t.typcategory IN ('S', 'E') OR EXISTS (
                       SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
@@ -105,18 +105,7 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
         ("oid",),
         (table.oid,),
     )
-    return {
-        row["attname"]: SourceColumn(
-            name=row["attname"],
-            element=row["element"],
-            is_array=row["is_array"],
-            base_type=row["base"],
-            shown_type=row["shown"],
-            sortable=row["sortable"],
-            is_enum=row["is_enum"],
-        )
-        for row in rows
-    }
+    return {row["name"]: SourceColumn(**row) for row in rows}
 
 
 def _text(expression: Expression) -> str:
