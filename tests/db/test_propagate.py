@@ -79,11 +79,12 @@ REFUSED = {
 def test_what_cannot_be_propagated_is_refused(
     trial: Trial, table: str, rows: str | None, message: str
 ) -> None:
-    trial.sql(f"DROP TABLE IF EXISTS n; CREATE TABLE {table}")
+    trial.sql(f"DROP TABLE IF EXISTS n, pairs; CREATE TABLE {table}")
+    trial.sql("CREATE TABLE pairs AS SELECT 1 AS citing, 2 AS cited")
     if rows:
         trial.sql(f"INSERT INTO n VALUES {rows}")
     with pytest.raises(psycopg2.Error, match=message):
-        trial.sql("SELECT cerebro.propagate('n', 'cites', 'none', 'id', 'citing', 'cited', '{x}', 1)")
+        trial.sql("SELECT cerebro.propagate('n', 'pairs', 'none', 'id', 'citing', 'cited', '{x}', 1)")
     assert not trial.value("SELECT to_regclass('none') IS NOT NULL")
 
 
@@ -103,6 +104,13 @@ def test_an_argument_that_is_wrong_is_refused(trial: Trial, argument: str, messa
     with pytest.raises(psycopg2.Error, match=message):
         call = "cerebro.propagate('papers', 'worse', 'none', 'paper', 'citing', 'cited', '{age}', "
         trial.sql(f"SELECT {call}{argument})")
+
+
+def test_ends_that_are_no_ids_are_refused(trial: Trial) -> None:
+    call = "SELECT cerebro.propagate('papers', 'cites', 'none', 'age', 'citing', 'cited', '{x}', 1)"
+    message = '"citing" of public.cites cannot be compared with the id "age" of type integer'
+    with pytest.raises(psycopg2.errors.DatatypeMismatch, match=message):
+        trial.sql(call)
 
 
 def test_names_are_quoted_and_tables_are_those_that_the_caller_may_read(

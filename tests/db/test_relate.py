@@ -256,6 +256,10 @@ WRONG: Mapping[str, tuple[dict[str, Any], str, str]] = {
         {"query": "SELECT id, date '1990-01-01' AS at FROM labels WHERE id = 1", "omit": ["shops"]}, "55000",
         "tells rows apart"
     ),
+    "a key of another type": (
+        {"query": "SELECT id::text, at FROM labels"}, "42804", 'the query gives "id" as text, and in'
+    ),
+    "no rows": ({"query": "SELECT id, at FROM labels WHERE FALSE"}, "55000", "the query gives no rows"),
     "no table": ({"table": None}, "22004", "output table is NULL or empty"),
     "a table that is there": ({"table": "labels"}, "42P07", "already exists"),
     "a key that cannot be read": ({"foreign_keys": ["a -> b"]}, "22023", "foreign key a -> b cannot be read"),
@@ -373,6 +377,9 @@ def test_a_table_may_refer_to_itself_and_to_one_that_refers_to_it(trial: Trial) 
     # Born before that day are 1 to 18: 3, 4 and 5 are the people of 1, and theirs are 9 to 17.
     assert (row["people_count"], row["people_people_count"]) == (3, 9)
     assert row["people_people_max_pay"] == 1700
+    # What is of the one that a row refers to has the name of the key.
+    row = trial.read_row("SELECT * FROM made WHERE id = 7")
+    assert (row["people_pay"], row["people_by_boss_pay"]) == (700, 200)
 
 
 def test_children_may_be_empty_or_in_partitions_or_far_away(trial: Trial, sql: Sql) -> None:
@@ -396,6 +403,33 @@ def test_children_may_be_empty_or_in_partitions_or_far_away(trial: Trial, sql: S
         assert not any("visits_0" in name for name in labels)
     finally:
         trial.sql("DROP TABLE visits, calls")
+
+
+def test_children_may_have_enums_numbers_that_are_none_and_names_of_the_statement(trial: Trial) -> None:
+    trial.sql("CREATE TYPE mood AS ENUM ('glad', 'sad')")
+    trial.sql(
+        "CREATE TABLE talks (customer integer REFERENCES customers, at timestamp, mood mood, length real,"
+        " __row__ integer, __cutoff__ text, k0 integer, v0 integer, turn integer, n integer)"
+    )
+    trial.sql(
+        "INSERT INTO talks SELECT 1 + i % 30, '2026-01-01'::timestamp + i * interval '1 hour',"
+        " (ARRAY['glad', 'sad', 'sad'])[1 + i / 30 % 3]::mood,"
+        " CASE i / 30 WHEN 1 THEN 'NaN'::real WHEN 2 THEN '-inf' ELSE i END, i, i % 3, i, i, i, i"
+        " FROM generate_series(0, 119) AS i"
+    )
+    more = {"omit": ["orders", "shops"], "times": '{"talks": "at"}', "aggregates": ALL, "max_features": 800}
+    try:
+        relate(trial, "SELECT id, at, id AS n, id AS v0, id AS k0 FROM labels", **more)
+        found = trial.read_row("SELECT * FROM made WHERE id = 5 LIMIT 1")
+        assert (found["talks_mean_length"], found["talks_max_length"]) == (49, 94)
+        assert (found["talks_sum___row__"], found["n"]) == (4 + 34 + 64 + 94, 5)
+        assert trial.value("SELECT left_out ->> 'talks_share_of_top_mood' FROM made_summary") == "constant"
+        trial.sql("INSERT INTO talks (customer, at, mood) VALUES (5, '2026-01-02', 'glad')")
+        relate(trial, "SELECT id, at FROM labels", **more)
+        found = "SELECT DISTINCT id, talks_share_of_top_mood FROM made WHERE id IN (5, 6) ORDER BY id"
+        assert trial.sql(found) == [(5, 0.6), (6, 0.5)]
+    finally:
+        trial.sql("DROP TABLE talks; DROP TYPE mood")
 
 
 @pytest.mark.postgresql

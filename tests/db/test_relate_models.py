@@ -106,6 +106,9 @@ WRONG = {
     "no model": (None, "SELECT id, now() AS at FROM customers", "22004", "model is NULL"),
     "no query": ("leaves", None, "22004", "query is NULL"),
     "no key": ("leaves", "SELECT now() AS at", "42703", 'the query has no column "id"'),
+    "a key of another type": (
+        "leaves", "SELECT 'x' AS id, now() AS at", "42804", 'the query gives "id" as text, and in'
+    ),
     "no cut-off": ("leaves", "SELECT id FROM customers", "22023", 'the query has no column "at"'),
     "a cut-off that is NULL": (
         "leaves", "SELECT id, NULL::date AS at FROM customers WHERE id < 4", "22004", "NULL in 3 rows"
@@ -230,6 +233,8 @@ WRONG_LABELS: dict[str, tuple[str, str, str]] = {
     "no child": ("'customers', 'count(items)', '1 day', '1 day', 'l'", "55000", "no foreign keys lead"),
     "no length": ("'customers', 'count(orders)', '0 days', '1 day', 'l'", "22023", "over is"),
     "no step": ("'customers', 'count(orders)', '1 day', NULL, 'l'", "22023", "every is"),
+    "two columns": ("'customers', 'count(orders)', '1 day', '1 day', 'l', 'at'", "42701", 'two columns "at"'),
+    "the key": ("'customers', 'count(orders)', '1 day', '1 day', 'l', 'id'", "42701", 'two columns "id"'),
     "too long": ("'customers', 'count(orders)', '9 years', '1 day', 'l'", "55000", "no cut-off has"),
 }
 

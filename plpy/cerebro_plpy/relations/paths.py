@@ -81,7 +81,9 @@ class RelatedSchema:
     def _label(self, step: PathStep) -> str:
         ends = (step.key.child, step.key.parent)
         twins = [key for key in self.keys if (key.child, key.parent) == ends]
-        if len(twins) == 1:
+        # Where children of the table that a step comes from are in the same table, they have its name.
+        has_children = any((key.parent, key.child) == ends for key in self.keys)
+        if len(twins) == 1 and (step.down or not has_children):
             return step.table[1]
         return f"{step.table[1]}_by_{'_'.join(step.key.columns)}"
 

@@ -75,6 +75,11 @@ class ForecastOrder:
     # The time zone in which the calendar counts.
     zone: str
 
+    @property
+    def has_zone(self) -> bool:
+        """Whether times are moments, which clocks show by a time zone."""
+        return self.columns.time.element == store.ZONED
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -162,7 +167,7 @@ def train_series(db: Database, order: ForecastOrder) -> Backtest:
         store.WindowRows(
             part=part,
             keys=[usable[number].key for number in rows.series.tolist()],
-            origins=_origins(db, usable, rows, step, zone),
+            origins=_origins(db, order, usable, rows, step),
             inputs=maker.make(usable, rows),
             targets=rows.targets,
         )
@@ -285,7 +290,9 @@ def _tell_series(
     )
 
 
-def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeStep, zone: str) -> list[str]:
+def _origins(
+    db: Database, order: ForecastOrder, usable: Sequence[Series], rows: Windowed, step: TimeStep
+) -> list[str]:
     """Return the stamp of the last known value of each window."""
     times = np.empty(len(rows))
     for number in np.unique(rows.series).tolist():
@@ -294,7 +301,8 @@ def _origins(db: Database, usable: Sequence[Series], rows: Windowed, step: TimeS
     if step.is_number:
         return [str(round(time)) for time in times.tolist()]
     distinct, places = np.unique(times, return_inverse=True)
-    shown = store.show_stamps(db, distinct.tolist(), by_wall=step.by_wall, zone=zone)
+    by_wall = step.by_wall or not order.has_zone
+    shown = store.show_stamps(db, distinct.tolist(), by_wall=by_wall, zone=order.zone)
     return [shown[place] for place in places.tolist()]
 
 

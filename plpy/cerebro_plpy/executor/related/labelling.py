@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
+    DUPLICATE_COLUMN,
     NULL_NOT_ALLOWED,
     UNDEFINED_COLUMN,
     WRONG_STATE,
@@ -52,9 +53,11 @@ def labels(db: Database, call: LabelsCall) -> str:
     tables = {name: read_table(db, name) for name in dict.fromkeys((entity, child))}
     times, _ = read_times(db, call.times, tables)
     keys = all_keys(db, call.foreign_keys)
+    key = entity_key(tables[entity][0], keys)
+    _check_names(key, call.label)
     about = relations.LabelSource(
         entity=entity,
-        key=entity_key(tables[entity][0], keys),
+        key=key,
         entity_time=times.get(entity),
         child_key=_key_between(entity, child, keys),
         child_time=times.get(child) or _only_time(db, tables[child][0]),
@@ -77,6 +80,19 @@ def labels(db: Database, call: LabelsCall) -> str:
 def _check_length(db: Database, what: str, interval: str | None) -> None:
     if interval is None or session.seconds(db, interval) <= 0:
         raise CerebroError(f"{what} is {interval}", hint="Give an interval above 0: '30 days'.")
+
+
+def _check_names(key: Sequence[str], label: str) -> None:
+    """Refuse names that two columns of the labels would have."""
+    columns = [*key, relations.CUTOFF, label]
+    twice = next((name for name in columns if columns.count(name) > 1), None)
+    if twice is not None:
+        raise CerebroError(
+            f'the labels would have two columns "{twice}"',
+            detail=f'They have the key of the entity, the cut-off "{relations.CUTOFF}" and the label.',
+            hint="Give another label." if twice == label else "Rename the column of the key with a view.",
+            sqlstate=DUPLICATE_COLUMN,
+        )
 
 
 def _name(db: Database, text: str | None, what: str) -> TableName:

@@ -13,6 +13,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.executor.related.relating import (
     LabelledRows,
     check_cutoffs,
+    check_keys,
     check_query,
     check_rows,
     choose_sweeps,
@@ -51,6 +52,7 @@ def statement(db: Database, model: str | None, query: str | None) -> tuple[str, 
 
 def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name: str) -> Table:
     """Put the rows with their features into a temporary table."""
+    check_keys(db, rows, recipe.entity, recipe.key)
     check_cutoffs(db, rows)
     taken = [feature.name for feature in recipe.features if feature.name in rows.columns]
     if taken:

@@ -27,7 +27,7 @@ from cerebro_plpy.store.arrays import write_arrays, write_numbers
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import SourceColumn
-from cerebro_plpy.store.related import graph_changes, graphs
+from cerebro_plpy.store.related import graph_changes, graphs, relations
 
 MOST_HOPS, MOST_KINDS = 16, 32
 _READ, _WRITTEN = 2_000, 1_000
@@ -173,11 +173,13 @@ def check(db: Database, call: PropagateCall) -> Propagation:
         )
     if call.teleport is None or not 0 <= call.teleport < 1:
         raise CerebroError(f"teleport is {call.teleport}, it must be from 0 to below 1")
+    found = find_edges(db, edges, ends=(call.source, call.target), weight=call.weight, kind=call.kind)
+    check_ends(db, nodes, key, found)
     return Propagation(
         nodes=nodes,
         id=key,
         columns=of_nodes,
-        edges=find_edges(db, edges, ends=(call.source, call.target), weight=call.weight, kind=call.kind),
+        edges=found,
         features=features,
         hops=call.hops,
         aggregate=call.aggregate,
@@ -228,6 +230,18 @@ def find_edges(
             column.element in sources.INTEGERS and not column.is_array for column in (source, target)
         ),
     )
+
+
+def check_ends(db: Database, nodes: Table, key: SourceColumn, edges: graphs.Edges) -> None:
+    """Refuse ends of edges that cannot be compared with the ids of nodes."""
+    for name in (edges.source, edges.target):
+        if not relations.can_compare(db, edges.table, name, nodes, key.name):
+            raise CerebroError(
+                f'"{name}" of {edges.table.quoted} cannot be compared with the id "{key.name}" of type'
+                f" {key.shown_type}",
+                hint="Cast one of them in a view.",
+                sqlstate=DATATYPE_MISMATCH,
+            )
 
 
 def check_rows(db: Database, asked: Propagation) -> GraphSize:

@@ -17,7 +17,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.executor.related.schema import FoundSchema, SchemaRequest, find_schema
 from cerebro_plpy.logical.options import one_of
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.relations.paths import MOMENT, Path, RelatedColumn, base_of, is_of_siblings
+from cerebro_plpy.relations.paths import MOMENT, Path, RelatedColumn, TableName, base_of, is_of_siblings
 from cerebro_plpy.relations.planning import AGGREGATES, ALL, RelatedFeature, Wishes, describe, plan
 from cerebro_plpy.relations.recipe import MOMENTS, MOST_FEATURES, ZONED, RelationRecipe
 from cerebro_plpy.store import names, session
@@ -34,6 +34,7 @@ SHOWN = 12
 # the second, nothing looks at each child of a labelled row's parent, such as all flights of a carrier for
 # each flight.
 SWEPT_PAIRS, MOST_PAIRS = 2e6, 5e6
+_OWN_NAMES = (features_sql.NUMBER_NAME, features_sql.MOMENT_NAME)
 _WINDOW = "Give an interval above 0, or 'all'."
 
 
@@ -74,7 +75,9 @@ def relate(db: Database, call: RelateCall) -> str:
     found = find_schema(db, SchemaRequest(call.entity, call.depth, call.foreign_keys, call.omit, call.times))
     with relations.rows_of_query(db, query, rows_name(), empty=form == SQL) as table:
         rows = check_rows(packed.columns_of(db, table), table, found.key, call.cutoff)
-        planned = plan(found.schema, found.paths, Wishes(aggregates, windows, found.times), rows.columns)
+        check_keys(db, rows, found.schema.entity, found.key)
+        wishes = Wishes(aggregates, windows, found.times)
+        planned = plan(found.schema, found.paths, wishes, [*rows.columns, *_OWN_NAMES])
         if not planned:
             raise _nothing(found)
         if len(planned) > MOST_FEATURES:
@@ -154,6 +157,8 @@ def _write(
     """Make the table with all features, and drop from it those that are of no use."""
     target = names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
     check_cutoffs(db, rows)
+    if not relations.count_rows(db, rows.table.quoted):
+        raise CerebroError("the query gives no rows", sqlstate=WRONG_STATE)
     swept = choose_sweeps(db, recipe, rows)
     recipe = _without_crowds(db, recipe, found, swept)
     text = features_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
@@ -273,10 +278,23 @@ def check_rows(
             hint="A cut-off is a date, a timestamp or a timestamptz.",
             sqlstate=DATATYPE_MISMATCH,
         )
-    taken = [name for name in (features_sql.NUMBER_NAME, features_sql.MOMENT_NAME) if name in columns]
+    taken = [name for name in _OWN_NAMES if name in columns]
     if taken:
         raise CerebroError(f'the query has a column "{taken[0]}", which stands for something else here')
     return LabelledRows(table, columns, RelatedColumn(found.name, MOMENT, found.element))
+
+
+def check_keys(db: Database, rows: LabelledRows, entity: TableName, key: Sequence[str]) -> None:
+    """Refuse keys that cannot be compared with those of the entity."""
+    table = names.resolve_table(db, quote(*entity), "entity")
+    for name in key:
+        if not relations.can_compare(db, rows.table, name, table, name):
+            given, known = (found[name].shown_type for found in (rows.columns, packed.columns_of(db, table)))
+            raise CerebroError(
+                f'the query gives "{name}" as {given}, and in {table.quoted} it is of type {known}',
+                hint=f"Cast it in the query: SELECT {quote(name)}::{known}, … .",
+                sqlstate=DATATYPE_MISMATCH,
+            )
 
 
 def check_cutoffs(db: Database, rows: LabelledRows) -> None:

@@ -121,7 +121,7 @@ def _kind(column: SourceColumn) -> str | None:
         return NUMBER
     if column.element in MOMENTS:
         return MOMENT
-    return CATEGORY if column.element in _TEXTS else None
+    return CATEGORY if column.is_enum or column.element in _TEXTS else None
 
 
 def entity_key(entity: RelatedTable, keys: Sequence[ForeignKey]) -> tuple[str, ...]:

@@ -107,12 +107,10 @@ def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
     key = propagating.find_id(wanted["id"], columns, nodes)
     table = names.resolve_table(db, call.edges, "table of edges")
     ends = wanted["source"], wanted["target"]
-    return LabelledGraph(
-        nodes=nodes,
-        id=key,
-        labels=sources.find_named(call.labels, "labels", columns, nodes.quoted).name,
-        edges=propagating.find_edges(db, table, ends=ends, weight=weight, kind=None),
-    )
+    edges = propagating.find_edges(db, table, ends=ends, weight=weight, kind=None)
+    propagating.check_ends(db, nodes, key, edges)
+    labels = sources.find_named(call.labels, "labels", columns, nodes.quoted).name
+    return LabelledGraph(nodes=nodes, id=key, labels=labels, edges=edges)
 
 
 def _read_nodes(

@@ -21,7 +21,7 @@ from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.answering import of_packed, readings
 from cerebro_plpy.registry import references
-from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store import interrupts, names, session
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.related import series as store
@@ -299,5 +299,7 @@ def show_times(db: Database, found: Forecast, times: Mapping[str, np.ndarray]) -
     if found.step.is_number:
         return {}
     distinct = np.unique(np.concatenate([np.empty(0), *times.values()])).tolist()
-    shown = store.show_stamps(db, distinct, by_wall=found.step.by_wall, zone=found.zone)
+    zoned = readings.has_zone(db, names.resolve_table(db, found.source, "source table"), found.time)
+    zone = found.zone if zoned else session.time_zone(db)
+    shown = store.show_stamps(db, distinct, by_wall=found.step.by_wall or not zoned, zone=zone)
     return dict(zip(distinct, shown, strict=True))

@@ -49,6 +49,7 @@ class SourceColumn:
     base_type: str
     shown_type: str
     sortable: bool
+    is_enum: bool = False
 
     @property
     def value(self) -> str:
@@ -91,29 +92,20 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
                UNION ALL
                SELECT b.attname, b.attnum, b.shown, t.typbasetype
                  FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
-           SELECT b.attname, pg_catalog.format_type(b.shown, NULL) AS shown,
-                  pg_catalog.format_type(b.type, -1) AS base, coalesce(e.typname, t.typname) AS element,
+           SELECT b.attname AS name, pg_catalog.format_type(b.shown, NULL) AS shown_type,
+                  pg_catalog.format_type(b.type, -1) AS base_type, coalesce(e.typname, t.typname) AS element,
                   e.oid IS NOT NULL AS is_array,
                   t.typcategory IN ('S', 'E') OR EXISTS (
                       SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
-                       WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = t.oid) AS sortable
+                       WHERE m.amname = 'btree' AND o.opcdefault AND o.opcintype = t.oid) AS sortable,
+                  t.typtype = 'e' AS is_enum
              FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type
              LEFT JOIN pg_catalog.pg_type e ON e.oid = t.typelem AND t.typcategory = 'A'
             WHERE t.typtype <> 'd' ORDER BY b.attnum""",
         ("oid",),
         (table.oid,),
     )
-    return {
-        row["attname"]: SourceColumn(
-            name=row["attname"],
-            element=row["element"],
-            is_array=row["is_array"],
-            base_type=row["base"],
-            shown_type=row["shown"],
-            sortable=row["sortable"],
-        )
-        for row in rows
-    }
+    return {row["name"]: SourceColumn(**row) for row in rows}
 
 
 def _text(expression: Expression) -> str:

@@ -30,6 +30,7 @@ NUMBER_NAME, MOMENT_NAME = "__row__", "__cutoff__"
 _ROWS = "labelled"
 _EPOCH = "date_part('epoch', {})"
 _SECONDS = 86400
+_MAYBE_INFINITE = ("float4", "float8", "numeric")
 # The running values that a sweep keeps of each column. The features that follow from their difference
 # between two moments, for a window; and all that follow for all of the past.
 _RUNNING = ("count", "sum", "min", "max")
@@ -330,7 +331,7 @@ class _PathWriter:
     def _value_text(self, path: Path, column: RelatedColumn) -> str:
         text = f"{self._alias(path)}.{quote(column.name)}"
         if column.kind == NUMBER:
-            text = f"{text}{'::integer' if column.element == 'bool' else ''}::double precision"
+            text = finite(self._alias(path), column)
         elif column.kind == MOMENT:
             # A moment that is not before the cut-off is not known yet.
             moment, cutoff = _moment(text, column.element, self._recipe), f"l.{MOMENT_NAME}"
@@ -385,6 +386,14 @@ class _PathWriter:
             f"    ) AS c\n    GROUP BY c.{NUMBER_NAME}"
         )
         return _PathQuery(f"values_{self._number}_{number}", text, features)
+
+
+def finite(alias: str, column: RelatedColumn) -> str:
+    """Return a column's number; NULL for NaN and infinity, since one of them would be all of an aggregate."""
+    through = "::integer" if column.element == "bool" else ""
+    text = f"{alias}.{quote(column.name)}{through}::double precision"
+    is_safe = column.element not in _MAYBE_INFINITE
+    return text if is_safe else f"CASE WHEN abs({text}) < 'Infinity' THEN {text} END"
 
 
 def _turns(windows: Mapping[str, int]) -> list[tuple[str, int]]:

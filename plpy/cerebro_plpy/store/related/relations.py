@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.errors import UNDEFINED_FUNCTION, CerebroError
 from cerebro_plpy.relations.labels import LabelTerm
 from cerebro_plpy.relations.paths import CATEGORY, ForeignKey, RelatedColumn, TableName
 from cerebro_plpy.relations.planning import MEAN, SUM, RelatedFeature
@@ -18,7 +19,10 @@ from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, quote, temporary
 from cerebro_plpy.store.packed.packed import SUMMARY
+from cerebro_plpy.store.related.features_sql import NUMBER_NAME, finite
 
+# The column of labels that has the cut-off.
+CUTOFF = "at"
 # Kept in the summary of a table of related features.
 RELATED = "related_recipe"
 
@@ -87,6 +91,18 @@ def repeats(db: Database, table: Table, columns: Sequence[str]) -> bool:
     return bool(
         db.query(f"SELECT FROM {table.rows} WHERE {present} GROUP BY {listed} HAVING count(*) > 1 LIMIT 1")
     )
+
+
+def can_compare(db: Database, one: Table, name: str, other: Table, of: str) -> bool:
+    """Return whether the server can compare a column of a table with one of another."""
+    on = f"s.{quote(name)} = t.{quote(of)}"
+    try:
+        db.query(f"SELECT FROM {one.quoted} AS s JOIN {other.quoted} AS t ON {on} LIMIT 0")
+    except CerebroError as error:
+        if error.sqlstate == UNDEFINED_FUNCTION:
+            return False
+        raise
+    return True
 
 
 @contextmanager
@@ -205,13 +221,14 @@ def _look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeatur
     for number, feature in enumerate(features):
         column = f"s.{quote(feature.name)}"
         is_text = feature.column is not None and feature.column.kind == CATEGORY and _keeps_kind(feature)
-        digest = "hashtextextended({}, s.n)" if is_text else "hashfloat8extended({}::double precision, s.n)"
+        function = "hashtextextended({}, {})" if is_text else "hashfloat8extended({}::double precision, {})"
+        digest = function.format(column, f"s.{NUMBER_NAME}")
         listed.append(f"pg_catalog.count({column}) AS p{number}")
         listed.append(f"coalesce(pg_catalog.min({column}) <> pg_catalog.max({column}), FALSE) AS v{number}")
-        listed.append(f"pg_catalog.sum(pg_catalog.{digest.format(column)})::text AS d{number}")
-    numbered = f"(SELECT pg_catalog.row_number() OVER () AS n, t.* FROM {target.quoted} AS t) AS s"
+        listed.append(f"pg_catalog.sum(pg_catalog.{digest})::text AS d{number}")
+    numbered = f"SELECT pg_catalog.row_number() OVER () AS {NUMBER_NAME}, t.* FROM {target.quoted} AS t"
     with _planned(db):
-        row = db.query_once(f"SELECT {', '.join(listed)} FROM {numbered}")[0]
+        row = db.query_once(f"SELECT {', '.join(listed)} FROM ({numbered}) AS s")[0]
     return [
         WrittenColumn(row[f"p{number}"], row[f"v{number}"], f"{row[f'p{number}']} {row[f'd{number}']}")
         for number in range(len(features))
@@ -299,9 +316,9 @@ class LabelSource:
     def label(self) -> str:
         """The expression of the label."""
         if self.column is None:
-            text = "count(c.at)"
+            text = "count(c.__at__)"
         else:
-            text = f"{'avg' if self.term.aggregate == MEAN else self.term.aggregate}(c.value)"
+            text = f"{'avg' if self.term.aggregate == MEAN else self.term.aggregate}(c.__value__)"
             text = f"coalesce({text}, 0)" if self.term.aggregate == SUM else text
         return text if self.term.comparison is None else f"{text} {self.term.comparison} {self.term.number}"
 
@@ -335,9 +352,7 @@ def write_labels(
     pairs = zip(key.columns, key.of, strict=True)
     on = " AND ".join(f"c.{quote(own)} = e.{quote(of)}" for own, of in pairs)
     listed = ", ".join(f"e.{quote(name)}" for name in about.key)
-    value = "" if about.column is None else f", c.{quote(about.column.name)}::double precision AS value"
-    if about.column is not None and about.column.element == "bool":
-        value = f", c.{quote(about.column.name)}::integer::double precision AS value"
+    value = "" if about.column is None else f", {finite('c', about.column)} AS __value__"
     known = ""
     if about.entity_time is not None:
         known = f" WHERE e.{quote(about.entity_time.name)} < t.at"
@@ -347,8 +362,9 @@ def write_labels(
             f"CREATE TABLE {target.quoted}{HEAP} AS"
             f" SELECT {listed}, t.at, {about.label} AS {quote(label)} FROM {quote(*about.entity)} AS e"
             f" CROSS JOIN generate_series({last}, {first}, -{every}) AS t (at)"
-            f" LEFT JOIN (SELECT {children}, {about.moment} AS at{value} FROM {quote(*key.child)} AS c) AS c"
-            f" ON {on} AND c.at >= t.at AND c.at < t.at + {over}{known}"
+            f" LEFT JOIN (SELECT {children}, {about.moment} AS __at__{value}"
+            f" FROM {quote(*key.child)} AS c) AS c"
+            f" ON {on} AND c.__at__ >= t.at AND c.__at__ < t.at + {over}{known}"
             f" GROUP BY {listed}, t.at{distributed(db, 'RANDOMLY')}"
         )
     db.query(f"COMMENT ON TABLE {target.quoted} IS {literal('Labels by cerebro.labels.')}")
