@@ -1,12 +1,13 @@
 """The network between the hosts of tools/hosts: a switch that can delay and lose packets, and cut hosts off.
 
-Usage: hosts_switch.py FOLDER DEVICE PID…; DEVICE is made for the machine itself, eth0 for the host of each PID.
-What it is to do is in the files delay, loss and cut1, cut2, … of the folder, read at the start and on SIGHUP. Kernels
-can do this, too, but few have what it takes (netem).
+Usage: hosts_switch.py FOLDER DEVICE PID…; DEVICE is made for the machine itself, eth0 for each PID's host.
+What it is to do is in the files delay, loss and cut1, cut2, … of the folder, read at the start and on SIGHUP.
+Kernels can do this, too, but few have what it takes (netem).
 """
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import fcntl
 import heapq
@@ -101,7 +102,7 @@ class _Switch:
             return
         if _OUTSIDE in (source, target) or not (rules.delay or rules.loss):
             self._send(target, frame)
-        elif random.random() >= rules.loss:  # noqa: S311
+        elif random.random() >= rules.loss:
             self._number += 1
             heapq.heappush(self._waiting, (time.monotonic() + rules.delay, self._number, target, frame))
 
@@ -112,10 +113,9 @@ class _Switch:
                 self._send(target, frame)
 
     def _send(self, target: int, frame: bytes) -> None:
-        try:
+        # A device that is not up yet, or a full one, loses it.
+        with contextlib.suppress(OSError):
             os.write(self._ends[target], frame)
-        except OSError:
-            pass  # a device that is not up yet, or a full one: the packet is lost
 
 
 def main() -> None:
