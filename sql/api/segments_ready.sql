@@ -1,11 +1,12 @@
 CREATE OR REPLACE FUNCTION cerebro.segments_ready()
 RETURNS TABLE (
-    segment integer, host text, cerebro text, python text, engines jsonb, gpus text[], ok boolean, missing text
+    segment integer, host text, cerebro text, python text, engines jsonb, gpus text[], ok boolean, missing text, cpu text
 )
 LANGUAGE plpgsql
 SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     query text := 'SELECT -1 AS content, cerebro._host_facts()::jsonb AS facts';
+    processors text[] := '{}';
 BEGIN
     IF current_setting('gp_role', TRUE) = 'execute' THEN
         RAISE EXCEPTION 'cerebro: a query that reads or fills tables cannot call this function'
@@ -18,10 +19,23 @@ BEGIN
         query := query || ' UNION ALL SELECT s.content, s.facts FROM (SELECT gp_segment_id AS content,'
             ' cerebro._host_facts()::jsonb AS facts FROM gp_dist_random(''pg_catalog.gp_id'')) AS s';
     END IF;
-    RETURN QUERY EXECUTE 'SELECT f.content, f.facts ->> ''host'', f.facts ->> ''cerebro'', f.facts ->> ''python'','
+    FOR segment, host, cerebro, python, engines, gpus, ok, missing, cpu IN
+        EXECUTE 'SELECT f.content, f.facts ->> ''host'', f.facts ->> ''cerebro'', f.facts ->> ''python'','
         ' f.facts -> ''engines'', ARRAY(SELECT jsonb_array_elements_text(f.facts -> ''gpus'')),'
-        ' f.facts ->> ''missing'' IS NULL, f.facts ->> ''missing'' FROM (' || query || ') AS f ORDER BY 1';
+        ' f.facts ->> ''missing'' IS NULL, f.facts ->> ''missing'', f.facts ->> ''cpu'''
+        ' FROM (' || query || ') AS f ORDER BY 1'
+    LOOP
+        IF segment >= 0 AND cpu <> ALL (processors) THEN
+            processors := processors || cpu;
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+    IF cardinality(processors) > 1 THEN
+        RAISE NOTICE 'cerebro: the segments have different processors: %', array_to_string(processors, '; ')
+            USING HINT = 'The last bits of a model depend on the processors that train it. The same bits come again'
+            ' only where the same segments have the same processors.';
+    END IF;
 END
 $$;
 COMMENT ON FUNCTION cerebro.segments_ready() IS
-'Shows, for the server (-1) and on Greenplum for each segment, its host, the versions of the extension''s Python code, of Python and of the engines, its GPUs, and whether it is ready or what is missing there.';
+'Shows, for the server (-1) and on Greenplum for each segment, its host, the versions of the extension''s Python code, of Python and of the engines, its GPUs, whether it is ready or what is missing there, and its processors. A NOTICE says if the segments have different ones, since the bits of a model depend on them.';

@@ -2,11 +2,20 @@
 CREATE OR REPLACE FUNCTION cerebro._host_facts() RETURNS text
 LANGUAGE plpython3u
 SET search_path = pg_catalog, pg_temp AS $$
-import json, os, socket, subprocess, sys
+import json, os, platform, socket, subprocess, sys
 from importlib.metadata import distributions
 
 packages, site = "@PYTHON_DIR@", "@SITE_PACKAGES@"
 facts = {"host": socket.gethostname(), "python": sys.version.split()[0], "gpus": [], "devices": [], "cores": len(os.sched_getaffinity(0))}
+# Which of several ways a sum is computed depends on what the processor can do, and virtual machines hide some of that.
+try:
+    with open("/proc/cpuinfo") as told:
+        processor = dict(reversed([tuple(map(str.strip, line.split(":", 1))) for line in told if ":" in line]))
+except OSError:
+    processor = {}
+can = set(processor.get("flags", processor.get("Features", "")).split())
+best = next((name for name in ("amx_tile", "avx512f", "avx2", "avx", "sve", "asimd") if name in can), None)
+facts["cpu"] = " with ".join(filter(None, (processor.get("model name", platform.machine()), best)))
 wanted = {"numpy": "numpy", "psycopg2": "psycopg2", "psycopg2-binary": "psycopg2", "keras": "keras", "tensorflow": "tensorflow",
     "tensorflow-cpu": "tensorflow", "jax": "jax", "torch": "torch"}
 # A name of a package is the same with a dash or a line below.
@@ -39,4 +48,4 @@ except (OSError, subprocess.TimeoutExpired):
 return json.dumps(facts)
 $$;
 COMMENT ON FUNCTION cerebro._host_facts() IS
-'Internal: what this process finds on its host: Python, engines, GPUs, and what is missing, as JSON.';
+'Internal: what this process finds on its host: Python, engines, processors, GPUs, and what is missing, as JSON.';

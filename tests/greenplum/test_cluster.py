@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import psycopg2
@@ -14,7 +14,7 @@ import pytest
 
 import nets
 from fixtures import Connection, execute
-from segments import answered
+from segments import answered, first_visit
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.greenplum
@@ -305,21 +305,6 @@ def test_the_segments_of_the_cluster_are_counted(trial: Trial) -> None:
     segments = "SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'"
     said = "SELECT found FROM cerebro.diagnose() WHERE item = 'processors'"
     assert trial.value(said).endswith(f" for {trial.value(segments)} segments")
-
-
-def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:
-    """Segment and process of a visit of the run that makes a table, as soon as there is one."""
-    while not run.done():
-        found = execute(
-            watching,
-            "SELECT v.segment, v.pid FROM cerebro.visits AS v JOIN cerebro.runs AS r USING (run_id)"
-            " WHERE r.model_table LIKE %s ORDER BY v.ended_at LIMIT 1",
-            f"%{table}%",
-        )
-        if found:
-            return found[0]
-        time.sleep(0.02)
-    raise AssertionError("the run was over before anybody saw a visit")
 
 
 def terminated(connection: Connection, pid: int) -> list[bool]:

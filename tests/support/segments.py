@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import time
+from concurrent.futures import Future
 
 import psycopg2
 
+from fixtures import Connection, execute
 from trial import Trial
 
 
@@ -19,3 +21,18 @@ def answered(trial: Trial) -> None:
         except psycopg2.Error:
             assert time.monotonic() < deadline
             time.sleep(0.5)
+
+
+def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:
+    """Segment and process of a visit of the run that makes a table, as soon as there is one."""
+    while not run.done():
+        found = execute(
+            watching,
+            "SELECT v.segment, v.pid FROM cerebro.visits AS v JOIN cerebro.runs AS r USING (run_id)"
+            " WHERE r.model_table LIKE %s ORDER BY v.ended_at LIMIT 1",
+            f"%{table}%",
+        )
+        if found:
+            return found[0]
+        time.sleep(0.02)
+    raise AssertionError("the run was over before anybody saw a visit")

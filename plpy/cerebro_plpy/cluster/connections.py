@@ -84,13 +84,15 @@ class Connections:
             found.setdefault(int.from_bytes(mst_key, "big"), []).append(data)
         return found
 
-    def write_visits(self, visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]]) -> None:
-        """Commit visits together with the states that they made."""
+    def write_visits(
+        self, visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]], now: Callable[[], float]
+    ) -> None:
+        """Commit visits together with the states that they made; `now` dates their end."""
         clock = time.monotonic()
 
         def log() -> list[str]:
-            each = (time.monotonic() - clock) / len(visits)
-            return [json.dumps([{**one, "write_seconds": one["write_seconds"] + each} for one in visits])]
+            each, ended_at = (time.monotonic() - clock) / len(visits), now()
+            return [json.dumps([_ended(one, each, ended_at) for one in visits])]
 
         def write(cursor: Any) -> None:
             rows = _Stream(servers.copied_states(visits, states))
@@ -189,6 +191,12 @@ class Connections:
                 cursor.execute(servers.PREPARE)
             self._logins.open[server] = opened
         return self._logins.open[server]
+
+
+def _ended(visit: Mapping[str, Any], write_seconds: float, ended_at: float) -> Mapping[str, Any]:
+    seconds = visit["write_seconds"] + write_seconds
+    # A clock may be set back meanwhile.
+    return {**visit, "write_seconds": seconds, "ended_at": max(ended_at, visit["started_at"])}
 
 
 def _unwritten(error: psycopg2.Error) -> CerebroError:

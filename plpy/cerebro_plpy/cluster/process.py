@@ -32,7 +32,7 @@ from cerebro_plpy.cluster.protocol import (
 )
 from cerebro_plpy.cluster.rows import row_commands
 from cerebro_plpy.cluster.rows.loading import Load
-from cerebro_plpy.cluster.told import Looks, PartitionPlace, RunTold, Seen
+from cerebro_plpy.cluster.told import CoordinatorClock, Looks, PartitionPlace, RunTold, Seen
 from cerebro_plpy.commands import Sent, StartEngine
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.models.data import Dataset
@@ -75,6 +75,7 @@ class _ProcessMemory:
     def __init__(self) -> None:
         self.given = _Received()
         self.looks = Looks()
+        self.clock = CoordinatorClock()
         # The runs that this process knows: one at a time.
         self.runs: dict[int, RunTold] = {}
         self.loads: dict[str, Load] = {}
@@ -175,14 +176,18 @@ class ToldSupply:
         # Whole: what is frozen would have to lie on every server.
         kept = list(to_parts(whole(state)))
         size = sum(map(len, kept))
-        row = as_given(replace(visit, state_bytes=size, place=self._key))
+        row = self._as_given(visit, size)
         if self._commits:
-            self.connections.write_visits([row], [kept])
+            self.connections.write_visits([row], [kept], _known().clock.now)
         else:
             self.left.visits.append(row)
             self.left.parts.append(len(kept))
             _known().left_parts = kept
         return size
+
+    def _as_given(self, visit: runs.VisitRow, size: int) -> dict[str, Any]:
+        began = visit.started_at + _known().clock.ahead
+        return as_given(replace(visit, state_bytes=size, place=self._key, started_at=began))
 
     def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
         return [self.facts(run_id, key).config for key in keys]
@@ -213,12 +218,9 @@ class ToldSupply:
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
         kept = [list(to_parts(whole(state))) for _, state in states]
         sizes = [sum(map(len, parts)) for parts in kept]
-        rows = [
-            as_given(replace(visit, state_bytes=size, place=self._key))
-            for visit, size in zip(visits, sizes, strict=True)
-        ]
+        rows = [self._as_given(visit, size) for visit, size in zip(visits, sizes, strict=True)]
         if self._commits:
-            self.connections.write_visits(rows, kept)
+            self.connections.write_visits(rows, kept, _known().clock.now)
         else:
             self.left.visits.extend(rows)
             self.left.parts.extend(map(len, kept))
@@ -252,12 +254,14 @@ def work(db: Database, order: str) -> str:
         _known().looks.begin()
     for kind, arguments, value in told.given:
         _TAKEN[kind](arguments, value)
+    _known().clock.hear(asked["at"])
     return _work(db, told).as_json()
 
 
 def _take_run(arguments: Sequence[Any], value: Mapping[str, Any]) -> None:
     _known().runs.clear()
     _known().looks.clear()
+    _known().clock.forget()
     known = _known().runs[arguments[0]] = RunTold(runs.RunRow(**value["run"]), value["has_weights"])
     known.add(value["configs"], value["nets"], value["functions"])
 

@@ -30,6 +30,7 @@ checked), or one of `MESSAGES` below: they carry weights, states and rows to be 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Self
@@ -62,11 +63,12 @@ class Order:
 
     def as_dict(self) -> dict[str, Any]:
         about = {"key": self.key, "commits": self.commits, "first": self.first, "given": self.given}
-        return {"command": self.sent.way.name, "request": self.sent.as_dict(), **about}
+        # With the time, since the process dates what it makes by the clock of this host.
+        return {"command": self.sent.way.name, "request": self.sent.as_dict(), "at": time.time(), **about}
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Order:
-        about = dict(fields)
+        about = {name: value for name, value in fields.items() if name != "at"}
         return cls(Sent.from_request(about.pop("command"), about.pop("request")), **about)
 
 

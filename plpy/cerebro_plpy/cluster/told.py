@@ -20,6 +20,30 @@ Seen = tuple[object, list[partitions.Buffer]]
 # How long a look at a partition as the caller holds: it is expensive on a cluster. Every command asks whether
 # the caller may still read the table.
 _LOOK_SECONDS = 1.0
+# Clocks that are less apart are taken for one: a command is under way for a while, too.
+_TOGETHER_SECONDS = 1.0
+
+
+class CoordinatorClock:
+    """The clock of the coordinator's host, as far as the time in its commands tells of it."""
+
+    def __init__(self) -> None:
+        self._ahead = -math.inf
+
+    def hear(self, at: float) -> None:
+        """Note when a command was sent; the one that came fastest tells most."""
+        self._ahead = max(self._ahead, at - time.time())
+
+    def forget(self) -> None:
+        self._ahead = -math.inf
+
+    @property
+    def ahead(self) -> float:
+        """By how many seconds it is ahead of the clock of this host."""
+        return self._ahead if _TOGETHER_SECONDS <= abs(self._ahead) < math.inf else 0.0
+
+    def now(self) -> float:
+        return time.time() + self.ahead
 
 
 class RunTold:

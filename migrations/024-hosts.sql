@@ -1,0 +1,2 @@
+-- segments_ready shows the processors, too.
+DROP FUNCTION IF EXISTS cerebro.segments_ready();
