@@ -37,7 +37,7 @@ _HOSTS = Path(__file__).resolve().parents[2] / "tools" / "hosts"
 
 
 def hosts(*arguments: object) -> str:
-    """What tools/hosts says."""
+    """Return what tools/hosts says."""
     done = subprocess.run([_HOSTS, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -73,7 +73,7 @@ def base(trial: Trial, tables: None) -> dict[int, bytes]:
 
 @pytest.fixture
 def caller(database: str, base: object) -> Iterator[Trial]:
-    """A session of its own, which may be hurt."""
+    """Open a session that may be hurt."""
     with closing(connect(database)) as connection:
         yield Trial(connection)
 
@@ -85,7 +85,7 @@ def watching(database: str) -> Iterator[Connection]:
 
 
 def resumes_to(database: str, table: str, weights: dict[int, bytes]) -> None:
-    """An interrupted run that another session resumes ends with these weights."""
+    """Resume an interrupted run in another session, and compare its weights."""
     with closing(connect(database)) as connection:
         after = Trial(connection)
         answered(after)
@@ -243,7 +243,7 @@ def test_processors_that_differ_are_told(caller: Trial, tmp_path: Path) -> None:
 
 @pytest.fixture
 def late(database: str) -> Iterator[None]:
-    """The last host's clock is ahead; its segment starts again for that."""
+    """Set the clock of the last host ahead; its segment starts again for that."""
     if not list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")) or "GPHOME" not in os.environ:
         pytest.skip("needs Debian's libfaketime, and GPHOME to start a segment again")
     hosts("clock", SEGMENTS, WRONG)

@@ -38,6 +38,15 @@ BigInt = Annotated[int, ColumnKind("bigint")]
 Json = Annotated[str, ColumnKind("text", "{}::jsonb")]
 # In seconds since 1970.
 Moment = Annotated[float, ColumnKind("float8", "pg_catalog.to_timestamp({})")]
+# When a visit is about to commit, by the clock that dated its beginning; None leaves that to the server.
+MomentOfEnd = Annotated[
+    float | None,
+    ColumnKind(
+        "float8",
+        "COALESCE(pg_catalog.to_timestamp({}),"
+        " GREATEST(pg_catalog.clock_timestamp(), pg_catalog.to_timestamp(g.started_at)))",
+    ),
+]
 # A role by its name as it is: the text of a regrole may have quotes around it. None where it is gone.
 Role = Annotated[
     str,

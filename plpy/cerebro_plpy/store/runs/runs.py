@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
-from typing import Annotated, Any
+from typing import Any
 
 from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
@@ -13,9 +13,9 @@ from cerebro_plpy.store.runs import drivers
 from cerebro_plpy.store.writing import (
     TELL,
     BigInt,
-    ColumnKind,
     Json,
     Moment,
+    MomentOfEnd,
     Role,
     Writing,
     as_given,
@@ -436,17 +436,6 @@ def model_arch(db: Database, run_id: int, model_id: int) -> str:
 EVERY_SEGMENT = -1
 
 
-# When a visit is about to commit, by the clock that dated its beginning; None leaves that to the server.
-Ending = Annotated[
-    float | None,
-    ColumnKind(
-        "float8",
-        "COALESCE(pg_catalog.to_timestamp({}),"
-        " GREATEST(pg_catalog.clock_timestamp(), pg_catalog.to_timestamp(g.started_at)))",
-    ),
-]
-
-
 @dataclass(frozen=True)
 class VisitRow:
     run_id: BigInt
@@ -468,7 +457,7 @@ class VisitRow:
     # The processor time of the process during the visit, and its memory at the end.
     cpu_seconds: float | None = None
     memory_bytes: BigInt | None = None
-    ended_at: Ending = None
+    ended_at: MomentOfEnd = None
 
 
 # What a visit or an evaluation writes may be there already: its session was lost between the commit and
