@@ -41,8 +41,8 @@ from cerebro_plpy.topology.inline import InlineTopology
 
 # The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
-# The epochs after which configs are first compared, below so many rows: after one epoch of a small table, nets
-# tell little apart. Of more rows, an epoch is enough.
+# The epochs after which configs are first compared, below so many rows: one epoch of a small table tells nets
+# little apart. Of more rows, an epoch is enough.
 FIRST_RUNGS = ((2_000, 9), (13_000, 3))
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))

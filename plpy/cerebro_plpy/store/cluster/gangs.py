@@ -24,14 +24,6 @@ from cerebro_plpy.store.cluster import before_statement
 from cerebro_plpy.store.dialect import is_greenplum
 
 _ENDED = select.POLLRDHUP | select.POLLHUP | select.POLLERR
-# So that a host which is gone is noticed within a minute, as by the links of segments (servers.py). The
-# server leaves that to the system, which may take two hours.
-_NOTICING = {
-    socket.TCP_KEEPIDLE: 30,
-    socket.TCP_KEEPINTVL: 10,
-    socket.TCP_KEEPCNT: 3,
-    socket.TCP_USER_TIMEOUT: 60_000,
-}
 # An aggregate would have the function called here.
 _TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
 
@@ -41,10 +33,6 @@ IS_CLUSTER = before_statement.ROLE is not None
 
 class _Ports(set[int]):
     """The ports of the segments' servers, mirrors included; a session reads them once."""
-
-
-class _Watched(dict[int, int]):
-    """The sockets of this process that have been looked at, by descriptor: two never have one inode."""
 
 
 def refuse_inside_queries() -> None:
@@ -135,7 +123,6 @@ def _has_ended_connection() -> bool:
     The server keeps some that it has given up: it has read their last words, and has opened others since.
     """
     descriptors = [int(name) for name in os.listdir("/proc/self/fd")]
-    _watch(descriptors)
     # Before each statement: what is not the rule may take its time.
     ended = _ended_among(descriptors)
     if not ended:
@@ -149,30 +136,6 @@ def _has_ended_connection() -> bool:
     # Segments on several hosts have the same ports.
     alive = {server for descriptor, server in servers.items() if descriptor not in ended}
     return any(servers[one] not in alive or _has_unread(one) for one in ended & servers.keys())
-
-
-def _watch(descriptors: Sequence[int]) -> None:
-    """Have the system notice if the host at the other end of a connection to a segment is gone."""
-    watched = memory.get_instance(_Watched)
-    for descriptor in descriptors:
-        with suppress(OSError):
-            there = os.fstat(descriptor)
-            if not stat.S_ISSOCK(there.st_mode) or watched.get(descriptor) == there.st_ino:
-                continue
-            watched[descriptor] = there.st_ino
-            if _find_segment(descriptor) is not None:
-                _notice_loss(descriptor)
-
-
-def _notice_loss(descriptor: int) -> None:
-    there = socket.socket(fileno=descriptor)
-    try:
-        there.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _NOTICING.items():
-            there.setsockopt(socket.IPPROTO_TCP, name, value)
-    finally:
-        # It is the server's own.
-        there.detach()
 
 
 def _find_segment(descriptor: int) -> tuple[str, int] | None:
