@@ -1,7 +1,7 @@
 -- One function for each public one of cerebro, with the same parameters, defaults and result. They run with their
 -- caller's rights and only call the other, which asks for its own privilege: PUBLIC may execute them. Nor have they a
 -- search_path of their own, which would hide the caller's: what they say names everything in full. In version 0.1.0 they had.
--- Those whose namesake in cerebro has other parameters by now, or is gone, go.
+-- Those whose namesake in cerebro has other parameters or another result by now, or is gone, go.
 DO $$
 DECLARE
     routine record;
@@ -14,7 +14,9 @@ BEGIN
         WHERE
             e.extname = 'cerebro_madlib' AND d.deptype = 'e' AND ('search_path' = ANY (p.proargnames) OR NOT EXISTS (
                 SELECT FROM pg_proc AS c
-                WHERE c.pronamespace = 'cerebro'::regnamespace AND c.proname = p.proname AND c.proargtypes = p.proargtypes))
+                WHERE
+                    c.pronamespace = 'cerebro'::regnamespace AND c.proname = p.proname AND c.proargtypes = p.proargtypes
+                    AND pg_get_function_result(c.oid) = pg_get_function_result(p.oid)))
     LOOP
         EXECUTE format('DROP FUNCTION %s', routine.old);
     END LOOP;

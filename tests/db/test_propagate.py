@@ -41,7 +41,7 @@ def test_a_table_has_the_means_of_the_nodes_around(trial: Trial) -> None:
     once = np.array([[*row[3], row[4]] for row in rows])
     twice = np.array([[*row[5], row[6]] for row in rows])
     np.testing.assert_allclose(once, matrix @ own, rtol=1e-6, atol=1e-6)
-    np.testing.assert_allclose(twice, matrix @ matrix @ own, rtol=1e-5, atol=1e-6)
+    np.testing.assert_allclose(twice, matrix @ matrix @ own, rtol=1e-6, atol=1e-6)
     left = "SELECT FROM pg_class WHERE relname IN ('cerebro_numbered_nodes', 'cerebro_propagated')"
     assert not trial.sql(left)
 
@@ -60,7 +60,7 @@ def test_weights_count_and_both_ends_may_be_divided_by(trial: Trial) -> None:
     degrees = matrix.sum(axis=1)
     own = np.array([row[1] for row in rows])
     wanted = 0.9 * (matrix / np.sqrt(np.outer(degrees, degrees))) @ own + 0.1 * own
-    np.testing.assert_allclose([row[2] for row in rows], wanted, rtol=1e-5)
+    np.testing.assert_allclose([row[2] for row in rows], wanted, rtol=1e-6)
 
 
 REFUSED = {

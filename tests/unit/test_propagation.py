@@ -60,7 +60,7 @@ def test_a_hop_is_the_product(how: str, teleport: float) -> None:
     for found in hops(source, target, weight, x, how, teleport):
         wanted = (1 - teleport) * matrix @ wanted + teleport * x
         assert found.dtype == np.float32
-        np.testing.assert_allclose(found, wanted, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
 
 
 @pytest.mark.parametrize("how", WAYS)

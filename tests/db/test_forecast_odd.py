@@ -1,4 +1,4 @@
-"""Times of forecasts in sessions of different time zones."""
+"""Forecasts of tables with hostile names, and in sessions of different time zones."""
 
 from __future__ import annotations
 
@@ -30,3 +30,20 @@ def test_times_without_a_zone_are_what_the_clock_shows(trial: Trial) -> None:
             assert trial.sql(first.format("date::text", "days")) == [("2026-06-09",)]
     finally:
         trial.sql("RESET timezone")
+
+
+def test_names_may_be_hostile(trial: Trial) -> None:
+    trial.sql(
+        """CREATE SCHEMA "a ""b"; CREATE TABLE "a ""b"."t'; DROP" AS
+        SELECT (s || '"'';') AS "k""'", '2026-01-01'::timestamp + d * interval '1 day' AS "at;",
+               (d % 7 + s) AS "v$1 {}" FROM generate_series(1, 4) AS s, generate_series(0, 79) AS d"""
+    )
+    trial.sql(
+        "SELECT cerebro.train_forecast(%s, 'at;', 'v$1 {}', ARRAY[%s], 3, %s, options => %s)",
+        """"a ""b"."t'; DROP\"""", "k\"'", """"a ""b"."f\"""",
+        json.dumps({"configs": 1, "epochs": 1, "nets": "nlinear"}),
+    )  # fmt: skip
+    found = trial.sql("""SELECT series->>'k"''', value FROM cerebro.forecast('"a ""b"."f"', 3)""")
+    assert len(found) == 12 and {key for key, _ in found} == {f"{s}\"';" for s in range(1, 5)}
+    # Weeks that never change: the last one says what comes.
+    assert [value for _, value in found][:3] == [4, 5, 6]
