@@ -44,7 +44,10 @@ def source(trial: Trial) -> None:
     """One table has all the names, so that each meets all the others in each statement."""
     names = aliases()
     assert len(names) > 100 and {"__place__", "found", "key"} <= {*names, *groups.TAKEN}
-    columns = ", ".join(f"(i * {place + 3} % 13)::real AS {quoted(name)}" for place, name in enumerate(names))
+    # A multiple of 13 would make nothing but zeros.
+    factors = [place + 3 + (place % 13 == 10) for place in range(len(names))]
+    made = [f"(i * {one} % 13)::real AS {quoted(name)}" for one, name in zip(factors, names, strict=True)]
+    columns = ", ".join(made)
     trial.sql(
         f"CREATE TABLE hostile AS SELECT i AS id, (i % 2)::text AS y, {columns}"
         f" FROM generate_series(1, {ROWS}) AS i"
