@@ -32,6 +32,7 @@ NEURAL = ("NLinear", "NHITS")
 LEVEL, SEED = 90, 42
 MOST_MONTHS, LEAST_FLIGHTS = 240, 20
 MANY, DAYS = 10_000, 400
+# Windows are four seasons long, or two if a season is longer than this, as cerebro.train_forecast has them.
 LONG_SEASON = 24
 # Intervals are also measured at this many origins, one after the other, after one training before them all.
 ORIGINS = 8

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -100,9 +100,7 @@ def _run_routes(reading: Engine) -> list[Route]:
             since = {name: _seconds(name, value) for name, value in given.items()}
         except ValueError as error:
             return _problem(400, str(error))
-        if group is not None and "\0" in group:
-            return _problem(400, "the database can hold no such text")
-        return await _answer(lambda: views.run(reading, run_id, since, group))
+        return await _answer_about([group or ""], lambda: views.run(reading, run_id, since, group))
 
     async def of_groups(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
@@ -165,33 +163,23 @@ def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
 
     async def model(request: Request) -> Response:
         name: str = request.path_params["name"]
-        if "\0" in name:
-            return _problem(400, "the database can hold no such text")
-        return await _answer(lambda: models.model(reading, name), missing=_no_such_model)
+        return await _answer_about([name], lambda: models.model(reading, name), missing=_no_such_model)
 
     async def importance(request: Request) -> Response:
-        model, table, *_ = asked = _texts(request, "model", "table")
-        if "\0" in "".join(asked):
-            return _problem(400, "the database can hold no such text")
-        return await _answer(lambda: models.importance(acting, model, table))
+        model, table = asked = _texts(request, "model", "table")
+        return await _answer_about(asked, lambda: models.importance(acting, model, table))
 
     async def explanation(request: Request) -> Response:
         model, table, column, row = asked = _texts(request, "model", "table", "column", "row")
-        if "\0" in "".join(asked):
-            return _problem(400, "the database can hold no such text")
-        return await _answer(lambda: models.explain(acting, model, table, column, row))
+        return await _answer_about(asked, lambda: models.explain(acting, model, table, column, row))
 
     async def forecast(request: Request) -> Response:
-        name, series = _texts(request, "name", "series")
-        if "\0" in name + series:
-            return _problem(400, "the database can hold no such text")
-        return await _answer(lambda: forecasts.forecast(acting, name, series or None))
+        name, series = asked = _texts(request, "name", "series")
+        return await _answer_about(asked, lambda: forecasts.forecast(acting, name, series or None))
 
     async def reasons(request: Request) -> Response:
-        name, series = _texts(request, "name", "series")
-        if "\0" in name + series:
-            return _problem(400, "the database can hold no such text")
-        return await _answer(lambda: forecasts.explain(acting, name, series))
+        name, series = asked = _texts(request, "name", "series")
+        return await _answer_about(asked, lambda: forecasts.explain(acting, name, series))
 
     return [
         Route("/api/forecast", forecast),
@@ -228,6 +216,15 @@ def _seconds(name: str, text: str) -> float:
 def _file(page: bytes, run_id: int) -> Response:
     kept = {"Content-Disposition": f'attachment; filename="run-{run_id}.html"'}
     return Response(page, media_type="text/html", headers=kept)
+
+
+async def _answer_about(
+    texts: Sequence[str], work: Callable[[], T | None], missing: Callable[[], Response] | None = None
+) -> Response:
+    """Answer a request that gives texts, if the database can hold them."""
+    if "\0" in "".join(texts):
+        return _problem(400, "the database can hold no such text")
+    return await _answer(work, missing=missing)
 
 
 async def _answer(

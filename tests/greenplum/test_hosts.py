@@ -30,7 +30,6 @@ pytestmark = [
     ),
 ]
 FEATURES, EPOCHS, SEGMENTS = 12, 6, 3
-# A lost host is noticed within a minute, and its session is asked for again for half a minute.
 FAR, WRONG = 2, 90
 _HOSTS = Path(__file__).resolve().parents[2] / "tools" / "hosts"
 

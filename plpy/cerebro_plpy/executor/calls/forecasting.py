@@ -75,11 +75,6 @@ class ForecastOrder:
     # The time zone in which the calendar counts.
     zone: str
 
-    @property
-    def has_zone(self) -> bool:
-        """Whether times are moments, which clocks show by a time zone."""
-        return self.columns.time.element == store.ZONED
-
 
 @dataclass(frozen=True)
 class Contender:
@@ -301,7 +296,7 @@ def _origins(
     if step.is_number:
         return [str(round(time)) for time in times.tolist()]
     distinct, places = np.unique(times, return_inverse=True)
-    by_wall = step.by_wall or not order.has_zone
+    by_wall = step.by_wall or not order.columns.has_zone
     shown = store.show_stamps(db, distinct.tolist(), by_wall=by_wall, zone=order.zone)
     return [shown[place] for place in places.tolist()]
 

@@ -62,7 +62,7 @@ def compare(db: Database, tested: Backtest, source: Table, previous: str) -> Com
     """
     held = forecasts.find_registered(db, previous)
     found, reports = held.forecast, tested.jobs.reports
-    laid = {one.key: one for one in forecasts.read_series(db, found, source) if one.is_answered}
+    laid = {one.key: one for one in forecasts.read_series(db, found, source).laid if one.is_answered}
     series, origins, places = [], [], []
     for number, one in enumerate(tested.series):
         own = np.flatnonzero((reports.series == number) & (reports.origins >= found.shape.window))

@@ -43,6 +43,14 @@ class Band:
 
 
 @dataclass(frozen=True)
+class SourceSeries:
+    """The series of a source as it is now, and whether its times are moments."""
+
+    laid: Sequence[Series]
+    has_zone: bool
+
+
+@dataclass(frozen=True)
 class HeldForecast:
     """A forecast, and the reference by which its models are found."""
 
@@ -100,18 +108,19 @@ def forecast(
         raise CerebroError(f"history is {history}, it must be from 0 to {MOST_HISTORY}")
     held, steps = find_forecast(db, name, horizon)
     found = held.forecast
-    laid = read_answerable(db, found, steps)
-    bands = _answer(db, held, [one for one in laid if one.is_answered], number)
-    return list(_rows(db, found, laid, bands, steps=steps, history=history))
+    read = read_answerable(db, found, steps)
+    bands = _answer(db, held, [one for one in read.laid if one.is_answered], number)
+    return list(_rows(db, found, read, bands, steps=steps, history=history))
 
 
-def read_answerable(db: Database, found: Forecast, steps: int) -> list[Series]:
+def read_answerable(db: Database, found: Forecast, steps: int) -> SourceSeries:
     """Return the series as their source has them now, with a status that says which have such a forecast."""
     source = names.resolve_table(db, found.source, "source table")
-    return [_without_columns(one, found, steps) for one in read_series(db, found, source)]
+    read = read_series(db, found, source)
+    return replace(read, laid=[_without_columns(one, found, steps) for one in read.laid])
 
 
-def read_series(db: Database, found: Forecast, source: Table) -> list[Series]:
+def read_series(db: Database, found: Forecast, source: Table) -> SourceSeries:
     """Return the series as a source has them now, with the columns that the net sees."""
     further = [*found.inputs.numbers, *found.inputs.words]
     columns = readings.find_columns(db, source, found.time, found.value, keys=found.series, ahead=further)
@@ -122,7 +131,8 @@ def read_series(db: Database, found: Forecast, source: Table) -> list[Series]:
             hint="Train another forecast.",
             sqlstate=WRONG_STATE,
         )
-    return [lay_out(one, found.step) for one in readings.read_series(db, source, columns, found.zone)]
+    read = readings.read_series(db, source, columns, found.zone)
+    return SourceSeries([lay_out(one, found.step) for one in read], columns.has_zone)
 
 
 def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
@@ -263,16 +273,16 @@ def _short_band(one: Series, found: Forecast) -> Band:
 def _rows(
     db: Database,
     found: Forecast,
-    laid: Sequence[Series],
+    read: SourceSeries,
     bands: dict[str, Band],
     *,
     steps: int,
     history: int,
 ) -> Iterator[ForecastRow]:
     """Yield the rows: the stamps of all series go to the server at once."""
-    times = {one.key: find_times(found, one, steps, history) for one in laid if one.is_answered}
-    stamps = show_times(db, found, times)
-    for one in laid:
+    times = {one.key: find_times(found, one, steps, history) for one in read.laid if one.is_answered}
+    stamps = show_times(db, found, times, has_zone=read.has_zone)
+    for one in read.laid:
         if not one.is_answered:
             yield one.key, None, None, None, None, one.status, None
             continue
@@ -294,12 +304,13 @@ def find_times(found: Forecast, series: Series, steps: int, history: int) -> np.
     return found.step.after(series.stamps, np.arange(length - min(history, length), length + steps))
 
 
-def show_times(db: Database, found: Forecast, times: Mapping[str, np.ndarray]) -> Mapping[float, str]:
+def show_times(
+    db: Database, found: Forecast, times: Mapping[str, np.ndarray], *, has_zone: bool
+) -> Mapping[float, str]:
     """Return how the session writes all times; nothing if they are whole numbers."""
     if found.step.is_number:
         return {}
     distinct = np.unique(np.concatenate([np.empty(0), *times.values()])).tolist()
-    zoned = readings.has_zone(db, names.resolve_table(db, found.source, "source table"), found.time)
-    zone = found.zone if zoned else session.time_zone(db)
-    shown = store.show_stamps(db, distinct, by_wall=found.step.by_wall or not zoned, zone=zone)
+    zone = found.zone if has_zone else session.time_zone(db)
+    shown = store.show_stamps(db, distinct, by_wall=found.step.by_wall or not has_zone, zone=zone)
     return dict(zip(distinct, shown, strict=True))

@@ -89,11 +89,6 @@ def read_series(
     return found
 
 
-def has_zone(db: Database, source: Table, time: str) -> bool:
-    """Return whether the times of a source are moments; else they are what clocks show, in any time zone."""
-    return packed.columns_of(db, source)[time].element == store.ZONED
-
-
 def _changing(column: SourceColumn, key: str, first: str, last: str) -> CerebroError:
     return CerebroError(
         f'column "{column.name}" of type {column.shown_type} changes within series {key}:'

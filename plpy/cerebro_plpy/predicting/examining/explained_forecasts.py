@@ -98,18 +98,18 @@ def explain_forecast(
             hint="Each baseline follows from the newest values by a rule that the guide to forecasts gives.",
             sqlstate=NOT_SUPPORTED,
         )
-    laid = forecasts.read_answerable(db, found, steps)
-    long = [one for one in laid if one.is_answered and len(one.values) >= found.shape.window]
-    chosen = [one for one in laid if _has(one, wanted)]
+    read = forecasts.read_answerable(db, found, steps)
+    long = [one for one in read.laid if one.is_answered and len(one.values) >= found.shape.window]
+    chosen = [one for one in read.laid if _has(one, wanted)]
     if not chosen:
-        raise CerebroError(f"no series has {which}", hint=_propose(found.series, laid))
+        raise CerebroError(f"no series has {which}", hint=_propose(found.series, read.laid))
     moving = [one for one in long if _has(one, wanted) and np.ptp(one.values[-found.shape.window :]) > 0]
     _tell(db, held, len(chosen) - len(moving), len(chosen))
     if not moving:
         return []
     explainer = _make(db, held, long, most)
     times = {one.key: forecasts.find_times(found, one, steps, 0) for one in moving}
-    stamps = forecasts.show_times(db, found, times)
+    stamps = forecasts.show_times(db, found, times, has_zone=read.has_zone)
     parts = list[ExplainedStep]()
     for one in moving:
         parts += explainer.explain(one, times[one.key].tolist(), stamps)

@@ -43,6 +43,11 @@ class SeriesColumns:
         """Whether times are whole numbers."""
         return self.time.element not in (ZONED, "date", "timestamp")
 
+    @property
+    def has_zone(self) -> bool:
+        """Whether times are moments; else they are what clocks show, in any time zone."""
+        return self.time.element == ZONED
+
 
 @dataclass(frozen=True)
 class SeriesRows:
