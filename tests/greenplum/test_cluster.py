@@ -14,7 +14,7 @@ import pytest
 
 import nets
 from fixtures import Connection, execute
-from segments import answered, first_visit
+from segments import answered, first_visit, interrupted
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.greenplum
@@ -461,15 +461,8 @@ def test_a_session_that_has_lost_its_processes_ends_its_run_and_goes_on_with_it(
         assert caught.value.pgcode == "58M01"
         assert "cerebro.resume" in (caught.value.diag.message_hint or "")
         answered(beside)
-        where = "FROM cerebro.runs WHERE model_table LIKE %s"
-        # Its sessions are gone as soon as the server has noticed.
-        deadline = time.monotonic() + 60
-        while beside.value(f"SELECT status {where}", f"%lost_{whose}%") == "running":
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        run_id, status = beside.sql(f"SELECT run_id, status {where}", f"%lost_{whose}%")[0]
-        assert status == "interrupted"
+        run_id = interrupted(beside, f"lost_{whose}")
         answered(caller)
         caller.sql("SELECT cerebro.resume(%s)", run_id)
-        assert beside.value(f"SELECT status {where}", f"%lost_{whose}%") == "finished"
+        assert beside.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
         assert beside.value("SELECT pg_postmaster_start_time()") == started

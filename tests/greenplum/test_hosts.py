@@ -18,7 +18,7 @@ import pytest
 
 import nets
 from fixtures import Connection, execute
-from segments import answered, first_visit
+from segments import answered, first_visit, interrupted
 from stage import connect
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
@@ -87,14 +87,8 @@ def resumes_to(database: str, table: str, weights: dict[int, bytes]) -> None:
     with closing(connect(database)) as connection:
         after = Trial(connection)
         answered(after)
-        where = "FROM cerebro.runs WHERE model_table LIKE %s"
-        deadline = time.monotonic() + 60
-        while after.value(f"SELECT status {where}", f"%{table}%") == "running":
-            assert time.monotonic() < deadline
-            time.sleep(0.2)
-        run_id, status, done = after.sql(f"SELECT run_id, status, visits_done {where}", f"%{table}%")[0]
-        assert status == "interrupted"
-        assert done > 0
+        run_id = interrupted(after, table)
+        assert after.value("SELECT visits_done FROM cerebro.runs WHERE run_id = %s", run_id) > 0
         after.sql("SELECT cerebro.resume(%s)", run_id)
         assert after.weights(table) == weights
 

@@ -36,3 +36,14 @@ def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int
             return found[0]
         time.sleep(0.02)
     raise AssertionError("the run was over before anybody saw a visit")
+
+
+def interrupted(trial: Trial, table: str) -> int:
+    """Wait until the server has noticed that the run that makes a table is interrupted; return its number."""
+    runs = "SELECT run_id, status FROM cerebro.runs WHERE model_table LIKE %s"
+    deadline = time.monotonic() + 60
+    while (found := trial.sql(runs, f"%{table}%")[0])[1] == "running":
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+    assert found[1] == "interrupted"
+    return found[0]
