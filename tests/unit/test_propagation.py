@@ -19,6 +19,7 @@ from cerebro_plpy.relations.propagation import (
     find_touched,
     propagate,
 )
+from cerebro_plpy.threads import Threads
 
 NODES, EDGES, WIDTH = 60, 300, 19
 
@@ -28,10 +29,16 @@ def edges_of(source: np.ndarray, target: np.ndarray, weight: np.ndarray) -> Numb
 
 
 def hops(
-    source: np.ndarray, target: np.ndarray, weight: np.ndarray, x: np.ndarray, how: str, teleport: float = 0.0
+    source: np.ndarray,
+    target: np.ndarray,
+    weight: np.ndarray,
+    x: np.ndarray,
+    how: str,
+    teleport: float = 0.0,
+    threads: int = 1,
 ) -> list[np.ndarray]:
     matrix = build_matrix(len(x), edges_of(source, target, weight), how)
-    return list(propagate(matrix, x, 2, teleport, lambda: None))
+    return list(propagate(matrix, x, 2, teleport, Threads(threads, lambda: None)))
 
 
 def dense(source: np.ndarray, target: np.ndarray, weight: np.ndarray, nodes: int, how: str) -> np.ndarray:
@@ -61,6 +68,17 @@ def test_a_hop_is_the_product(how: str, teleport: float) -> None:
         wanted = (1 - teleport) * matrix @ wanted + teleport * x
         assert found.dtype == np.float32
         np.testing.assert_allclose(found, wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("width", [1, 16, 21])
+def test_threads_change_no_bit(width: int) -> None:
+    rng = np.random.default_rng(8)
+    source, target = rng.integers(0, NODES, EDGES), rng.integers(0, NODES, EDGES)
+    weight, x = rng.uniform(0.1, 3, EDGES), rng.normal(size=(NODES, width)).astype(np.float32)
+    alone = hops(source, target, weight, x, MEAN, 0.25)
+    for threads in (2, 3, 8):
+        beside = hops(source, target, weight, x, MEAN, 0.25, threads)
+        assert [one.tobytes() for one in beside] == [one.tobytes() for one in alone]
 
 
 @pytest.mark.parametrize("how", WAYS)
@@ -143,7 +161,8 @@ def test_correct_and_smooth_is_that_of_the_paper() -> None:
     known = rng.random(NODES) < 0.4
     truth = np.where(known[:, None], np.eye(3)[rng.integers(0, 3, NODES)], 0)
     matrix = build_matrix(NODES, edges_of(a, b, np.ones(EDGES)), SYMMETRIC)
-    found = correct_and_smooth(matrix, KnownClasses(answers, known, truth), 0.7, 0.9, lambda: None)
+    alone = Threads(1, lambda: None)
+    found = correct_and_smooth(matrix, KnownClasses(answers, known, truth), 0.7, 0.9, alone)
 
     counted = sparse.coo_array((np.ones(EDGES), (b, a)), shape=(NODES, NODES)).tocsr()
     plain = counted.maximum(counted.T) + sparse.eye_array(NODES)

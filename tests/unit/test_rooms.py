@@ -37,6 +37,7 @@ KNOWS: dict[str, set[str]] = {
     "clocks": set(),
     "programs": set(),
     "seeding": set(),
+    "threads": set(),
     "database": {"commands", "server"},
     "commands": {"store"},
     "server": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
@@ -165,7 +166,7 @@ def texts(file: Path) -> Iterator[str]:
 @every_module
 def test_a_room_knows_only_its_neighbours(file: Path) -> None:
     room = room_of(file)
-    common = {"clocks", "errors", "memory", "programs", "seeding", room}
+    common = {"clocks", "errors", "memory", "programs", "seeding", "threads", room}
     if room not in PURE:
         common.add("database")
     inside = {name.split(".")[1] for name in imports(file) if name.startswith("cerebro_plpy.")}

@@ -21,11 +21,12 @@ from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting import outputs as output
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.predicting.outputs import Dependent, Output
-from cerebro_plpy.store import session
+from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.models import functions, models
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed.packed import FEATURES
 from cerebro_plpy.store.runs import results
+from cerebro_plpy.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -192,6 +193,11 @@ def _threads(db: Database) -> int:
     """Return as many threads as a segment session has: if this one trains later, it makes the same bits."""
     cores = len(os.sched_getaffinity(0))
     return int(session.setting(db, "threads") or max(1, cores // count_sessions(db)))
+
+
+def open_threads(db: Database) -> Threads:
+    """Return threads that calculate as many at a time as sessions train."""
+    return Threads(count_sessions(db), partial(interrupts.tick, db))
 
 
 def count_sessions(db: Database) -> int:

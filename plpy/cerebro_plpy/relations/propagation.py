@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from scipy import sparse
 
+from cerebro_plpy.threads import Threads, Tick
+
 MEAN, SUM, SYMMETRIC = "mean", "sum", "symmetric"
 WAYS = (MEAN, SUM, SYMMETRIC)
-# The number of columns that are summed at a time, in double precision.
-_BLOCK = 16
+# The number of columns that all threads together sum at a time, in double precision, and the most threads.
+_BLOCK, _MOST_THREADS = 16, 4
 # How often nodes pass on what they know, and how large a correction may become, as a multiple of what
 # arrived.
 _ROUNDS, _MOST_TIMES = 50, 1000.0
-HopTick = Callable[[], None]
 
 
 @dataclass(frozen=True)
@@ -63,25 +65,34 @@ def _invert(sums: np.ndarray) -> np.ndarray:
 
 
 def propagate(
-    matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, tick: HopTick
+    matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, threads: Threads
 ) -> Iterator[np.ndarray]:
     """Yield what each hop makes of the features; a share `teleport` of the features themselves stays in."""
     reached = features
     for _ in range(hops):
-        reached = make_hop(matrix, reached, features, teleport, tick)
+        reached = make_hop(matrix, reached, features, teleport, threads)
         yield reached
 
 
 def make_hop(
-    matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, tick: HopTick
+    matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, threads: Threads
 ) -> np.ndarray:
-    """Return what a hop makes of what the last one reached; `features` are those of the rows themselves."""
+    """Return what a hop makes of what the last one reached; `features` are those of the rows themselves.
+
+    Each column is summed by itself, in the order of the edges, so threads change no bit.
+    """
     made = np.empty((len(features), reached.shape[1]), reached.dtype)
-    for start in range(0, reached.shape[1], _BLOCK):
+    count = max(1, min(threads.count, _MOST_THREADS))
+    width = _BLOCK // count
+
+    def sum_block(start: int, tick: Tick) -> None:
         tick()
-        block = slice(start, start + _BLOCK)
+        block = slice(start, start + width)
         summed = matrix @ reached[:, block].astype(np.float64)
         made[:, block] = (1 - teleport) * summed + teleport * features[:, block]
+
+    starts = range(0, reached.shape[1], width)
+    Threads(count, threads.tick).run([partial(sum_block, start) for start in starts])
     return made
 
 
@@ -141,7 +152,7 @@ class KnownClasses:
 
 
 def correct_and_smooth(
-    matrix: sparse.csr_array, given: KnownClasses, correct: float, smooth: float, tick: HopTick
+    matrix: sparse.csr_array, given: KnownClasses, correct: float, smooth: float, threads: Threads
 ) -> np.ndarray:
     """Return the probabilities after Correct and Smooth (Huang and others, 2020).
 
@@ -150,20 +161,20 @@ def correct_and_smooth(
     """
     known = given.is_known[:, None]
     errors = np.where(known, given.truth - given.answers, 0.0)
-    spread = _spread(matrix, errors, correct, -1.0, tick)
+    spread = _spread(matrix, errors, correct, -1.0, threads)
     usual = np.abs(errors[given.is_known]).sum(axis=1).mean()
     sizes = np.abs(spread).sum(axis=1, keepdims=True)
     times = np.divide(usual, sizes, out=np.ones_like(sizes), where=sizes > 0)
     corrected = given.answers + np.where(times > _MOST_TIMES, 1.0, times) * spread
-    found = _spread(matrix, np.where(known, given.truth, corrected), smooth, 0.0, tick)
+    found = _spread(matrix, np.where(known, given.truth, corrected), smooth, 0.0, threads)
     totals = found.sum(axis=1, keepdims=True)
     return np.divide(found, totals, out=given.answers.copy(), where=totals > 0)
 
 
 def _spread(
-    matrix: sparse.csr_array, values: np.ndarray, share: float, least: float, tick: HopTick
+    matrix: sparse.csr_array, values: np.ndarray, share: float, least: float, threads: Threads
 ) -> np.ndarray:
     found = values
     for _ in range(_ROUNDS):
-        found = np.clip(make_hop(matrix, found, values, 1 - share, tick), least, 1.0)
+        found = np.clip(make_hop(matrix, found, values, 1 - share, threads), least, 1.0)
     return found

@@ -13,12 +13,12 @@ import numpy as np
 
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.models.data import Dataset
+from cerebro_plpy.threads import Tick
 
 if TYPE_CHECKING:
     from cerebro_plpy.engine.backends.stacks import Stack
     from cerebro_plpy.engine.checks.architecture import Shape
 
-Tick = Callable[[], None]
 
 # A cancel must be noticed within a fraction of a second, so no call into a backend may last longer.
 SECONDS_PER_CALL = 0.1

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 
 import numpy as np
 
@@ -20,14 +19,16 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.packing.columns import sources
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
+from cerebro_plpy.predicting.models import open_threads
 from cerebro_plpy.relations import propagation
 from cerebro_plpy.relations.propagation import NumberedEdges
-from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store import names
 from cerebro_plpy.store.arrays import write_arrays, write_numbers
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import SourceColumn
 from cerebro_plpy.store.related import graph_changes, graphs, relations
+from cerebro_plpy.threads import Threads
 
 MOST_HOPS, MOST_KINDS = 16, 32
 _READ, _WRITTEN = 2_000, 1_000
@@ -120,8 +121,7 @@ def propagate(db: Database, call: PropagateCall) -> int:
     if len(features) != nodes:
         raise CerebroError(f"{asked.nodes.quoted} has changed while it was read", hint="Call again.")
     edges = read_edges(db, asked.edges, size, asked.id)
-    tick = partial(interrupts.tick, db)
-    hops = _hops(asked, edges, kinds, features, tick=tick)
+    hops = _hops(asked, edges, kinds, features, threads=open_threads(db))
     write_made(db, asked, kinds, nodes=range(nodes), hops=hops, widths=widths)
     made = [name for name, _ in asked.name_made(kinds)]
     graphs.create_output(db, asked.nodes, asked.id.name, target, made)
@@ -139,13 +139,13 @@ def _hops(
     kinds: Sequence[str],
     features: np.ndarray,
     *,
-    tick: propagation.HopTick,
+    threads: Threads,
 ) -> list[np.ndarray]:
     """Return what each hop makes of all nodes' features, kind by kind."""
     found = list[np.ndarray]()
     for number in range(len(kinds)):
         matrix = propagation.build_matrix(len(features), edges.choose_kind(number), asked.aggregate)
-        found += propagation.propagate(matrix, features, asked.hops, asked.teleport, tick)
+        found += propagation.propagate(matrix, features, asked.hops, asked.teleport, threads)
     return found
 
 

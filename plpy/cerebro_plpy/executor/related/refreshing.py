@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,10 +14,11 @@ from cerebro_plpy.errors import DATA_CORRUPTED, UNDEFINED_COLUMN, UNDEFINED_TABL
 from cerebro_plpy.executor.related import propagating
 from cerebro_plpy.executor.related.propagating import Propagation
 from cerebro_plpy.logical.options import is_number
+from cerebro_plpy.predicting.models import open_threads
 from cerebro_plpy.predicting.trained import check_readable
 from cerebro_plpy.relations import propagation
 from cerebro_plpy.relations.propagation import NumberedEdges
-from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store import names
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed import packed
@@ -161,7 +161,7 @@ def _make_anew(
     rows: np.ndarray,
 ) -> None:
     """Compute the hops of touched nodes from what the nodes around them have, and put them in a table."""
-    asked, tick = found.asked, partial(interrupts.tick, db)
+    asked, threads = found.asked, open_threads(db)
     # Nodes that give something to touched ones are read as well.
     giving = np.zeros(len(changes.is_new), bool)
     giving[rows] = True
@@ -178,7 +178,7 @@ def _make_anew(
         for hop in range(asked.hops):
             now = made[number * asked.hops + hop]
             again = touched[number][hop][near]
-            now[again] = propagation.make_hop(own[again], reached, features[again], asked.teleport, tick)
+            now[again] = propagation.make_hop(own[again], reached, features[again], asked.teleport, threads)
             hops.append(now[place])
             reached = now
     propagating.write_made(db, asked, found.kinds, nodes=rows.tolist(), hops=hops, widths=widths)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -13,8 +12,9 @@ from cerebro_plpy.errors import DATATYPE_MISMATCH, NULL_NOT_ALLOWED, WRONG_STATE
 from cerebro_plpy.executor.related import propagating, refreshing
 from cerebro_plpy.packing.columns import sources
 from cerebro_plpy.predicting.examining.labeled import Judge, find_judge
+from cerebro_plpy.predicting.models import open_threads
 from cerebro_plpy.relations import propagation
-from cerebro_plpy.store import interrupts, names
+from cerebro_plpy.store import names
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn
@@ -73,8 +73,7 @@ def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
     )
     graphs.drop_temporary(db)
     matrix = propagation.build_matrix(count["nodes"], edges, propagation.SYMMETRIC)
-    tick = partial(interrupts.tick, db)
-    found = propagation.correct_and_smooth(matrix, given, correct, again, tick)
+    found = propagation.correct_and_smooth(matrix, given, correct, again, open_threads(db))
     best = found.argmax(axis=1)
     return (
         (node, label, values[place], float(row[place]))

@@ -7,9 +7,7 @@ wrong anyway, is what the column is worth to it.
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -18,7 +16,7 @@ import numpy as np
 
 from cerebro_plpy import seeding
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import QUERY_CANCELED, UNDEFINED_COLUMN, CerebroError
+from cerebro_plpy.errors import UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, parse_options
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.predicting import models
@@ -27,10 +25,11 @@ from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_j
 from cerebro_plpy.predicting.examining.scoring import JackknifedError
 from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.store.models import retraining
+from cerebro_plpy.threads import Threads, Tick
 
 REPEATS, ROWS, SEED = 5, 5_000, 1
-# The inputs of all threads together are no larger, and this often we look for a cancel.
-_MOST_BYTES, _LOOK_SECONDS = 1 << 30, 0.05
+# The inputs of all threads together are no larger.
+_MOST_BYTES = 1 << 30
 # column_name, importance, stddev, low, high
 Importance = tuple[str, float, float, float, float]
 ColumnPlaces = Sequence[tuple[int, slice]]
@@ -94,35 +93,14 @@ class Mixing:
         # The models of groups are read one after the other, which only the session's own thread may do.
         if count < 2 or self.judge.grouped_by is not None:
             return [self.mix(before, name, places) for name, places in columns.items()]
-        stopped = threading.Event()
-        beside = replace(self, judge=replace(self.judge, tick=partial(_go_on, stopped)))
-        with ThreadPoolExecutor(count) as pool:
-            found = [pool.submit(beside.mix, before, name, places) for name, places in columns.items()]
-            try:
-                self._await(found)
-            except BaseException:
-                stopped.set()
-                pool.shutdown(cancel_futures=True)
-                raise
-        return [one.result() for one in found]
+        calls = [partial(self._mix_beside, before, name, places) for name, places in columns.items()]
+        return Threads(count, self.judge.tick).run(calls)
 
-    def _await(self, found: Sequence[Future[Importance]]) -> None:
-        """Wait for what threads do, and look for cancels, which they may not."""
-        waiting = set(found)
-        while waiting:
-            done, waiting = wait(waiting, _LOOK_SECONDS)
-            for one in done:
-                one.result()
-            self.judge.tick()
+    def _mix_beside(self, before: JackknifedError, name: str, places: ColumnPlaces, tick: Tick) -> Importance:
+        return replace(self, judge=replace(self.judge, tick=tick)).mix(before, name, places)
 
     def _order(self, name: str, number: int) -> np.ndarray:
         return seeding.permutation(len(self.rows.truth), self.seed, "importance", name, number)
-
-
-def _go_on(stopped: threading.Event) -> None:
-    """End a thread whose result nobody waits for any more."""
-    if stopped.is_set():
-        raise CerebroError("the importance of the columns is not asked for any more", sqlstate=QUERY_CANCELED)
 
 
 def mix_column(inputs: Sequence[np.ndarray], places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
