@@ -42,6 +42,16 @@ def test_a_config_gets_some_more_epochs_than_its_best() -> None:
     assert read_past(row, 2.0) == PastTraining(13, 2.0)
 
 
+def test_a_config_whose_rate_comes_down_trains_until_it_is_down() -> None:
+    losses = [0.9, 0.8, 0.7, 0.6, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6]
+    row = {"validation_loss": losses, "fit_params": "batch_size=8,anneal_at=[3, 9, 27]"}
+    assert read_past(row, 2.0) == PastTraining(9, 2.0)
+    assert read_past({**row, "validation_loss": losses[::-1]}, 2.0) == PastTraining(9, 2.0)
+    assert read_past({**row, "validation_loss": losses[4::-1]}, 2.0) == PastTraining(3, 2.0)
+    late = {**row, "validation_loss": [0.9] * 11 + [0.5]}
+    assert read_past(late, 2.0) == PastTraining(12, 2.0)
+
+
 @pytest.mark.parametrize("losses", [None, [None, None], []])
 def test_what_was_never_measured_gets_its_epochs(losses: list[None] | None) -> None:
     assert read_past({"validation_loss": losses}, 1.0).worthwhile == max(1, len(losses or [None]))

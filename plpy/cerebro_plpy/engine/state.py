@@ -76,6 +76,22 @@ class State:
         arrays = () if self.frozen is None else self.frozen.arrays
         return dict(zip(self.frozen_places, arrays, strict=True))
 
+    @property
+    def rate(self) -> np.ndarray:
+        """The learning rate, where it is a number."""
+        return self.arrays[self._rate_place]
+
+    def with_rate(self, rate: np.ndarray) -> State:
+        """Return the state with another learning rate."""
+        arrays = list(self.arrays)
+        arrays[self._rate_place] = rate.astype(self.rate.dtype)
+        return replace(self, arrays=arrays)
+
+    @property
+    def _rate_place(self) -> int:
+        named = enumerate(zip(self.names, self.kinds, strict=True))
+        return next(place for place, (name, kind) in named if is_rate(name, kind))
+
     def freeze(self, places: Sequence[int]) -> None:
         """Mark the variables at these places as unchanging from here on."""
         self.frozen_places = tuple(places)
@@ -86,6 +102,11 @@ class State:
         self.frozen = frozen
         for place, array in zip(self.frozen_places, frozen.arrays, strict=True):
             self.arrays[place] = array
+
+
+def is_rate(name: str, kind: str) -> bool:
+    """Return whether a variable is the learning rate."""
+    return kind == OPTIMIZER and name.endswith("learning_rate")
 
 
 def _frozen(arrays: Sequence[np.ndarray]) -> Frozen:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from functools import partial
@@ -49,6 +50,7 @@ FIT_KEYS: Final = (
     "shuffle",
     "class_weight",
     "unfreeze_at",
+    "anneal_at",
     "verbose",
     "callbacks",
     "initial_epoch",
@@ -108,6 +110,20 @@ class FitParams:
     class_weight: ClassWeight | dict[str, ClassWeight] | None = None
     # From which epoch on which frozen layers train, too: names, where * stands for any letters.
     unfreeze_at: dict[int, list[str]] | None = None
+    # By the ends of which epochs the learning rate comes down, in ascending order.
+    anneal_at: list[int] | None = None
+
+    def share_of_rate(self, epoch: int) -> float:
+        """Return what share of its learning rate a config trains with in an epoch.
+
+        It comes down along half a cosine to each of the epochs named, and then begins anew.
+        """
+        ends = [0, *(self.anneal_at or ())]
+        if epoch > ends[-1]:
+            return 1.0
+        end = min(one for one in ends if one >= epoch)
+        begin = max(one for one in ends if one < epoch)
+        return 0.5 * (1 + math.cos(math.pi * (epoch - begin - 0.5) / (end - begin)))
 
     def thawed(self, epoch: int | None = None) -> tuple[str, ...]:
         """Return the names of layers that train in an epoch, or ever, but are frozen in the architecture."""
@@ -272,7 +288,19 @@ def _fit_params(values: dict[str, Value]) -> FitParams:
         shuffle=shuffle,
         class_weight=_class_weight(values.get("class_weight")),
         unfreeze_at=_unfreeze_at(values.get("unfreeze_at")),
+        anneal_at=_anneal_at(values.get("anneal_at")),
     )
+
+
+def _anneal_at(value: Value) -> list[int] | None:
+    if value is None:
+        return None
+    listed = value if isinstance(value, list) else [value]
+    found = [one for one in listed if isinstance(one, int) and not isinstance(one, bool)]
+    ascending = all(a < b for a, b in zip([0, *found], found, strict=False))
+    if not found or len(found) < len(listed) or not ascending or found[-1] > LARGEST:
+        raise wrong("anneal_at", value, "a list of epochs, counted from 1, in ascending order: [3, 9, 27]")
+    return found
 
 
 def _unfreeze_at(value: Value) -> dict[int, list[str]] | None:

@@ -170,7 +170,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
             for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
         ]
     arrays = [
-        array if kind == states.OPTIMIZER and name.endswith("learning_rate") else taken
+        array if states.is_rate(name, kind) else taken
         for name, array, kind, taken in zip(fresh.names, fresh.arrays, fresh.kinds, own, strict=True)
     ]
     warm = states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
@@ -287,12 +287,15 @@ def train(
         return state, {}
     fit, tick = work.fit, supply.ticker()
     class_weight = class_weights.settle(fit, runs.class_counts(work.run, work.config))
+    share = fit.share_of_rate(epoch)
+    began = state if share == 1 else state.with_rate(state.rate * share)
     with own_faults("trained"):
         trainer, own = features.trainer(work, state, partition, tick)
         passes = _passes(own, fit, work.run.seed, epoch)
-        return trainer.train(
-            state, passes, fit.batch_size, class_weight, tick, rows=partition.rows, params=work.compile
+        made, logs = trainer.train(
+            began, passes, fit.batch_size, class_weight, tick, rows=partition.rows, params=work.compile
         )
+    return made if share == 1 else made.with_rate(state.rate), logs
 
 
 # The cheapest means stands with the failure, which views show without hints.

@@ -12,7 +12,7 @@ from typing import Any
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
 from cerebro_plpy.logical.metrics import Direction, direction
-from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.madlib.params import parse_fit, reparse_compile
 from cerebro_plpy.store import names
 from cerebro_plpy.store.runs import rates, results
 
@@ -95,7 +95,9 @@ def read_past(row: Mapping[str, Any], seconds: float) -> PastTraining:
     params = row.get("compile_params")
     way = direction(reparse_compile(params)) if params else "min"
     best = max(_best_place(losses, "min"), _best_place(row.get("validation_metrics") or losses, way))
-    return PastTraining(min(epochs[-1], math.ceil(MORE_EPOCHS * epochs[best])), seconds)
+    # A config whose learning rate comes down is to have it down at the end.
+    ends = [end for end in parse_fit(row.get("fit_params") or "").anneal_at or () if end >= epochs[best]]
+    return PastTraining(min(epochs[-1], *ends[:1] or [math.ceil(MORE_EPOCHS * epochs[best])]), seconds)
 
 
 def _best_place(values: Sequence[float | None], way: Direction) -> int:

@@ -172,7 +172,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         )
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
-    groups.check_unfreezing(request, examples)
+    groups.check_epochs(request, examples)
     replay.order(db, request)
     request = fusing.replayed(db, choosing.replayed(db, request))
     for backend in request.backends:

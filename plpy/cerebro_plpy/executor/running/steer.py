@@ -420,7 +420,7 @@ def _check(
     request = replace(like, configs=requests.choose(new), architectures=[*kept, *fresh])
     topology = choose(db, [])
     requests.check_class_weights(request, request.configs)
-    groups.check_unfreezing(request, request.configs)
+    groups.check_epochs(request, request.configs)
     described = runner.check(db, topology, request, sessions=1)
     cutting.with_stored(request, described, request.configs)
     registry.add_to_run(db, run.run_id, functions.used(described))

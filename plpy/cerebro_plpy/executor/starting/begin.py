@@ -116,7 +116,7 @@ def begin(db: Database, call: RunCall) -> None:
             return
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
-    groups.check_unfreezing(request, examples)
+    groups.check_epochs(request, examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     averaging.tell(db, request)
     order = replay.order(db, request)

@@ -15,7 +15,7 @@ from cerebro_plpy.logical.budget import Limits
 from cerebro_plpy.logical.options import EVEN, FitOptions
 from cerebro_plpy.logical.search.method import SearchMethod
 from cerebro_plpy.logical.search.procedures.groups import ALL_GROUPS, PER_GROUP
-from cerebro_plpy.madlib.params import BALANCED, parse_fit
+from cerebro_plpy.madlib.params import BALANCED, Call, parse_fit, reparse_compile
 from cerebro_plpy.packing.columns import class_counts
 from cerebro_plpy.store import session
 from cerebro_plpy.store.packed import groups
@@ -195,10 +195,26 @@ def with_class_counts(db: Database, request: requests.Request) -> requests.Reque
     return replace(request, class_counts={number: json.dumps(found) for number, found in counted.items()})
 
 
-def check_unfreezing(request: requests.Request, configs: Sequence[requests.Chosen]) -> None:
-    """Refuse layers that are unfrozen later: a bundle of groups trains with one net in all epochs."""
+def check_epochs(request: requests.Request, configs: Sequence[requests.Chosen]) -> None:
+    """Refuse what changes from epoch to epoch where it cannot.
+
+    A bundle of groups trains with one net and one learning rate in all epochs.
+    """
     for config in configs:
-        if request.groups is not None and parse_fit(config.fit_params).unfreeze_at is not None:
+        fit = parse_fit(config.fit_params)
+        rate = reparse_compile(config.compile_params).optimizer.get("learning_rate")
+        if fit.anneal_at is not None and isinstance(rate, Call):
+            raise CerebroError(
+                f"config {config.key}: anneal_at and {rate.name} both change the learning rate",
+                hint="Leave one of them out.",
+            )
+        if request.groups is not None and fit.anneal_at is not None:
+            raise CerebroError(
+                f"config {config.key}: anneal_at is not there for groups",
+                hint="Use a schedule, such as learning_rate=CosineDecay(0.01, decay_steps=1000).",
+                sqlstate=NOT_SUPPORTED,
+            )
+        if request.groups is not None and fit.unfreeze_at is not None:
             raise CerebroError(
                 f"config {config.key}: unfreeze_at is not there for groups",
                 hint="Train first with frozen layers, then load the weights with other layers frozen.",

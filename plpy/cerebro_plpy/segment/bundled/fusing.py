@@ -84,7 +84,11 @@ def train(
         if not members:
             return []
         batched = asked.form == FAST
-        states, params = [m.state for m in members], [m.work.compile for m in members]
+        # Configs that hop are here for one epoch; those of groups do not anneal.
+        shares = [m.work.fit.share_of_rate(whole_epoch(m, asked.epoch)) for m in members]
+        began = zip(members, shares, strict=True)
+        states = [m.state if share == 1 else m.state.with_rate(m.state.rate * share) for m, share in began]
+        params = [m.work.compile for m in members]
         with stack.loaded(states, params, batched=batched):
             for epoch in range(asked.epoch, asked.until + 1):
                 for number in range(fit.epochs):
@@ -93,7 +97,9 @@ def train(
                 _take_logs(members, stack.results(len(members)), asked.segment, epoch)
                 if epoch in asked.measured:
                     _measure_on(datasets, stack, members=members, epoch=epoch, tick=tick)
-            for member, state in zip(members, stack.states(len(members)), strict=True):
+            for member, share, state in zip(members, shares, stack.states(len(members)), strict=True):
+                if share != 1:
+                    state = state.with_rate(member.state.rate)
                 state.fixed_batch = began_with_full_batches(member.state, member.rows.rows, fit.batch_size)
                 member.state = state
     return members
