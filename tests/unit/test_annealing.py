@@ -1,4 +1,4 @@
-"""What share of its learning rate a config trains with, epoch by epoch."""
+"""Shares of a learning rate, epoch by epoch."""
 
 from __future__ import annotations
 
