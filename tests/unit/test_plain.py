@@ -91,7 +91,7 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "SpatialDropout2D": (PLANE, [{"rate": 0.3}]),
 }
 # tests/unit/test_plain_graphs.py tries those of several inputs, and those that are no layers of Keras'.
-SEVERAL = {"Add", "Average", "Concatenate", "Log", "Maximum", "Members", "Minimum", "Multiply", "Take"}
+SEVERAL = {"Add", "Average", "Concatenate", "Cos", "Log", "Maximum", "Members", "Minimum", "Multiply", "Take"}
 CASES = [(name, shape, params) for name, (shape, tried) in TRIED.items() for params in tried]
 # What is left to an engine.
 ELSEWHERE: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [

@@ -208,6 +208,40 @@ def test_numbers_in_pieces_are_known() -> None:
     assert_same(weighed(runtime.keras().models.model_from_json(text, custom_objects=known)), text)
 
 
+VALUES = np.random.default_rng(6).normal(size=(200, 6))
+PERIODIC = NetRows(
+    [(6,)],
+    [NetOutput("y", (1,), False, Moments([3.0], [2.0]))],
+    None,
+    lambda _: np.where(np.arange(6) == 2, VALUES > 0, 5 + 3 * VALUES) * (np.arange(6) != 4),
+)
+
+
+def test_numbers_with_cosines_are_known() -> None:
+    ((_, text),) = nets("realmlp", '{"width": 8, "frequencies": 3}', PERIODIC)
+    assert_same(weighed(runtime.keras().models.model_from_json(text)), text)
+
+
+def test_cosines_are_those_of_the_formula() -> None:
+    """A flag and a constant have none."""
+    ((_, text),) = nets("realmlp", '{"width": 8, "frequencies": 3, "embedding": 2}', PERIODIC)
+    keras, values = runtime.keras(), PERIODIC.values(0).astype(np.float32)
+    model = weighed(keras.models.model_from_json(text))
+    found = keras.Model(model.inputs, model.get_layer("concatenate_1").output).predict(values, verbose=0)
+    low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
+    apart = np.where(high > low, high - low, 1)
+    apart[2] = high[2] - low[2] or 0.5
+    scaled = 3 * np.tanh((values - middle) / apart / 3)
+    many = [0, 1, 3, 5]
+    rates, shifts = model.get_layer("einsumdense_1").get_weights()
+    kernel, bias = model.get_layer("einsumdense_2").get_weights()
+    cosines = np.cos(scaled[:, many, None] * rates + shifts)
+    wanted = np.einsum("bfk,fkd->bfd", cosines, kernel) + bias
+    np.testing.assert_allclose(found[:, :6], scaled, atol=1e-5)
+    np.testing.assert_allclose(found[:, 6:], wanted.reshape(200, -1), atol=1e-5)
+    assert rates.shape == (4, 3) and kernel.shape == (4, 3, 2)
+
+
 def keras_2(shape: list[int]) -> str:
     """A graph as Keras 2 wrote it."""
 

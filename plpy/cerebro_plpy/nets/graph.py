@@ -4,15 +4,26 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.madlib.layers import LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
+from cerebro_plpy.madlib.layers import COS, LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 LONGEST_NAME = 60
 # Modules and registered names of what is no layer of Keras.
-_PLACES = {TAKE: (OPERATIONS, None), LOG: (OPERATIONS, None), MEMBERS: (None, MEMBERS_REGISTERED)}
+_PLACES = {**dict.fromkeys((TAKE, LOG, COS), (OPERATIONS, None)), MEMBERS: (None, MEMBERS_REGISTERED)}
+
+
+def initializer(kind: str, **config: float) -> Mapping[str, Any]:
+    """Return an initializer of Keras' as JSON."""
+    seed = {} if kind == "Constant" else {"seed": None}
+    return {
+        "module": "keras.initializers",
+        "class_name": kind,
+        "config": {**seed, **config},
+        "registered_name": None,
+    }
 
 
 @dataclass(frozen=True)

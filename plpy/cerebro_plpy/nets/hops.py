@@ -12,7 +12,7 @@ from typing import Any
 from cerebro_plpy.features.specification import FeatureInput
 from cerebro_plpy.madlib.layers import TAKE
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, joined
-from cerebro_plpy.nets.graph import Graph, LayerOutput
+from cerebro_plpy.nets.graph import Graph, LayerOutput, initializer
 
 _HOP = re.compile(r"_\d+$")
 # All columns that no hop has made.
@@ -32,12 +32,7 @@ def weigh_blocks(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Lay
         return flattened(graph, found[0])
     node = graph.layer("Concatenate", *found)
     # At first, all blocks count the same.
-    same = {
-        "module": "keras.initializers",
-        "class_name": "Constant",
-        "config": {"value": 1 / len(found)},
-        "registered_name": None,
-    }
+    same = initializer("Constant", value=1 / len(found))
     node = graph.layer("Dense", node, units=1, use_bias=False, kernel_initializer=same, name="hops")
     return flattened(graph, node)
 

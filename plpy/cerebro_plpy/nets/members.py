@@ -15,7 +15,7 @@ import numpy as np
 
 from cerebro_plpy.madlib.layers import MEMBERS, TAKE
 from cerebro_plpy.nets.fitting import NetOutput, NetRows, branches, flattened, in_unit, joined, widths
-from cerebro_plpy.nets.graph import Graph, LayerOutput
+from cerebro_plpy.nets.graph import Graph, LayerOutput, initializer
 
 # Pieces times columns: each is a number in the architecture, twice.
 MOST_PIECES = 16_384
@@ -42,7 +42,7 @@ def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput
     node = graph.layer("RepeatVector", node, rank=2, n=members)
     node = graph.layer(
         "EinsumDense", node, equation="bki,ki->bki", output_shape=[members, width],
-        kernel_initializer=_drawn("RandomNormal", stddev=1.0),
+        kernel_initializer=initializer("RandomNormal", stddev=1.0),
     )  # fmt: skip
     for _ in range(given["depth"]):
         node = graph.layer("Dense", node, units=given["width"], activation=given["activation"])
@@ -59,7 +59,7 @@ def _head(graph: Graph, node: LayerOutput, output: NetOutput, given: Mapping[str
     near = 1 / math.sqrt(given["width"])
     node = graph.layer(
         "EinsumDense", node, equation="bkw,kwo->bko", output_shape=[given["members"], output.width],
-        bias_axes="ko", kernel_initializer=_drawn("RandomUniform", minval=-near, maxval=near),
+        bias_axes="ko", kernel_initializer=initializer("RandomUniform", minval=-near, maxval=near),
     )  # fmt: skip
     node = graph.layer(MEMBERS, node, classes=output.is_classes)
     if output.is_classes:
@@ -107,15 +107,6 @@ def _in_pieces(graph: Graph, node: LayerOutput, edges: Sequence[np.ndarray], wid
     near = 1 / math.sqrt(pieces)
     node = graph.layer(
         "EinsumDense", node, equation="btf,tfd->bfd", output_shape=[len(edges), width], bias_axes="fd",
-        kernel_initializer=_drawn("RandomUniform", minval=-near, maxval=near),
+        kernel_initializer=initializer("RandomUniform", minval=-near, maxval=near),
     )  # fmt: skip
     return graph.layer("Flatten", node, rank=1)
-
-
-def _drawn(kind: str, **config: float) -> Mapping[str, Any]:
-    return {
-        "module": "keras.initializers",
-        "class_name": kind,
-        "config": {"seed": None, **config},
-        "registered_name": None,
-    }

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, number, one_of, read_object
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.nets import forecasts, hops, line, members
+from cerebro_plpy.nets import forecasts, hops, line, members, periodic
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
@@ -31,6 +31,8 @@ CHECKS: Mapping[str, Validator] = {
     "members": integer(2, 256),
     "pieces": integer(2, 1024),
     "embedding": integer(1, 1024),
+    "frequencies": integer(1, 1024),
+    "spread": number(0.0),
     "dropout": _share,
     "activation": one_of(*ACTIVATIONS),
 }
@@ -130,11 +132,13 @@ def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 _DENSE = {"width": 64, "depth": 2, "dropout": 0.1, "activation": "relu"}
+_PERIODIC = {"width": 256, "depth": 3, "dropout": 0.15, "activation": "selu"}
 _MEMBERS = {**_DENSE, "width": 96, "members": 16, "pieces": 24, "embedding": 12}
 POINTS: Mapping[str, StartingPoint] = {
     "linear": StartingPoint({}, _linear),
     "tabular": StartingPoint(_DENSE, _tabular),
     "tabm": StartingPoint(_MEMBERS, members.make, members.heads),
+    "realmlp": StartingPoint({**_PERIODIC, "frequencies": 16, "embedding": 3, "spread": 0.1}, periodic.make),
     "graph": StartingPoint({**_DENSE, "depth": 1, "dropout": 0.3}, _graph),
     "text": StartingPoint({**_DENSE, "depth": 1}, _text),
     "image": StartingPoint({"width": 16, "depth": 3, "dropout": 0.2, "activation": "relu"}, _image),

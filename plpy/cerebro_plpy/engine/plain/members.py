@@ -10,7 +10,7 @@ import numpy as np
 
 from cerebro_plpy.engine.plain.activations import Apply, Array
 from cerebro_plpy.engine.plain.layers import Make, NotHere, Params, Size, Take
-from cerebro_plpy.madlib.layers import LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
+from cerebro_plpy.madlib.layers import COS, LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 _EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
 # What a layer or an operation says of itself, where that is not what Keras' layers say.
@@ -18,6 +18,7 @@ PLACES = {
     MEMBERS: (None, (MEMBERS_REGISTERED,)),
     TAKE: (OPERATIONS, (None, TAKE)),
     LOG: (OPERATIONS, (None, LOG)),
+    COS: (OPERATIONS, (None, COS)),
 }
 
 
@@ -54,6 +55,10 @@ def _log(params: Params, shape: Size, take: Take) -> Apply:
     return np.log
 
 
+def _cos(params: Params, shape: Size, take: Take) -> Apply:
+    return np.cos
+
+
 def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
     equation, sizes = params.take("equation"), params.take("output_shape")
     match = _EQUATION.fullmatch(equation)
@@ -81,6 +86,8 @@ def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Ar
     """Return how an equation is computed: for one row, to read it takes einsum longer than to compute it."""
     if kernel == taken[1:] and given == taken:
         return np.multiply
+    if kernel == given[1:] and taken == given[:-1]:
+        return lambda x, weights: x[..., np.newaxis] * weights
     row, apart, out = taken[0], given[1], kernel[-1]
     if given != row + apart + out or out in taken or sorted(kernel[:-1]) != sorted(taken[1:]):
         return partial(np.einsum, f"{taken},{kernel}->{given}", optimize=True)
@@ -96,6 +103,7 @@ def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Ar
 
 LAYERS: Mapping[str, Make] = {
     "EinsumDense": _einsum_dense,
+    COS: _cos,
     LOG: _log,
     MEMBERS: _members,
     "RepeatVector": _repeat_vector,
