@@ -456,3 +456,9 @@ def test_nets_of_windows_need_a_window_and_a_quantity(name: str) -> None:
         points.nets(name, None, NetRows([[28, 2]], rows.outputs, None))
     with pytest.raises(CerebroError, match="is of classes"):
         points.nets(name, None, NetRows([[28]], [NetOutput("y", [14], is_classes=True)], None))
+
+
+def test_steps_below_a_millisecond_are_refused() -> None:
+    moments = 1.7e9 + np.arange(50) * 1e-5
+    with pytest.raises(CerebroError, match="less than a millisecond"):
+        find_step([Stamps(moments, moments)])
