@@ -1,4 +1,4 @@
-"""cerebro.relate on moments and numbers beyond what the server computes with."""
+"""cerebro.relate and cerebro.labels on moments and numbers beyond what the server computes with."""
 
 from __future__ import annotations
 
@@ -27,6 +27,20 @@ def test_a_window_before_all_times_says_so(trial: Trial) -> None:
     with pytest.raises(psycopg2.errors.DatetimeFieldOverflow) as caught:
         trial.sql(CALL, QUERY, TIMES, ["7000 years", "all"])
     assert "A window begins before all times" in (caught.value.diag.message_hint or "")
+
+
+@pytest.mark.parametrize("every, starts, shown", [("30", None, "00:00:30"), ("1 day", "-infinity", "1 day")])
+def test_labels_without_end_are_refused(trial: Trial, every: str, starts: str | None, shown: str) -> None:
+    call = (
+        "SELECT cerebro.labels('people', 'count(visits) = 0', '3 days', %s, 'far_labels', starts => %s,"
+        ' times => \'{"visits": "at"}\')'
+    )
+    trial.sql("SET statement_timeout = '9s'")
+    try:
+        with pytest.raises(psycopg2.errors.ProgramLimitExceeded, match=f"cut-offs from .* one every {shown}"):
+            trial.sql(call, every, starts)
+    finally:
+        trial.sql("RESET statement_timeout")
 
 
 def test_numbers_too_large_for_a_mean_say_so(trial: Trial) -> None:
