@@ -159,3 +159,10 @@ def test_no_sum_becomes_infinite(
         trial.sql(call, how)
     assert caught.value.pgcode == code
     assert not trial.sql("SELECT FROM pg_class WHERE relname LIKE 'far_h%%'")
+
+
+@pytest.mark.parametrize("what", ["hops", "aggregate", "teleport"])
+def test_arguments_without_a_value_are_called_null(trial: Trial, what: str) -> None:
+    call = "SELECT cerebro.propagate('papers', 'cites', 'null_h', 'paper', 'citing', 'cited', '{age}', "
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match=f"{what} is NULL"):
+        trial.sql(f"{call}{what} => NULL)")

@@ -91,7 +91,7 @@ def labels(db: Database, call: LabelsCall) -> str:
 
 def _check_length(db: Database, what: str, interval: str | None) -> None:
     if interval is None or session.seconds(db, interval) <= 0:
-        raise CerebroError(f"{what} is {interval}", hint="Give an interval above 0: '30 days'.")
+        raise CerebroError(f"{what} is {interval or 'NULL'}", hint="Give an interval above 0: '30 days'.")
 
 
 def _check_names(key: Sequence[str], label: str) -> None:
