@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import psycopg2
+import pytest
+
 from trial import Trial
 
 
@@ -47,3 +50,11 @@ def test_names_may_be_hostile(trial: Trial) -> None:
     assert len(found) == 12 and {key for key, _ in found} == {f"{s}\"';" for s in range(1, 5)}
     # Weeks that never change: the last one says what comes.
     assert [value for _, value in found][:3] == [4, 5, 6]
+
+
+def test_an_option_that_is_too_large_is_called_by_its_name(trial: Trial) -> None:
+    trial.sql("CREATE TABLE steady AS SELECT d AS t, d % 7 AS v FROM generate_series(1, 99) AS d")
+    for option in ("epochs", "configs"):
+        with pytest.raises(psycopg2.errors.InvalidParameterValue, match=f"option {option} is 20000"):
+            trial.sql("SELECT cerebro.train_forecast('steady', 't', 'v', horizon => 3, options => %s)",
+                      json.dumps({option: 20_000}))  # fmt: skip

@@ -134,3 +134,35 @@ def test_names_are_quoted_and_tables_are_those_that_the_caller_may_read(
         assert session.value(call) == 2
         made = session.sql('SELECT "i d", "x;--", "x;--_1" FROM odd ORDER BY 1')
         assert made == [(1, 5.0, 0.0), (2, 7.0, 5.0)]
+
+
+@pytest.mark.parametrize(
+    "feature, weight, how, code, words",
+    [
+        ("ARRAY[[1, 2], [3, i]]", "1", "mean", "42804", 'feature "x" has arrays of 2 dimensions'),
+        ("i", "1e38::float8", "sum", "22003", 'values of "x_1" are beyond the range of real'),
+        ("i", "1e-320::float8", "mean", "22003", 'values of "x_1" are beyond the range of real'),
+        ("i", "1.7e308::float8", "mean", "22003", "add up to more than double precision holds"),
+    ],
+)
+def test_no_sum_becomes_infinite(
+    trial: Trial, feature: str, weight: str, how: str, code: str, words: str
+) -> None:
+    trial.sql("DROP TABLE IF EXISTS far, far_edges")
+    trial.sql(f"CREATE TABLE far AS SELECT i, {feature} AS x FROM generate_series(1, 20) AS i")
+    trial.sql(
+        f"CREATE TABLE far_edges AS SELECT i AS a, 1 + j * i % 20 AS b, {weight} AS w"
+        " FROM generate_series(1, 20) AS i, generate_series(1, 2) AS j"
+    )
+    call = "SELECT cerebro.propagate('far', 'far_edges', 'far_h', 'i', 'a', 'b', '{x}', 2, %s, 'w')"
+    with pytest.raises(psycopg2.Error, match=words) as caught:
+        trial.sql(call, how)
+    assert caught.value.pgcode == code
+    assert not trial.sql("SELECT FROM pg_class WHERE relname LIKE 'far_h%%'")
+
+
+@pytest.mark.parametrize("what", ["hops", "aggregate", "teleport"])
+def test_arguments_without_a_value_are_called_null(trial: Trial, what: str) -> None:
+    call = "SELECT cerebro.propagate('papers', 'cites', 'null_h', 'paper', 'citing', 'cited', '{age}', "
+    with pytest.raises(psycopg2.errors.InvalidParameterValue, match=f"{what} is NULL"):
+        trial.sql(f"{call}{what} => NULL)")

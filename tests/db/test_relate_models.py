@@ -229,6 +229,7 @@ WRONG_LABELS: dict[str, tuple[str, str, str]] = {
     "another aggregate": ("'customers', 'mode(orders)', '1 day', '1 day', 'l'", "22023", "is not a label"),
     "no column": ("'customers', 'sum(orders)', '1 day', '1 day', 'l'", "22023", "names no column"),
     "another column": ("'customers', 'sum(orders.x)', '1 day', '1 day', 'l'", "42703", 'no column "x"'),
+    "no interval": ("'customers', 'count(orders)', NULL, '1 day', 'l'", "22023", "over is NULL"),
     "no number": ("'customers', 'sum(orders.placed)', '1 day', '1 day', 'l'", "42804", "has no numbers"),
     "no child": ("'customers', 'count(items)', '1 day', '1 day', 'l'", "55000", "no foreign keys lead"),
     "no length": ("'customers', 'count(orders)', '0 days', '1 day', 'l'", "22023", "over is"),

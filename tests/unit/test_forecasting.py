@@ -184,6 +184,15 @@ def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
     assert made["ahead"].tolist() == [[2, 2], [2, 0]]
 
 
+def test_no_line_leads_to_what_is_known_much_later() -> None:
+    """A series that ended before the others has the plans of later steps, and none of those in between."""
+    values = np.array([1, 2, 3, np.nan, np.nan])
+    found = lay_out(Reading("{}", days(0, 1, 2, 6, 7), values, np.array([[0.0, 1, 0, 1, 1]])), DAILY)
+    assert np.array_equal(found.ahead, [[0, 1, 0, *[np.nan] * 3, 1, 1]], equal_nan=True)
+    maker = InputMaker(DAILY, [ColumnScale("promo", 0.5, 0.25)])
+    assert not maker.knows(found, 1)
+
+
 def test_what_never_changes_is_said_once_for_a_series() -> None:
     stamps, values = days(*range(6)), np.arange(6.0)
     rows = [([[1.0, 0, 1, 0, 1, 0], [3.0] * 6], "north"), ([[0.0, 1, 0, 1, 0, 1], [np.nan] * 6], None)]
@@ -456,3 +465,9 @@ def test_nets_of_windows_need_a_window_and_a_quantity(name: str) -> None:
         points.nets(name, None, NetRows([[28, 2]], rows.outputs, None))
     with pytest.raises(CerebroError, match="is of classes"):
         points.nets(name, None, NetRows([[28]], [NetOutput("y", [14], is_classes=True)], None))
+
+
+def test_steps_below_a_millisecond_are_refused() -> None:
+    moments = 1.7e9 + np.arange(50) * 1e-5
+    with pytest.raises(CerebroError, match="less than a millisecond"):
+        find_step([Stamps(moments, moments)])

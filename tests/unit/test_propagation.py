@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from scipy import sparse
 
+from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.relations.propagation import (
     MEAN,
     SUM,
@@ -180,3 +181,11 @@ def test_correct_and_smooth_is_that_of_the_paper() -> None:
     for _ in range(50):
         wanted = np.clip(0.9 * (steps @ wanted) + 0.1 * begins, 0, 1)
     np.testing.assert_allclose(found, wanted / wanted.sum(axis=1, keepdims=True), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("how", [MEAN, SYMMETRIC])
+def test_weights_that_add_up_to_infinity_are_refused(how: str) -> None:
+    """One divided by infinity is zero, which a node without edges has."""
+    ends = np.array([0, 1, 0]), np.array([2, 2, 1])
+    with pytest.raises(CerebroError, match="more than double precision holds"):
+        build_matrix(3, edges_of(*ends, np.full(3, 1.7e308)), how)

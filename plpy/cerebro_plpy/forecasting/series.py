@@ -69,12 +69,16 @@ def lay_out(reading: Reading, step: TimeStep) -> Series:
     values = np.interp(np.arange(length), numbers, reading.values[known])
     flat = length > 1 and np.ptp(values) == 0
     status = CONSTANT if flat else FILLED if missing else OK
-    ahead = _lay_ahead(reading, stamps, step)
+    ahead = _lay_ahead(reading, stamps, step, length)
     return Series(reading.key, stamps, values, status, ahead=ahead, words=reading.words)
 
 
-def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep) -> np.ndarray:
-    """Bring what is known ahead onto the grid; lines between the neighbours stand for what is missing."""
+def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep, past: int) -> np.ndarray:
+    """Bring what is known ahead onto the grid.
+
+    In the past, which is so many steps long, lines between the neighbours stand for what is missing. Of the
+    steps to come only what was read is known: a promotion weeks later says nothing of those before it.
+    """
     if not len(reading.ahead):
         return reading.ahead
     later = reading.stamps.moments >= stamps.moments[0]
@@ -90,6 +94,8 @@ def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep) -> np.ndarray:
         length = int(numbers.max()) + 1 if numbers is not None else 0
         nan = np.nan
         grid = np.interp(np.arange(length), places, row[known], left=nan, right=nan) if len(places) else None
+        if grid is not None:
+            grid[past:][~np.isin(np.arange(past, length), places)] = nan
         found.append(np.full(length, nan) if grid is None else grid)
     return np.array(found)
 

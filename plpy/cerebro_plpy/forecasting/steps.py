@@ -8,7 +8,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
+from cerebro_plpy.errors import DATA_CORRUPTED, OUT_OF_RANGE, CerebroError
 from cerebro_plpy.logical.options import is_number
 
 SECONDS, DAYS, WEEKDAYS, MONTHS, NUMBERS = "seconds", "days", "weekdays", "months", "numbers"
@@ -151,6 +151,12 @@ def find_step(series: Sequence[Stamps], *, numbers: bool = False) -> TimeStep | 
     seconds = _commonest(moments)
     if numbers:
         return TimeStep(NUMBERS, seconds)
+    if seconds == 0:
+        raise CerebroError(
+            "the commonest step from one time to the next is less than a millisecond",
+            hint="Number the times in a view: a whole number can be the time, too.",
+            sqlstate=OUT_OF_RANGE,
+        )
     if seconds < LEAST_DAY:
         return TimeStep(SECONDS, seconds)
     walls = _commonest(_gaps([one.walls for one in series]))

@@ -9,6 +9,7 @@ from functools import partial
 import numpy as np
 from scipy import sparse
 
+from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
 from cerebro_plpy.threads import Threads, Tick
 
 MEAN, SUM, SYMMETRIC = "mean", "sum", "symmetric"
@@ -53,15 +54,25 @@ def build_matrix(nodes: int, edges: NumberedEdges, aggregate: str) -> sparse.csr
     if aggregate == SUM:
         return matrix
     if aggregate == MEAN:
-        return sparse.diags_array(_invert(matrix.sum(axis=1))) @ matrix
+        return sparse.diags_array(_invert_sums(matrix)) @ matrix
     both = matrix.maximum(matrix.T) + sparse.eye_array(nodes, format="csr")
-    root = sparse.diags_array(np.sqrt(_invert(both.sum(axis=1))))
+    root = sparse.diags_array(np.sqrt(_invert_sums(both)))
     return (root @ both @ root).tocsr()
 
 
-def _invert(sums: np.ndarray) -> np.ndarray:
-    """Return 1 divided by each sum; 0 for a node without edges."""
-    return np.divide(1.0, sums, out=np.zeros_like(sums, dtype=float), where=sums > 0)
+def _invert_sums(matrix: sparse.csr_array) -> np.ndarray:
+    """Return 1 divided by the sum of each row; 0 for a node without edges."""
+    with np.errstate(over="ignore"):
+        sums = matrix.sum(axis=1)
+    # One divided by infinity would be the zero of a node without edges.
+    if not np.isfinite(sums).all():
+        raise CerebroError(
+            "the weights of a node's edges add up to more than double precision holds",
+            hint="Divide all weights by the same number in a view.",
+            sqlstate=OUT_OF_RANGE,
+        )
+    with np.errstate(over="ignore"):
+        return np.divide(1.0, sums, out=np.zeros_like(sums, dtype=float), where=sums > 0)
 
 
 def propagate(
@@ -88,8 +99,10 @@ def make_hop(
     def sum_block(start: int, tick: Tick) -> None:
         tick()
         block = slice(start, start + width)
-        summed = matrix @ reached[:, block].astype(np.float64)
-        made[:, block] = (1 - teleport) * summed + teleport * features[:, block]
+        # What single precision does not hold becomes infinite, which callers refuse.
+        with np.errstate(over="ignore", invalid="ignore"):
+            summed = matrix @ reached[:, block].astype(np.float64)
+            made[:, block] = (1 - teleport) * summed + teleport * features[:, block]
 
     starts = range(0, reached.shape[1], width)
     Threads(count, threads.tick).run([partial(sum_block, start) for start in starts])

@@ -17,7 +17,6 @@ from cerebro_plpy.executor.ensembles import ensemble
 from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.logical.options import (
     BACKENDS,
-    LARGEST,
     METRIC,
     Validator,
     boolean,
@@ -76,7 +75,7 @@ OPTIONS: Mapping[str, Validator] = {
     "backend": one_of(*BACKENDS),
     "seed": integer(0, 2**31 - 1),
     "configs": integer(1, 10_000),
-    "epochs": integer(1, LARGEST),
+    "epochs": integer(1, 10_000),
     "single": boolean(),
     "folds": _folds,
     "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),

@@ -11,6 +11,7 @@ from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
     DUPLICATE_COLUMN,
     NULL_NOT_ALLOWED,
+    PROGRAM_LIMIT_EXCEEDED,
     UNDEFINED_COLUMN,
     WRONG_STATE,
     CerebroError,
@@ -22,6 +23,9 @@ from cerebro_plpy.relations.planning import COUNT
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.names import literal, quote, resolve_table
 from cerebro_plpy.store.related import relations
+
+# More than one an hour for eleven years are a unit that was forgotten.
+MOST_CUTOFFS = 100_000
 
 
 @dataclass(frozen=True)
@@ -73,13 +77,21 @@ def labels(db: Database, call: LabelsCall) -> str:
             hint="Give a shorter over, or starts and ends.",
             sqlstate=WRONG_STATE,
         )
+    count = relations.count_cutoffs(db, about, (first, last))
+    if count > MOST_CUTOFFS:
+        raise CerebroError(
+            f"there are {count:.0f} cut-offs from {first} to {last}, one every {call.every}",
+            detail=f"There may be at most {MOST_CUTOFFS}.",
+            hint="Give a longer every, with its unit: '30' are seconds. Or give starts and ends.",
+            sqlstate=PROGRAM_LIMIT_EXCEEDED,
+        )
     relations.write_labels(db, target, about, call.label, (first, last))
     return f"{target.quoted} has {relations.count_rows(db, target.quoted)} rows"
 
 
 def _check_length(db: Database, what: str, interval: str | None) -> None:
     if interval is None or session.seconds(db, interval) <= 0:
-        raise CerebroError(f"{what} is {interval}", hint="Give an interval above 0: '30 days'.")
+        raise CerebroError(f"{what} is {interval or 'NULL'}", hint="Give an interval above 0: '30 days'.")
 
 
 def _check_names(key: Sequence[str], label: str) -> None:

@@ -13,6 +13,7 @@ from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
     DUPLICATE_COLUMN,
     NULL_NOT_ALLOWED,
+    OUT_OF_RANGE,
     PROGRAM_LIMIT_EXCEEDED,
     CerebroError,
 )
@@ -165,14 +166,7 @@ def check(db: Database, call: PropagateCall) -> Propagation:
                 hint="Features are numbers and arrays of numbers. A view can make 0 and 1 of a category.",
                 sqlstate=DATATYPE_MISMATCH,
             )
-    if call.hops is None or not 1 <= call.hops <= MOST_HOPS:
-        raise CerebroError(f"hops is {call.hops}, it must be from 1 to {MOST_HOPS}")
-    if call.aggregate not in propagation.WAYS:
-        raise CerebroError(
-            f"aggregate is {call.aggregate}", detail=f"It must be one of {', '.join(propagation.WAYS)}."
-        )
-    if call.teleport is None or not 0 <= call.teleport < 1:
-        raise CerebroError(f"teleport is {call.teleport}, it must be from 0 to below 1")
+    hops, aggregate, teleport = _check_hops(call)
     found = find_edges(db, edges, ends=(call.source, call.target), weight=call.weight, kind=call.kind)
     check_ends(db, nodes, key, found)
     return Propagation(
@@ -181,10 +175,28 @@ def check(db: Database, call: PropagateCall) -> Propagation:
         columns=of_nodes,
         edges=found,
         features=features,
-        hops=call.hops,
-        aggregate=call.aggregate,
-        teleport=call.teleport,
+        hops=hops,
+        aggregate=aggregate,
+        teleport=teleport,
     )
+
+
+def _check_hops(call: PropagateCall) -> tuple[int, str, float]:
+    """Return how many hops there are, what each one computes, and which share of a node's own stays in."""
+    hops, aggregate, teleport = call.hops, call.aggregate, call.teleport
+    if hops is None or not 1 <= hops <= MOST_HOPS:
+        raise CerebroError(f"hops is {_shown(hops)}, it must be from 1 to {MOST_HOPS}")
+    if aggregate not in propagation.WAYS:
+        raise CerebroError(
+            f"aggregate is {_shown(aggregate)}", detail=f"It must be one of {', '.join(propagation.WAYS)}."
+        )
+    if teleport is None or not 0 <= teleport < 1:
+        raise CerebroError(f"teleport is {_shown(teleport)}, it must be from 0 to below 1")
+    return hops, aggregate, teleport
+
+
+def _shown(value: object) -> str:
+    return "NULL" if value is None else str(value)
 
 
 def find_id(name: str | None, columns: Mapping[str, SourceColumn], nodes: Table) -> SourceColumn:
@@ -346,8 +358,27 @@ def read_numbers(
         read += len(rows)
     if seen:
         raise seen.error(read)
+    for column in opened:
+        if len(column.shape) > 1:
+            raise CerebroError(
+                f'feature "{column.part.name}" has arrays of {len(column.shape)} dimensions',
+                hint="Make lists of them in a view: ARRAY(SELECT pg_catalog.unnest(…)).",
+                sqlstate=DATATYPE_MISMATCH,
+            )
     widths = [column.stored[1] for column in opened]
     return np.concatenate(blocks) if blocks else np.empty((0, 0), np.float32), widths
+
+
+def _check_range(made: Sequence[tuple[str, SourceColumn]], hops: Sequence[np.ndarray]) -> None:
+    """Refuse sums that single precision does not hold: a net could not be trained on them."""
+    each = len(made) // len(hops)
+    for place, hop in enumerate(hops):
+        if not np.isfinite(hop).all():
+            raise CerebroError(
+                f'values of "{made[place * each][0]}" are beyond the range of real',
+                hint="Smaller weights or features, fewer hops, or the aggregate mean keep sums small.",
+                sqlstate=OUT_OF_RANGE,
+            )
 
 
 def write_made(
@@ -360,6 +391,7 @@ def write_made(
     widths: Sequence[int],
 ) -> None:
     """Put what the hops made of nodes, given by their numbers, into a table of this transaction."""
+    _check_range(asked.name_made(kinds), hops)
     types = ["real[]" if column.is_array else "real" for _, column in asked.name_made(kinds)]
     graphs.create_made(db, types)
     ends = np.cumsum([0, *widths])

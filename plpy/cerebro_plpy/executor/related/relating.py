@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
     NULL_NOT_ALLOWED,
+    OUT_OF_RANGE,
+    TIME_OUT_OF_RANGE,
     UNDEFINED_COLUMN,
     WRONG_STATE,
     CerebroError,
@@ -35,6 +38,11 @@ SHOWN = 12
 # each flight.
 SWEPT_PAIRS, MOST_PAIRS = 2e6, 5e6
 _OWN_NAMES = (features_sql.NUMBER_NAME, features_sql.MOMENT_NAME)
+# What to do where a moment or a number is beyond what the server computes with.
+_TOO_FAR = {
+    TIME_OUT_OF_RANGE: "A window begins before all times that there are. Give shorter windows, or 'all'.",
+    OUT_OF_RANGE: "Means of values beyond 1e150 cannot be computed. Leave such values out with a view.",
+}
 _WINDOW = "Give an interval above 0, or 'all'."
 
 
@@ -162,7 +170,8 @@ def _write(
     swept = choose_sweeps(db, recipe, rows)
     recipe = _without_crowds(db, recipe, found, swept)
     text = features_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
-    relations.write(db, target, text)
+    with _explained():
+        relations.write(db, target, text)
     number = relations.count_rows(db, target.quoted)
     _check_single(db, recipe, rows.table, number)
     useless = _useless(recipe.features, relations.look_at(db, target, recipe.features), number)
@@ -170,7 +179,7 @@ def _write(
     if not kept:
         raise CerebroError(
             f"no feature of {len(useless)} tells rows apart",
-            detail=_listed(useless),
+            detail=_listed(useless, ""),
             hint="Look whether cut-offs lie after the times of related rows, and keys are the entity's.",
             sqlstate=WRONG_STATE,
         )
@@ -189,10 +198,22 @@ def _write(
     return f"{target.quoted} has {number} rows with {len(recipe.features)} features"
 
 
-def _listed(left_out: Mapping[str, str]) -> str:
+@contextmanager
+def _explained() -> Iterator[None]:
+    """Say what to do where the server's error says only that some value is too large."""
+    try:
+        yield
+    except CerebroError as error:
+        if error.hint is None and error.sqlstate in _TOO_FAR:
+            error.hint = _TOO_FAR[error.sqlstate]
+        raise
+
+
+def _listed(left_out: Mapping[str, str], elsewhere: str = "; the summary beside the table has all") -> str:
+    """Return the first features with the reasons, and how many more there are; `elsewhere` says where."""
     shown = [f"{name} ({why})" for name, why in list(left_out.items())[:SHOWN]]
     more = len(left_out) - len(shown)
-    return ", ".join(shown) + (f", and {more} more; the summary beside the table has all" if more else "")
+    return ", ".join(shown) + (f", and {more} more{elsewhere}" if more else "")
 
 
 def _useless(

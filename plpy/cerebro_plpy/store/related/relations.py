@@ -342,6 +342,17 @@ def span_of_labels(
     return row["first"], row["last"]
 
 
+def count_cutoffs(db: Database, about: LabelSource, span: tuple[str, str]) -> float:
+    """Return about how many cut-offs a span has, infinity if one of its ends is infinite."""
+    kind = about.moment_type
+    return db.query(
+        f"SELECT 1 + (date_part('epoch', $2::{kind}) - date_part('epoch', $1::{kind}))"
+        " / date_part('epoch', $3::interval) AS count",
+        ["text", "text", "text"],
+        [*span, about.every],
+    )[0]["count"]
+
+
 def write_labels(
     db: Database, target: TargetTable, about: LabelSource, label: str, span: tuple[str, str]
 ) -> None:

@@ -1,0 +1,62 @@
+"""cerebro.relate and cerebro.labels on moments and numbers beyond what the server computes with."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+from trial import Trial
+
+CALL = "SELECT cerebro.relate(%s, 'far_rel', 'people', 'at', times => %s, windows => %s)"
+QUERY = "SELECT id, date '2026-01-01' AS at FROM people"
+TIMES = '{"visits": "at"}'
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    trial.sql("CREATE TABLE people AS SELECT i AS id, i % 7 AS a FROM generate_series(1, 20) AS i")
+    trial.sql("ALTER TABLE people ADD PRIMARY KEY (id)")
+    trial.sql("CREATE TABLE visits (person integer REFERENCES people, at timestamp, paid double precision)")
+    trial.sql(
+        "INSERT INTO visits SELECT 1 + i % 20, timestamp '2025-06-01' + i * interval '1 day', i"
+        " FROM generate_series(1, 100) AS i"
+    )
+
+
+def test_a_window_before_all_times_says_so(trial: Trial) -> None:
+    with pytest.raises(psycopg2.errors.DatetimeFieldOverflow) as caught:
+        trial.sql(CALL, QUERY, TIMES, ["7000 years", "all"])
+    assert "A window begins before all times" in (caught.value.diag.message_hint or "")
+
+
+@pytest.mark.parametrize("every, starts, shown", [("30", None, "00:00:30"), ("1 day", "-infinity", "1 day")])
+def test_labels_without_end_are_refused(trial: Trial, every: str, starts: str | None, shown: str) -> None:
+    call = (
+        "SELECT cerebro.labels('people', 'count(visits) = 0', '3 days', %s, 'far_labels', starts => %s,"
+        ' times => \'{"visits": "at"}\')'
+    )
+    trial.sql("SET statement_timeout = '9s'")
+    try:
+        with pytest.raises(psycopg2.errors.ProgramLimitExceeded, match=f"cut-offs from .* one every {shown}"):
+            trial.sql(call, every, starts)
+    finally:
+        trial.sql("RESET statement_timeout")
+
+
+def test_numbers_too_large_for_a_mean_say_so(trial: Trial) -> None:
+    trial.sql("UPDATE visits SET paid = 1e200 WHERE paid = 50")
+    try:
+        with pytest.raises(psycopg2.errors.NumericValueOutOfRange) as caught:
+            trial.sql(CALL, QUERY, TIMES, ["all"])
+    finally:
+        trial.sql("UPDATE visits SET paid = 50 WHERE paid > 1e199")
+    assert "Leave such values out with a view" in (caught.value.diag.message_hint or "")
+
+
+def test_a_call_that_makes_no_table_names_none(trial: Trial) -> None:
+    """Refer to no summary: without features there is none."""
+    with pytest.raises(psycopg2.Error, match="tells rows apart") as caught:
+        trial.sql(CALL, "SELECT id, date '2020-01-01' AS at FROM people WHERE id = 7", TIMES,
+                  ["all", "9 days", "8 days", "7 days", "6 days", "5 days"])  # fmt: skip
+    assert "more" in str(caught.value.diag.message_detail)
+    assert "summary" not in str(caught.value.diag.message_detail)
