@@ -285,7 +285,7 @@ def _build_search(
     )
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
-    rungs = [first * ETA**number for number in range(64) if first * ETA**number < task.epochs]
+    rungs = [first * ETA**number for number in range(16) if first * ETA**number < task.epochs]
     method = (
         f"num_configs={task.configs}, num_iterations={task.epochs}, eta={ETA},"
         f" min_iterations={min(first, task.epochs)}"
