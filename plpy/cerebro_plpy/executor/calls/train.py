@@ -43,8 +43,6 @@ EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
 # The epochs after which configs are first compared, below so many rows: one epoch of a small table tells nets
 # little apart. Of more rows, an epoch is enough.
 FIRST_RUNGS = ((2_000, 9), (13_000, 3))
-# One in so many configs is trained on, so many times as long.
-ETA = 3
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 
@@ -285,9 +283,8 @@ def _build_search(
     )
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
-    rungs = [first * ETA**number for number in range(16) if first * ETA**number < task.epochs]
     method = (
-        f"num_configs={task.configs}, num_iterations={task.epochs}, eta={ETA},"
+        f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3,"
         f" min_iterations={min(first, task.epochs)}"
     )
     # A config that has begun to learn its rows by heart keeps what it was before.
@@ -304,8 +301,7 @@ def _build_search(
         model_selection_table=task.table("_best"),
         model_id_list=list(model_ids),
         compile_params_grid=compiles,
-        # Configs are compared when the learning rate has come down, and what a cut config has learned serves.
-        fit_params_grid=f"{{'batch_size': {batches}, 'anneal_at': [{[*rungs, task.epochs]}]}}",
+        fit_params_grid=f"{{'batch_size': {batches}}}",
         automl_method="asha",
         automl_params=method,
         random_state=task.seed,
