@@ -133,6 +133,20 @@ def test_what_is_wrong_is_refused(
     assert (caught.value.pgcode, text in str(caught.value)) == (code, True), caught.value
 
 
+@predicts
+def test_a_column_that_is_gone_and_keys_that_nobody_has_are_named(trial: Trial, trained: str) -> None:
+    call = "SELECT class FROM cerebro.predict_related('leaves', %s)"
+    trial.notices()
+    trial.sql(call, "SELECT i AS id, now() AS at FROM generate_series(799, 802) AS i")
+    assert "2 rows have a key that is not in" in trial.notices()
+    trial.sql("ALTER TABLE items RENAME price TO cost")
+    try:
+        with pytest.raises(psycopg2.errors.UndefinedColumn, match='"price", of which the model has features'):
+            trial.sql(call, "SELECT 1 AS id, now() AS at")
+    finally:
+        trial.sql("ALTER TABLE items RENAME cost TO price")
+
+
 @pytest.mark.greenplum
 def test_greenplum_refuses_before_it_makes_features(trial: Trial, trained: str) -> None:
     """The query of the rows is not even begun: it would divide by zero."""

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import (
     NULL_NOT_ALLOWED,
+    UNDEFINED_COLUMN,
     WRONG_STATE,
     CerebroError,
 )
@@ -24,6 +26,7 @@ from cerebro_plpy.predicting.answering import query as predictor
 from cerebro_plpy.predicting.trained import check_readable, find_model
 from cerebro_plpy.relations.recipe import RelationRecipe
 from cerebro_plpy.relations.recipe import read as read_recipe
+from cerebro_plpy.store import names
 from cerebro_plpy.store.names import Table, check_writable, quote, resolve_table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import features_sql, relations
@@ -92,4 +95,22 @@ def check_tables(db: Database, recipe: RelationRecipe) -> list[Table]:
         instead="Have the model trained on features of the tables themselves.",
         why="The model's features come from it, and are made with your rights.",
     )
+    _check_columns(db, recipe, tables)
     return tables
+
+
+def _check_columns(db: Database, recipe: RelationRecipe, tables: Sequence[Table]) -> None:
+    """Refuse a recipe of columns that are gone, whose names a statement would give with names of its own."""
+    columns = {
+        (feature.path[-1].table if feature.path else recipe.entity, feature.column.name)
+        for feature in recipe.features
+        if feature.column is not None
+    }
+    for table in tables:
+        own = sorted(column for name, column in columns if name == (table.schema, table.name))
+        for column in names.has_columns(db, table, own):
+            raise CerebroError(
+                f'column "{column}", of which the model has features, does not exist in {table.quoted}',
+                hint="Relate and train anew.",
+                sqlstate=UNDEFINED_COLUMN,
+            )

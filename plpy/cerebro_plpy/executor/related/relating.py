@@ -306,7 +306,7 @@ def check_rows(
 
 
 def check_keys(db: Database, rows: LabelledRows, entity: TableName, key: Sequence[str]) -> None:
-    """Refuse keys that cannot be compared with those of the entity."""
+    """Refuse keys that cannot be compared with those of the entity, and count those that it lacks."""
     table = names.resolve_table(db, quote(*entity), "entity")
     for name in key:
         if not relations.can_compare(db, rows.table, name, table, name):
@@ -316,6 +316,9 @@ def check_keys(db: Database, rows: LabelledRows, entity: TableName, key: Sequenc
                 hint=f"Cast it in the query: SELECT {quote(name)}::{known}, … .",
                 sqlstate=DATATYPE_MISMATCH,
             )
+    strange = relations.count_strangers(db, rows.table, table, key)
+    if strange:
+        db.notice(f"{strange} rows have a key that is not in {table.quoted}: nothing is known of them")
 
 
 def check_cutoffs(db: Database, rows: LabelledRows) -> None:

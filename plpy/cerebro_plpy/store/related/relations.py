@@ -161,6 +161,13 @@ def count_rows(db: Database, table: str) -> int:
     return db.query(f"SELECT pg_catalog.count(*) AS found FROM {table}")[0]["found"]
 
 
+def count_strangers(db: Database, rows: Table, entity: Table, key: Sequence[str]) -> int:
+    """Return how many rows have a key that no row of the entity has."""
+    same = " AND ".join(f"e.{quote(name)} = s.{quote(name)}" for name in key)
+    known = f"SELECT FROM {entity.quoted} AS e WHERE {same}"
+    return count_rows(db, f"{rows.quoted} AS s WHERE NOT EXISTS ({known})")
+
+
 def count_pairs(db: Database, statement: str) -> float:
     with _planned(db):
         return db.query_once(statement)[0]["found"]
