@@ -1,0 +1,1 @@
+"""What a net keeps of its forward pass for the backward pass, and how to keep less."""
