@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import psycopg2
-import psycopg2.errors
 import pytest
 
 import nets
@@ -31,7 +30,7 @@ def tables(trial: Trial) -> None:
 
 @pytest.mark.tensorflow
 def test_the_weights_are_those_of_a_run_without_it(trial: Trial) -> None:
-    for name, asked in (("all", True), ("named", ["dense_2", "dense_3", "dropout_8"])):
+    for name, asked in (("every", True), ("named", ["dense_2", "dense_3", "dropout_9"])):
         run = trial.fit("packed", name, "mst", EPOCHS, options={**AGAIN, "recompute": asked})
         said = trial.value("SELECT limits::json -> 'recompute' FROM cerebro._run WHERE run_id = %s", run)
         assert (sorted(said) if isinstance(said, list) else said) == asked
@@ -39,7 +38,7 @@ def test_the_weights_are_those_of_a_run_without_it(trial: Trial) -> None:
 
 
 def test_an_interrupted_run_is_resumed(trial: Trial) -> None:
-    with cancelled(trial, at_visits=3), pytest.raises(psycopg2.errors.QueryCanceled):
+    with cancelled(trial, at_visits=3):
         trial.fit("packed", "resumed", "mst", EPOCHS, options=AGAIN)
     run = trial.value("SELECT max(run_id) FROM cerebro.runs")
     trial.sql("SELECT cerebro.resume(%s)", run)

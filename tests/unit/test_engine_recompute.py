@@ -75,8 +75,8 @@ def data(text: str) -> Dataset:
         inputs = [np.floor(9 * array) for array in inputs]
     targets = []
     for shape in architecture.describe(text).outputs:
-        classes = random.integers(0, shape[0], ROWS)
-        targets.append(Target(np.eye(shape[0], dtype=np.int16)[classes], ONE_HOT))
+        classes = random.integers(0, shape[0] or 1, ROWS)
+        targets.append(Target(np.eye(shape[0] or 1, dtype=np.int16)[classes], ONE_HOT))
     return Dataset(inputs, targets)
 
 
@@ -105,7 +105,7 @@ def check_alike(one: State, other: State, tolerance: float) -> None:
         np.testing.assert_allclose(first, second, rtol=tolerance, atol=tolerance)
 
 
-def blocks_of(text: str, again: model.Again) -> list[blocks.Part]:
+def blocks_of(text: str, again: model.Again) -> list[blocks.LayerBlock]:
     made = model.CompiledModel(architecture.describe(text).json, PARAMS, again=again)._model
     call = (getattr(made, "_functional", None) or made).call
     return [part for part in call.args[3] if part.again] if hasattr(call, "args") else []

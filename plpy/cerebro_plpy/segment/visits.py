@@ -304,7 +304,7 @@ def train(
 # The cheapest means stands with the failure, which views show without hints.
 _SMALLER = (
     ": smaller batches take less, and with gradient_accumulation_steps=4 in the optimizer, four of them make"
-    " one step"
+    " one step; the option recompute keeps fewer outputs of layers"
 )
 
 

@@ -1,1 +1,1 @@
-"""What a net keeps of its forward pass for the backward pass, and how to keep less."""
+"""The outputs of layers that a net keeps for the backward pass, and how to keep fewer."""

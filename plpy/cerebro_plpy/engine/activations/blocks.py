@@ -18,7 +18,7 @@ _GATES = {"LSTM": 9, "GRU": 7, "SimpleRNN": 3, "RNN": 6, "Bidirectional": 9}
 
 
 @dataclass(frozen=True)
-class Step:
+class LayerUse:
     """One use of a layer: the tensors that it takes and makes, and how many numbers of a row it keeps."""
 
     name: str
@@ -30,7 +30,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Part:
+class LayerBlock:
     """Some steps in a row; if `again`, they are computed again from the tensors that enter them."""
 
     first: int
@@ -47,11 +47,11 @@ def nodes_of(functional: Any) -> list[Any]:
     return [node for node in nodes if node.operation and not node.is_input]
 
 
-def step_of(node: Any, again: bool) -> Step:
+def step_of(node: Any, again: bool) -> LayerUse:
     """Return the facts of a step. What has no slopes, such as masks, is made once, and is small."""
     again = again and all("float" in str(tensor.dtype) for tensor in node.outputs)
     sizes = tuple(_size(tensor) for tensor in node.outputs)
-    return Step(
+    return LayerUse(
         name=node.operation.name,
         takes=tuple(id(tensor) for tensor in node.input_tensors),
         makes=tuple(id(tensor) for tensor in node.outputs),
@@ -83,27 +83,27 @@ def _kept(node: Any, made: int) -> int:
     return made * (2 if twice else 1) * (1 + inside)
 
 
-def choose(steps: Sequence[Step], outputs: Collection[int]) -> list[Part]:
+def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlock]:
     """Divide the steps so that the least is there at any time."""
     alive = _alive(steps, outputs)
     best: tuple[float, list[int]] = (math.inf, [])
     for most in _bounds(steps):
         kept, ends = _cheapest(steps, alive, most)
         best = min(best, (kept + most, ends))
-    parts: list[Part] = []
+    parts: list[LayerBlock] = []
     for first, last in zip([0, *best[1]], best[1], strict=False):
         parts.append(_part(steps, outputs, first, last, final=last == len(steps)))
     return parts
 
 
-def _bounds(steps: Sequence[Step]) -> list[int]:
+def _bounds(steps: Sequence[LayerUse]) -> list[int]:
     """Return the sizes to try for the largest block, from one layer's to that of all."""
     low = max((step.keeps for step in steps if step.again), default=1)
     high = max(low, sum(step.keeps for step in steps if step.again))
     return sorted({round(low * (high / low) ** (n / _SIZES)) for n in range(_SIZES + 1)})
 
 
-def _alive(steps: Sequence[Step], outputs: Collection[int]) -> list[int]:
+def _alive(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[int]:
     """Return how many numbers of a row pass each place between two steps."""
     last_use = {tensor: place for place, step in enumerate(steps) for tensor in step.takes}
     last_use.update(dict.fromkeys(outputs, len(steps)))
@@ -115,7 +115,7 @@ def _alive(steps: Sequence[Step], outputs: Collection[int]) -> list[int]:
     return passing
 
 
-def _cheapest(steps: Sequence[Step], alive: Sequence[int], most: int) -> tuple[float, list[int]]:
+def _cheapest(steps: Sequence[LayerUse], alive: Sequence[int], most: int) -> tuple[float, list[int]]:
     """Return the least that blocks of at most this size keep, and where they end."""
     kept, came = [0.0], [0]
     for end in range(1, len(steps) + 1):
@@ -137,7 +137,9 @@ def _cheapest(steps: Sequence[Step], alive: Sequence[int], most: int) -> tuple[f
     return kept[-1], ends[::-1]
 
 
-def _part(steps: Sequence[Step], outputs: Collection[int], first: int, last: int, *, final: bool) -> Part:
+def _part(
+    steps: Sequence[LayerUse], outputs: Collection[int], first: int, last: int, *, final: bool
+) -> LayerBlock:
     inside = steps[first:last]
     made = {tensor: size for step in inside for tensor, size in zip(step.makes, step.sizes, strict=True)}
     later = {tensor for step in steps[last:] for tensor in step.takes} | set(outputs)
@@ -146,4 +148,4 @@ def _part(steps: Sequence[Step], outputs: Collection[int], first: int, last: int
     keeps, passed = sum(step.keeps for step in inside), sum(made[tensor] for tensor in leaves)
     # What the last layers make is needed at once; a layer that keeps only what it passes on gains nothing.
     again = all(step.again for step in inside) and not final and keeps > passed
-    return Part(first, last, again, tuple(enters), tuple(leaves))
+    return LayerBlock(first, last, again, tuple(enters), tuple(leaves))

@@ -12,7 +12,7 @@ from typing import Any
 
 from cerebro_plpy.engine.activations import blocks
 from cerebro_plpy.engine.backends import runtime
-from cerebro_plpy.engine.backends.interfaces import Given
+from cerebro_plpy.engine.backends.interfaces import Entering
 
 
 def apply(model: Any, names: Collection[str] | None, kept: Collection[str]) -> None:
@@ -45,7 +45,7 @@ def _call(
     functional: Any,
     usual: Callable[..., Any],
     nodes: Sequence[Any],
-    parts: Sequence[blocks.Part],
+    parts: Sequence[blocks.LayerBlock],
     inputs: Any,
     training: bool | None = None,
     mask: Any = None,
@@ -83,7 +83,10 @@ def _run(nodes: Sequence[Any], others: dict[str, Any], tensors: dict[int, Any]) 
 
 
 def _run_again(
-    run: Callable[[dict[int, Any]], None], nodes: Sequence[Any], part: blocks.Part, tensors: dict[int, Any]
+    run: Callable[[dict[int, Any]], None],
+    nodes: Sequence[Any],
+    part: blocks.LayerBlock,
+    tensors: dict[int, Any],
 ) -> None:
     """Compute a block that is computed again, and hand on the variables that it has changed."""
     keras = runtime.keras()
@@ -94,7 +97,7 @@ def _run_again(
     taken = [tensors[key] for key in part.enters]
     changed: list[Any] = []
 
-    def compute(given: Given) -> tuple[list[Any], list[Any]]:
+    def compute(given: Entering) -> tuple[list[Any], list[Any]]:
         for tensor, mask in zip(given.tensors, given.masks, strict=True):
             _set_mask(tensor, mask)
         own = dict(zip(part.enters, given.tensors, strict=True))
@@ -109,7 +112,7 @@ def _run_again(
 
     # A variable of TensorFlow is read when it is used, and by the second time it has changed.
     values = [v.value if stateless else keras.ops.copy(v.value) for v in told]
-    given = Given(taken, list(map(_mask, taken)), values)
+    given = Entering(taken, list(map(_mask, taken)), values)
     left, (new, masks) = runtime.get_keras_backend().compute_again(compute, given)
     for variable, value in zip(changed, new, strict=True):
         variable.assign(value)

@@ -86,8 +86,8 @@ Gradient = Callable[[list[Any], list[np.ndarray], np.ndarray], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
-class Given:
-    """What enters a block of layers: tensors, their masks, and values of variables that it does not read for
+class Entering:
+    """Tensors that enter a block of layers, their masks, and values of variables that it does not read for
     itself."""
 
     tensors: Sequence[Any]
@@ -96,7 +96,7 @@ class Given:
 
 
 # Returns what leaves a block of layers, and what else it makes: masks, and new values of variables.
-Again = Callable[[Given], tuple[list[Any], list[Any]]]
+Again = Callable[[Entering], tuple[list[Any], list[Any]]]
 
 
 class Forward(Protocol):
@@ -135,7 +135,7 @@ class KerasBackend(Protocol):
         """
         return None
 
-    def compute_again(self, compute: Again, given: Given) -> tuple[list[Any], list[Any]]:
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
         """Return what a function makes of what it is given; nothing within is kept for the backward pass,
         which calls it again. Slopes flow to its tensors, and through the first list of its results."""
         ...

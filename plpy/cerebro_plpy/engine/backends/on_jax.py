@@ -15,9 +15,9 @@ import numpy as np
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
     Again,
+    Entering,
     Feed,
     Forward,
-    Given,
     Gradient,
     KerasBackend,
     KnownArrays,
@@ -63,7 +63,7 @@ class Jax(KerasBackend):
             return None
         return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=_data)
 
-    def compute_again(self, compute: Again, given: Given) -> tuple[list[Any], list[Any]]:
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
         return _again(compute)(given.tensors, given.masks, given.values)
 
     def to_tensor(self, array: np.ndarray) -> Any:
@@ -337,7 +337,7 @@ def _again(compute: Again) -> Callable[..., Any]:
     """
 
     def first(tensors: list[Any], masks: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
-        return compute(Given(tensors, masks, values))
+        return compute(Entering(tensors, masks, values))
 
     def forward(*given: Any) -> Any:
         return first(*given), given

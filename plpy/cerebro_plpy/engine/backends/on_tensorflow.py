@@ -14,9 +14,9 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
     Again,
     BoundForward,
+    Entering,
     Feed,
     Forward,
-    Given,
     Gradient,
     KerasBackend,
     KnownArrays,
@@ -74,7 +74,7 @@ class TensorFlow(KerasBackend):
     ) -> TensorFlowStack | None:
         return None if model.optimizer.use_ema else TensorFlowStack(model, variables, loop)
 
-    def compute_again(self, compute: Again, given: Given) -> tuple[list[Any], list[Any]]:
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
         beside: list[list[Any]] = []
         sloped = [place for place, tensor in enumerate(given.tensors) if tensor.dtype.is_floating]
 

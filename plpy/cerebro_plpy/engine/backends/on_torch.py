@@ -13,9 +13,9 @@ import torch
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
     Again,
+    Entering,
     Feed,
     Forward,
-    Given,
     Gradient,
     KerasBackend,
     PlainForward,
@@ -56,7 +56,7 @@ class Torch(KerasBackend):
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> TorchLoop:
         return TorchLoop(model, variables)
 
-    def compute_again(self, compute: Again, given: Given) -> tuple[list[Any], list[Any]]:
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
         beside: list[list[Any]] = []
 
         def run(*tensors: Any) -> list[Any]:
