@@ -94,6 +94,8 @@ class Probe(BesideRows):
     input_shapes: Sequence[RowShape]
     target_shapes: Sequence[RowShape]
     target_kinds: Sequence[str]
+    # Which layers are computed again in the backward pass.
+    recompute: bool | Sequence[str] = False
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:

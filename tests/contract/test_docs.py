@@ -37,6 +37,7 @@ GUIDE = (
     "training",
     "cross-validation",
     "many-small-configs",
+    "large-nets",
     "groups",
     "transfer",
     "steering",

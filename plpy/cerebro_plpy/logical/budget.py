@@ -22,8 +22,8 @@ class Limits:
     which epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in
     how much memory of all segments, and where nets are cut for that (`planner/cuts.py`); in which form small
     nets train as one program, how many epochs a visit to groups has, with how few rows or classes one is left
-    out, whether models of groups stay that have not changed, how many epochs a pass over the rows takes, and
-    whether models that have not seen a fold are kept.
+    out, whether models of groups stay that have not changed, how many epochs a pass over the rows takes,
+    whether models that have not seen a fold are kept, and which layers are computed again.
     """
 
     restore_best: bool = False
@@ -52,6 +52,8 @@ class Limits:
     # The run that has made those models.
     changed_since: int | None = None
     fold_models: bool = False
+    # Which layers are computed again in the backward pass: none, all that can be, or those named.
+    recompute: bool | Sequence[str] = False
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeGuard, cast
 
@@ -66,6 +66,8 @@ class FitOptions:
     materialize: str | None = None
     budget_mb: int | None = None
     fuse: str | None = None
+    # True, or the names of the layers that are computed again in the backward pass.
+    recompute: bool | Sequence[str] = False
     checkpoint_every: int | None = None
     # Each epoch has another part of the rows.
     epochs_per_pass: int | None = None
@@ -98,6 +100,7 @@ class FitOptions:
             materialize=self.materialize != OFF,
             budget_mb=self.budget_mb or BUDGET_MB,
             fuse=self.fuse,
+            recompute=self.recompute,
             checkpoint_every=self.checkpoint_every,
             epochs_per_pass=self.epochs_per_pass,
             min_rows=self.min_rows,
@@ -287,6 +290,15 @@ def _cross_validation(key: str, value: object) -> CrossValidation | None:
     return CrossValidation(**{name: boolean()(f"{key}.{name}", one) for name, one in said.items()})
 
 
+def _recompute(key: str, value: object) -> bool | list[str]:
+    if isinstance(value, bool):
+        return value
+    names = cast("list[object]", value) if isinstance(value, list) else []
+    if not names or not all(isinstance(name, str) for name in names):
+        raise _wrong(key, cast("object", value), 'true, false, or names of layers: ["conv_1", "conv_2"]')
+    return sorted({str(name) for name in names})
+
+
 _OF_CROSS_VALIDATION: Final = {"final", "models"}
 
 
@@ -306,6 +318,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "materialize": one_of(AUTO, OFF),
     "budget_mb": integer(1),
     "fuse": one_of(EXACT, FAST, OFF),
+    "recompute": _recompute,
     "checkpoint_every": integer(1),
     "epochs_per_pass": integer(1),
     "min_rows": integer(1),

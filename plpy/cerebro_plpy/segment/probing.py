@@ -32,7 +32,9 @@ def probe(asked: Probe, tick: Callable[[], None]) -> Mapping[str, Any]:
 def _probe(asked: Probe, config: ProbedConfig, tick: Callable[[], None]) -> Mapping[str, float]:
     clock = time.monotonic()
     params = parse_compile(config.compile_params)
-    model = engine.compiled(asked.architectures[str(config.model_id)], params)
+    model = engine.compiled(
+        asked.architectures[str(config.model_id)], params, engine.again_of(asked.recompute)
+    )
     state = model.initial_state(params, SEED, None)
     rows = _invented(asked, config.batch_size * BATCHES)
     state, _ = model.train(state, _pass(rows), config.batch_size, None, tick)

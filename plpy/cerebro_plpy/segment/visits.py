@@ -50,7 +50,9 @@ class Task:
         if names == self.thawed:
             return self
         with own_faults("was compiled"):
-            model = engine.compiled(stages.thawed(self.model.architecture_json, names), self.compile)
+            model = engine.compiled(
+                stages.thawed(self.model.architecture_json, names), self.compile, self.model.again
+            )
         return replace(self, model=model, thawed=names)
 
 
@@ -72,7 +74,11 @@ def task(supply: Supply, run_id: int, mst_key: int) -> Task:
         with registered.scope(custom.take(facts.functions)):
             compile_params = parse_compile(facts.config.compile_params)
         with own_faults("was compiled", bool(facts.functions)):
-            model = engine.compiled(facts.model_arch, compile_params)
+            model = engine.compiled(
+                facts.model_arch,
+                compile_params,
+                engine.again_of(runs.limits(facts.run).get("recompute", False)),
+            )
         fit_params = parse_fit(facts.config.fit_params)
         tasks[run_id, mst_key] = Task(facts.run, facts.config, compile_params, fit_params, model)
     return tasks[run_id, mst_key]
@@ -301,7 +307,7 @@ def train(
 # The cheapest means stands with the failure, which views show without hints.
 _SMALLER = (
     ": smaller batches take less, and with gradient_accumulation_steps=4 in the optimizer, four of them make"
-    " one step"
+    " one step; the option recompute keeps fewer outputs of layers"
 )
 
 

@@ -85,6 +85,20 @@ Slope = Callable[[list[np.ndarray], np.ndarray], tuple[np.ndarray, list[np.ndarr
 Gradient = Callable[[list[Any], list[np.ndarray], np.ndarray], list[np.ndarray]]
 
 
+@dataclass(frozen=True)
+class Entering:
+    """Tensors that enter a block of layers, their masks, and values of variables that it does not read for
+    itself."""
+
+    tensors: Sequence[Any]
+    masks: Sequence[Any]
+    values: Sequence[Any]
+
+
+# Returns what leaves a block of layers, and what else it makes: masks, and new values of variables.
+Again = Callable[[Entering], tuple[list[Any], list[Any]]]
+
+
 class Forward(Protocol):
     """A model's forward pass: a function of its variables, trainable ones first, and of its inputs."""
 
@@ -120,6 +134,11 @@ class KerasBackend(Protocol):
         Return None if it would not give the same bits.
         """
         return None
+
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
+        """Return what a function makes of what it is given; nothing within is kept for the backward pass,
+        which calls it again. Slopes flow to its tensors, and through the first list of its results."""
+        ...
 
     def to_tensor(self, array: np.ndarray) -> Any:
         """Copy an array to where the backend computes."""

@@ -14,6 +14,8 @@ import numpy as np
 
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
+    Again,
+    Entering,
     Feed,
     Forward,
     Gradient,
@@ -60,6 +62,9 @@ class Jax(KerasBackend):
         if _differs_within_a_loop(model) or model.optimizer.use_ema:
             return None
         return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=_data)
+
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
+        return _again(compute)(given.tensors, given.masks, given.values)
 
     def to_tensor(self, array: np.ndarray) -> Any:
         return jnp.array(array, copy=True)
@@ -322,6 +327,32 @@ def _labels(feed: Feed, *, copies: bool) -> tuple[list[Any], list[Any]]:
         for arrays in (feed.targets, feed.weights)
     )
     return targets, weights
+
+
+def _again(compute: Again) -> Callable[..., Any]:
+    """Return a function that is computed again in the backward pass.
+
+    On processors, XLA removes the barriers of `jax.checkpoint` and finds that both computations are the same:
+    it keeps the results of the first. So the second gets a factor of one that is known only when it is due.
+    """
+
+    def first(tensors: list[Any], masks: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
+        return compute(Entering(tensors, masks, values))
+
+    def forward(*given: Any) -> Any:
+        return first(*given), given
+
+    def backward(given: Any, slopes: Any) -> Any:
+        tensors, masks, values = given
+        due = slopes[0][0].ravel()[0]
+        one = jnp.where(due == due, 1.0, jnp.nan)
+        tensors = [x * one.astype(x.dtype) if jnp.issubdtype(x.dtype, jnp.floating) else x for x in tensors]
+        _, pull = jax.vjp(lambda *again: first(*again)[0], tensors, masks, values)
+        return pull(slopes[0])
+
+    again = jax.custom_vjp(first)
+    again.defvjp(forward, backward)
+    return again
 
 
 def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,7 +12,9 @@ import tensorflow as tf
 
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
+    Again,
     BoundForward,
+    Entering,
     Feed,
     Forward,
     Gradient,
@@ -70,6 +73,22 @@ class TensorFlow(KerasBackend):
         self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
     ) -> TensorFlowStack | None:
         return None if model.optimizer.use_ema else TensorFlowStack(model, variables, loop)
+
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
+        beside: list[list[Any]] = []
+        sloped = [place for place, tensor in enumerate(given.tensors) if tensor.dtype.is_floating]
+
+        def run(*tensors: Any) -> list[Any]:
+            own = list(given.tensors)
+            for place, tensor in zip(sloped, tensors, strict=True):
+                own[place] = tensor
+            left, others = compute(replace(given, tensors=own))
+            beside.append(others)
+            return left
+
+        left = tf.recompute_grad(run)(*(given.tensors[place] for place in sloped))
+        # Those of the first call; the second comes later.
+        return list(left), beside[0]
 
     def to_tensor(self, array: np.ndarray) -> Any:
         return tf.constant(array)

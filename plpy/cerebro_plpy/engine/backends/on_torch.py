@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -11,6 +12,8 @@ import torch
 
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
+    Again,
+    Entering,
     Feed,
     Forward,
     Gradient,
@@ -52,6 +55,18 @@ class Torch(KerasBackend):
 
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> TorchLoop:
         return TorchLoop(model, variables)
+
+    def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
+        beside: list[list[Any]] = []
+
+        def run(*tensors: Any) -> list[Any]:
+            left, others = compute(replace(given, tensors=tensors))
+            beside.append(others)
+            return left
+
+        left = torch.utils.checkpoint.checkpoint(run, *given.tensors, use_reentrant=False)
+        # Those of the first call; the second comes later.
+        return list(left), beside[0]
 
     def to_tensor(self, array: np.ndarray) -> Any:
         return _tensor(np.array(array))

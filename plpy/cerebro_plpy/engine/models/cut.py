@@ -24,7 +24,7 @@ from cerebro_plpy.engine.checks import architecture, lora
 from cerebro_plpy.engine.models import trunk
 from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched, room, whole
 from cerebro_plpy.engine.models.inference import split
-from cerebro_plpy.engine.models.model import MOST_COMPILED, CompiledModel
+from cerebro_plpy.engine.models.model import MOST_COMPILED, Again, CompiledModel
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.inputs import inputs_of
 from cerebro_plpy.madlib.layers import ends
@@ -40,7 +40,7 @@ class _Trunks(dict[tuple[str, tuple[str, ...]], "Trunk"]):
     """Trunks by architecture and the names of their layers, in the order in which they were made."""
 
 
-class _Cuts(dict[tuple[str, str, tuple[str, ...]], "Cut | None"]):
+class _Cuts(dict[tuple[str, str, Again, tuple[str, ...]], "Cut | None"]):
     """Cuts by architecture, parameters and the names of the trunk's layers, in the order of their making."""
 
 
@@ -48,7 +48,7 @@ def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) 
     """Return the process's cut behind these layers; None if Keras makes no model of what is behind them."""
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
-    key = (text, code, tuple(names))
+    key = (text, code, model.again, tuple(names))
 
     def make() -> Cut | None:
         try:
@@ -212,7 +212,7 @@ class Cut:
         with runtime.generators_kept():
             built = architecture.build(model.architecture_json)
             head = runtime.keras().Model(trunk.leaving(built, names), built.outputs)
-        self._head = CompiledModel(model.architecture_json, params, (head, built))
+        self._head = CompiledModel(model.architecture_json, params, (head, built), model.again)
         own = {id(variable): place for place, variable in enumerate(built.variables)}
         kept = self._head.layout.variables[len(head.variables) :]
         behind = len(model.layout.variables) - len(kept)

@@ -6,12 +6,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.activations import recompute
 from cerebro_plpy.engine.backends import runtime, stacks
 from cerebro_plpy.engine.backends.interfaces import Feed, Tick
 from cerebro_plpy.engine.backends.stacks import Orders, Stack
@@ -20,27 +21,37 @@ from cerebro_plpy.engine.models import forms, frozen
 from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched
 from cerebro_plpy.engine.state import Frozen, State
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.madlib import recomputed
 from cerebro_plpy.madlib.inputs import inputs_of
 
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
 
+# Which layers are computed again in the backward pass: none, all that can be, or those named.
+Again: TypeAlias = bool | tuple[str, ...]
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
 # The most optimizers that a compiled model keeps, for configs that differ in their numbers.
 MOST_OPTIMIZERS = 256
 
 
-class _CompiledModels(dict[tuple[str, str], "CompiledModel"]):
+class _CompiledModels(dict[tuple[str, str, Again], "CompiledModel"]):
     """Compiled models by architecture and parameters, in the order in which they were compiled."""
 
 
-def compiled(architecture_json: str, params: CompileParams) -> CompiledModel:
-    """Return the process's model for these, compiling it if it is not there yet."""
-    key = (architecture_json, params.compile_key(inputs_of(params, runtime.backend(), architecture_json)))
-    make = partial(CompiledModel, architecture_json, params)
+def compiled(architecture_json: str, params: CompileParams, again: Again = False) -> CompiledModel:
+    """Return the process's model for these, compiling it if it is not there yet; `again` says which layers
+    are computed again in the backward pass."""
+    code = params.compile_key(inputs_of(params, runtime.backend(), architecture_json))
+    key = (architecture_json, code, again)
+    make = partial(CompiledModel, architecture_json, params, again=again)
     return memory.kept(memory.get_instance(_CompiledModels), key, MOST_COMPILED, make)
+
+
+def again_of(asked: bool | Sequence[str]) -> Again:
+    """Return what the option `recompute` asks for."""
+    return asked if isinstance(asked, bool) else tuple(asked)
 
 
 def forget() -> None:
@@ -53,11 +64,17 @@ class CompiledModel:
     the whole, from whose states its own are made (`cut.py`)."""
 
     def __init__(
-        self, architecture_json: str, params: CompileParams, part: tuple[Any, Any] | None = None
+        self,
+        architecture_json: str,
+        params: CompileParams,
+        part: tuple[Any, Any] | None = None,
+        again: Again = False,
     ) -> None:
-        self.architecture_json = architecture_json
+        self.architecture_json, self.again = architecture_json, again
         with runtime.generators_kept():
             model, whole = part or (architecture.build(architecture_json), None)
+            if again:
+                recompute.apply(model, None if again is True else again, recomputed.kept(architecture_json))
             self._model = _compiled(model, params)
         self.forms = forms.of_model(self._model, params)
         forms.build_metrics(self._model, self.forms)

@@ -119,7 +119,7 @@ def work_of(
     engines = request.engines
     # A config is described once for all its folds.
     known = {c.key: _described_kind(c, engines.find_engine(c.model_id), described) for c in examples}
-    known = {key: with_cut(kind, request.limits.cuts) for key, kind in known.items()}
+    known = {key: with_limits(kind, request.limits) for key, kind in known.items()}
     if not db.server.shares_frozen:
         known = {key: _with_whole_states(kind) for key, kind in known.items()}
     configs = request.configs if request.cross_validates else examples
@@ -169,7 +169,8 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
     cut: list[int] = []
     for group in found:
         (cut if group.home is None else at_home[group.home]).append(group.rows)
-    return GroupSizes(at_home, cut, fallback, limits.fuse != OFF, limits.checkpoint_every)
+    as_one = limits.fuse != OFF and not limits.recompute
+    return GroupSizes(at_home, cut, fallback, as_one, limits.checkpoint_every)
 
 
 def rows_at(sizes: GroupSizes) -> list[int]:
@@ -196,9 +197,11 @@ def _described_kind(
     return kind_of(config, backend, Net.from_facts(facts), sizes)
 
 
-def with_cut(kind: ConfigKind, cuts: Mapping[str, Sequence[Mapping[str, Any]]]) -> ConfigKind:
-    """Return the kind without the layers that are computed once."""
-    trunk = cutting.chosen(cuts, kind.model_id)
+def with_limits(kind: ConfigKind, limits: Limits) -> ConfigKind:
+    """Return the kind without the layers that are computed once, and with those computed again."""
+    trunk = cutting.chosen(limits.cuts, kind.model_id)
+    if limits.recompute:
+        kind = replace(kind, compiled=digest(kind.compiled, "again", json.dumps(limits.recompute)))
     return kind if trunk is None else kind.cut(trunk)
 
 
@@ -219,7 +222,7 @@ def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
     return {
         row.mst_key: replace(
-            with_cut(kind_of(row, row.backend, nets[row.model_id]), limits.cuts),
+            with_limits(kind_of(row, row.backend, nets[row.model_id]), limits),
             share=share(row.fold, folds, limits),
         )
         for row in rows
@@ -248,7 +251,7 @@ def visit_seconds(
         if row.config_key is None or row.config_key not in kinds:
             if row.model_id not in nets:
                 nets.update(nets_now())
-            kinds[row.key] = with_cut(kind_of(row, row.backend, nets[row.model_id]), request.limits.cuts)
+            kinds[row.key] = with_limits(kind_of(row, row.backend, nets[row.model_id]), request.limits)
         return kinds[row.key]
 
     def name_and_seconds(row: runs.ConfigRow) -> tuple[str, float]:

@@ -185,6 +185,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         ask = _Asking(db, request)
     request = cutting.settled(request, examples, described)
     fusing.check(request)
+    cutting.check_recomputed(request, described)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
     reason, handed = find_sessions(db, request.tables, request.handed_rows)
     if reason is not None:
@@ -270,6 +271,7 @@ class _Asking:
                 input_shapes=summary.input_shapes,
                 target_shapes=summary.target_shapes,
                 target_kinds=check.target_kinds,
+                recompute=request.limits.recompute,
             )
             found.update(self._ask(command, engine))
         return [_observed(work, work.kinds[int(key)], times) for key, times in found.items()]
@@ -347,6 +349,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
     rates = known.rates(work)
     notes = []
     found, limits = estimate(work, rates), request.limits
+    again = bool(limits.recompute)
     if limits.max_visits is not None and limits.max_visits < found.played.visits:
         notes.append(f"the run ends after {counted(limits.max_visits, 'visit')}, whatever is left")
         epochs = max(1, -(-work.epochs * limits.max_visits // found.played.visits))
@@ -366,7 +369,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         machine=machine,
         visits_known=rates.visits(work.backends),
         # Bundles of groups are shown with each kind.
-        bundles=[] if work.groups is not None else list(fusion.bundles(work, limits.fuse)),
+        bundles=[] if work.groups is not None else list(fusion.bundles(work, limits.fuse, again=again)),
         notes=notes,
     )
 

@@ -131,6 +131,7 @@ def begin(db: Database, call: RunCall) -> None:
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )
+    cutting.check_recomputed(request, described)
     request = fusing.settled(cutting.settled(request, examples, described))
     fusing.tell(db, request, examples, described)
     start = runner.Start(_arch_weights(request))

@@ -7,9 +7,11 @@ from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import evaluation_epochs
+from cerebro_plpy.logical.options import EXACT, FAST
+from cerebro_plpy.madlib import recomputed
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, choice, operations
 from cerebro_plpy.store.packed.stored_features import StoredFeatures
@@ -103,3 +105,19 @@ def chosen(cuts: Mapping[str, Sequence[Mapping[str, Any]]], model_id: int) -> Tr
     """Return the layers of an architecture that are computed once, or None."""
     found = cuts.get(str(model_id))
     return TrunkChoice(**found[0]) if found else None
+
+
+def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> None:
+    """Refuse layers that no net has or that cannot be computed again, and forms of fusion."""
+    asked, fuse = request.limits.recompute, request.limits.fuse
+    if not asked:
+        return
+    if fuse in (EXACT, FAST):
+        raise CerebroError(
+            f"option fuse is {fuse}, and recompute is given",
+            detail="Nets that compute layers again train by themselves.",
+            hint="Leave out one of the two.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    if asked is not True:
+        recomputed.check(asked, [facts["json"] for facts in described.values()])

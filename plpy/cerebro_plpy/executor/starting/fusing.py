@@ -51,6 +51,7 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
         host=db.server.segment_hosts(request.source.summary)[0],
         in_memory=found["in_memory"],
         averages=request.limits.average_from is not None,
+        again=bool(request.limits.recompute),
     )
 
 
@@ -66,7 +67,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
         if model_id not in nets:
             nets.update(calibrating.nets_of_run(db, run_id))
         row = runs.ConfigRow(0, model_id, compile_params, fit_params, backend)
-        return calibrating.with_cut(calibrating.kind_of(row, backend, nets[model_id]), request.limits.cuts)
+        return calibrating.with_limits(calibrating.kind_of(row, backend, nets[model_id]), request.limits)
 
     def kind(config: runs.ConfigRow | requests.Chosen, backend: str) -> ConfigKind:
         found = read(config.model_id, config.compile_params, config.fit_params, backend)
@@ -95,7 +96,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
 def _of_group(known: fusion.FusionFacts, kind: ConfigKind) -> Alike:
     if known.asked == FAST and known.why_not_batched(kind) is None:
         return Alike(fusion.program(kind), FAST)
-    return Alike(fusion.program(kind), OFF if known.asked == OFF else EXACT)
+    return Alike(fusion.program(kind), OFF if known.asked == OFF or known.again else EXACT)
 
 
 def check(request: requests.Request) -> None:
@@ -148,5 +149,11 @@ def replayed(db: Database, request: requests.Request) -> requests.Request:
     if run_id is None or request.limits.fuse is not None:
         return request
     known = runs.limits(runs.own_run(db, run_id, session.current_user(db)))
-    limits = replace(request.limits, fuse=known.get("fuse"), small_nets=known.get("small_nets") or {})
+    limits = replace(
+        request.limits,
+        fuse=known.get("fuse"),
+        small_nets=known.get("small_nets") or {},
+        # The last bits of a net may depend on it.
+        recompute=request.limits.recompute or known.get("recompute") or False,
+    )
     return replace(request, limits=limits)

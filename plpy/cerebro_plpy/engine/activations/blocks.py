@@ -1,0 +1,151 @@
+"""Chooses the blocks of layers whose outputs are computed again in the backward pass.
+
+A block keeps what enters it. While the backward pass is within a block, all that its layers made is there
+once more. So few blocks keep little at first and much later, many blocks the reverse; the best lie between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+# How many sizes of blocks are compared.
+_SIZES = 16
+# Layers that keep this many times their output: each step's gates.
+_GATES = {"LSTM": 9, "GRU": 7, "SimpleRNN": 3, "RNN": 6, "Bidirectional": 9}
+
+
+@dataclass(frozen=True)
+class LayerUse:
+    """One use of a layer: the tensors that it takes and makes, and how many numbers of a row it keeps."""
+
+    name: str
+    takes: tuple[int, ...]
+    makes: tuple[int, ...]
+    sizes: tuple[int, ...]
+    keeps: int
+    again: bool
+
+
+@dataclass(frozen=True)
+class LayerBlock:
+    """Some steps in a row; if `again`, they are computed again from the tensors that enter them."""
+
+    first: int
+    last: int
+    again: bool
+    enters: tuple[int, ...] = ()
+    leaves: tuple[int, ...] = ()
+
+
+def nodes_of(functional: Any) -> list[Any]:
+    """Return the uses of layers in a functional model, in the order in which Keras computes them."""
+    depths = sorted(functional._nodes_by_depth, reverse=True)
+    nodes = [node for depth in depths for node in functional._nodes_by_depth[depth]]
+    return [node for node in nodes if node.operation and not node.is_input]
+
+
+def step_of(node: Any, again: bool) -> LayerUse:
+    """Return the facts of a step. What has no slopes, such as masks, is made once, and is small."""
+    again = again and all("float" in str(tensor.dtype) for tensor in node.outputs)
+    sizes = tuple(_size(tensor) for tensor in node.outputs)
+    return LayerUse(
+        name=node.operation.name,
+        takes=tuple(id(tensor) for tensor in node.input_tensors),
+        makes=tuple(id(tensor) for tensor in node.outputs),
+        sizes=sizes,
+        keeps=_kept(node, sum(sizes)),
+        again=again,
+    )
+
+
+def _size(tensor: Any) -> int:
+    return math.prod(d or 1 for d in tensor.shape[1:])
+
+
+def _kept(node: Any, made: int) -> int:
+    """Return about how many numbers of a row a layer keeps for the backward pass, its output among them."""
+    layer = node.operation
+    kind = type(layer).__name__
+    if kind in _GATES:
+        steps = (node.input_tensors[0].shape[1] or 1) if len(node.input_tensors[0].shape) > 2 else 1
+        units = node.outputs[0].shape[-1] or 1
+        return _GATES[kind] * steps * units
+    if hasattr(layer, "num_heads") or hasattr(layer, "num_query_heads"):
+        heads = getattr(layer, "num_heads", 0) or layer.num_query_heads
+        length = node.input_tensors[0].shape[1] or 1
+        return 4 * made + 3 * heads * length * length
+    activation = getattr(getattr(layer, "activation", None), "__name__", "linear")
+    twice = activation != "linear" or "Normalization" in kind or kind == "Dropout"
+    inside = len(getattr(layer, "_layers", []) or [])
+    return made * (2 if twice else 1) * (1 + inside)
+
+
+def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlock]:
+    """Divide the steps so that the least is there at any time."""
+    alive = _alive(steps, outputs)
+    best: tuple[float, list[int]] = (math.inf, [])
+    for most in _bounds(steps):
+        kept, ends = _cheapest(steps, alive, most)
+        best = min(best, (kept + most, ends))
+    parts: list[LayerBlock] = []
+    for first, last in zip([0, *best[1]], best[1], strict=False):
+        parts.append(_part(steps, outputs, first, last, final=last == len(steps)))
+    return parts
+
+
+def _bounds(steps: Sequence[LayerUse]) -> list[int]:
+    """Return the sizes to try for the largest block, from one layer's to that of all."""
+    low = max((step.keeps for step in steps if step.again), default=1)
+    high = max(low, sum(step.keeps for step in steps if step.again))
+    return sorted({round(low * (high / low) ** (n / _SIZES)) for n in range(_SIZES + 1)})
+
+
+def _alive(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[int]:
+    """Return how many numbers of a row pass each place between two steps."""
+    last_use = {tensor: place for place, step in enumerate(steps) for tensor in step.takes}
+    last_use.update(dict.fromkeys(outputs, len(steps)))
+    passing = [0] * (len(steps) + 1)
+    for place, step in enumerate(steps):
+        for tensor, size in zip(step.makes, step.sizes, strict=True):
+            for between in range(place + 1, last_use.get(tensor, place) + 1):
+                passing[between] += size
+    return passing
+
+
+def _cheapest(steps: Sequence[LayerUse], alive: Sequence[int], most: int) -> tuple[float, list[int]]:
+    """Return the least that blocks of at most this size keep, and where they end."""
+    kept, came = [0.0], [0]
+    for end in range(1, len(steps) + 1):
+        # One step by itself: it keeps what it makes, and where it may not be computed again all of it.
+        own = alive[end] if steps[end - 1].again else max(alive[end], steps[end - 1].keeps)
+        least, where, size, start = kept[end - 1] + own, end - 1, 0, end - 1
+        while start >= 0 and steps[start].again:
+            size += steps[start].keeps
+            if size > most:
+                break
+            if kept[start] + alive[end] <= least:
+                least, where = kept[start] + alive[end], start
+            start -= 1
+        kept.append(least)
+        came.append(where)
+    ends = [len(steps)]
+    while came[ends[-1]]:
+        ends.append(came[ends[-1]])
+    return kept[-1], ends[::-1]
+
+
+def _part(
+    steps: Sequence[LayerUse], outputs: Collection[int], first: int, last: int, *, final: bool
+) -> LayerBlock:
+    inside = steps[first:last]
+    made = {tensor: size for step in inside for tensor, size in zip(step.makes, step.sizes, strict=True)}
+    later = {tensor for step in steps[last:] for tensor in step.takes} | set(outputs)
+    enters = dict.fromkeys(t for step in inside for t in step.takes if t not in made)
+    leaves = [tensor for tensor in made if tensor in later]
+    keeps, passed = sum(step.keeps for step in inside), sum(made[tensor] for tensor in leaves)
+    # What the last layers make is needed at once; a layer that keeps only what it passes on gains nothing.
+    again = all(step.again for step in inside) and not final and keeps > passed
+    return LayerBlock(first, last, again, tuple(enters), tuple(leaves))

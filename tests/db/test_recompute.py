@@ -1,0 +1,71 @@
+"""A run with recompute gives the models of a run without it, and is resumed and explained as others are."""
+
+from __future__ import annotations
+
+import psycopg2
+import pytest
+
+import nets
+from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
+
+pytestmark = pytest.mark.fresh_caller
+
+EPOCHS = 3
+DEEP = nets.sequential(
+    [nets.FEATURES],
+    *(nets.layer("Dense", units=24, activation="relu") for _ in range(8)),
+    nets.layer("Dropout", rate=0.2),
+    nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
+)
+AGAIN = {"recompute": True, "seed": 3, "threads": 1}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    trial.table("blobs", "x real[], y integer", rows_of(*blobs(150)))
+    trial.pack("blobs", "packed", buffer_size=37)
+    trial.select("mst", [trial.model(DEEP)], [ADAM, SGD], ["batch_size=20"])
+    trial.fit("packed", "kept", "mst", EPOCHS, options={**AGAIN, "recompute": False})
+
+
+@pytest.mark.tensorflow
+def test_the_weights_are_those_of_a_run_without_it(trial: Trial) -> None:
+    for name, asked in (("every", True), ("named", ["dense_2", "dense_3", "dropout_9"])):
+        run = trial.fit("packed", name, "mst", EPOCHS, options={**AGAIN, "recompute": asked})
+        said = trial.value("SELECT limits::json -> 'recompute' FROM cerebro._run WHERE run_id = %s", run)
+        assert (sorted(said) if isinstance(said, list) else said) == asked
+        assert trial.weights(name) == trial.weights("kept")
+
+
+def test_an_interrupted_run_is_resumed(trial: Trial) -> None:
+    with cancelled(trial, at_visits=3):
+        trial.fit("packed", "resumed", "mst", EPOCHS, options=AGAIN)
+    run = trial.value("SELECT max(run_id) FROM cerebro.runs")
+    trial.sql("SELECT cerebro.resume(%s)", run)
+    trial.fit("packed", "undisturbed", "mst", EPOCHS, options=AGAIN)
+    assert trial.weights("resumed") == trial.weights("undisturbed")
+
+
+def test_the_plan_says_why_configs_train_alone(trial: Trial) -> None:
+    plan = trial.sql(
+        "SELECT * FROM cerebro.explain_fit('packed', 'mst', 3, options => %s)", '{"recompute": true}'
+    )
+    text = "\n".join(line for (line,) in plan)
+    assert "Form alone, Reason layers are computed again in the backward pass" in text
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"recompute": "dense_2"}, "option recompute is dense_2"),
+        ({"recompute": []}, r"option recompute is \[\]"),
+        ({"recompute": ["dense_99"]}, 'option recompute names "dense_99", and no net has such a layer'),
+        ({"recompute": True, "fuse": "exact"}, "option fuse is exact, and recompute is given"),
+    ],
+    ids=["no list", "empty", "unknown", "fused"],
+)
+def test_it_is_refused_before_any_work(trial: Trial, options: dict[str, object], said: str) -> None:
+    before = trial.value("SELECT count(*) FROM cerebro.runs")
+    with pytest.raises(psycopg2.Error, match=said):
+        trial.fit("packed", "refused", "mst", 1, options=options)
+    assert trial.value("SELECT count(*) FROM cerebro.runs") == before
