@@ -60,3 +60,28 @@ def test_a_call_that_makes_no_table_names_none(trial: Trial) -> None:
                   ["all", "9 days", "8 days", "7 days", "6 days", "5 days"])  # fmt: skip
     assert "more" in str(caught.value.diag.message_detail)
     assert "summary" not in str(caught.value.diag.message_detail)
+
+
+@pytest.mark.greenplum
+def test_children_stay_on_their_segments(trial: Trial) -> None:
+    """Rows go to the segments where the entity and its children lie; these do not move."""
+    trial.sql(
+        "CREATE TABLE guests (id integer PRIMARY KEY, town text) DISTRIBUTED BY (id);"
+        "CREATE TABLE stays (id integer, guest integer REFERENCES guests, at timestamp, paid float8)"
+        " DISTRIBUTED BY (guest);"
+        "INSERT INTO guests SELECT i, 'town ' || i % 5 FROM generate_series(1, 2000) AS i;"
+        "INSERT INTO stays SELECT i, 1 + i % 2000, '2024-01-01'::timestamp + i * '1 min'::interval, i % 97"
+        " FROM generate_series(1, 20000) AS i;"
+        "CREATE TABLE asked AS SELECT id, '2024-01-10'::timestamp AS at, id % 2 AS again FROM guests"
+        " DISTRIBUTED BY (id);"
+        "ANALYZE guests; ANALYZE stays; ANALYZE asked"
+    )
+    statement = trial.value(
+        "SELECT cerebro.relate('SELECT id, at, again FROM asked', output_table => 'none', entity => 'guests',"
+        " cutoff => 'at', depth => 1, times => '{\"stays\": \"at\"}', format => 'sql')"
+    )
+    plan = [line for (line,) in trial.sql(f"EXPLAIN (COSTS OFF) {statement}")]
+    for table in ("stays", "guests"):
+        places = [place for place, line in enumerate(plan) if f"Seq Scan on {table}" in line]
+        assert places
+        assert not [place for place in places if "Motion" in plan[place - 1]]
