@@ -96,7 +96,7 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
             trial.sql("SELECT cerebro.register(%s, %s)", metric, metric)
         trial.notices()
         trial.sql("SELECT * FROM cerebro.importance(%s, 'clients', options => '{\"repeats\": 1}')", model)
-        assert re.search(rf"\b{metric} \d", trial.notices())
+        assert re.search(rf"\b{metric} -?\d", trial.notices())
 
 
 def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> None:

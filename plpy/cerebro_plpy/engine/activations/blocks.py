@@ -21,7 +21,6 @@ _GATES = {"LSTM": 9, "GRU": 7, "SimpleRNN": 3, "RNN": 6, "Bidirectional": 9}
 class LayerUse:
     """One use of a layer: the tensors that it takes and makes, and how many numbers of a row it keeps."""
 
-    name: str
     takes: tuple[int, ...]
     makes: tuple[int, ...]
     sizes: tuple[int, ...]
@@ -36,8 +35,8 @@ class LayerBlock:
     first: int
     last: int
     again: bool
-    enters: tuple[int, ...] = ()
-    leaves: tuple[int, ...] = ()
+    enters: tuple[int, ...]
+    leaves: tuple[int, ...]
 
 
 def nodes_of(functional: Any) -> list[Any]:
@@ -52,7 +51,6 @@ def step_of(node: Any, again: bool) -> LayerUse:
     again = again and all("float" in str(tensor.dtype) for tensor in node.outputs)
     sizes = tuple(_size(tensor) for tensor in node.outputs)
     return LayerUse(
-        name=node.operation.name,
         takes=tuple(id(tensor) for tensor in node.input_tensors),
         makes=tuple(id(tensor) for tensor in node.outputs),
         sizes=sizes,
@@ -90,10 +88,11 @@ def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlo
     for most in _bounds(steps):
         kept, ends = _cheapest(steps, alive, most)
         best = min(best, (kept + most, ends))
-    parts: list[LayerBlock] = []
-    for first, last in zip([0, *best[1]], best[1], strict=False):
-        parts.append(_part(steps, outputs, first, last, final=last == len(steps)))
-    return parts
+    ends = best[1]
+    return [
+        _part(steps, outputs, first, last, final=last == len(steps))
+        for first, last in zip([0, *ends], ends, strict=False)
+    ]
 
 
 def _bounds(steps: Sequence[LayerUse]) -> list[int]:

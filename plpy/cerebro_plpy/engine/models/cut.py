@@ -24,7 +24,7 @@ from cerebro_plpy.engine.checks import architecture, lora
 from cerebro_plpy.engine.models import trunk
 from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched, room, whole
 from cerebro_plpy.engine.models.inference import split
-from cerebro_plpy.engine.models.model import MOST_COMPILED, Again, CompiledModel
+from cerebro_plpy.engine.models.model import MOST_COMPILED, CompiledModel, Recomputed
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.inputs import inputs_of
 from cerebro_plpy.madlib.layers import ends
@@ -40,7 +40,7 @@ class _Trunks(dict[tuple[str, tuple[str, ...]], "Trunk"]):
     """Trunks by architecture and the names of their layers, in the order in which they were made."""
 
 
-class _Cuts(dict[tuple[str, str, Again, tuple[str, ...]], "Cut | None"]):
+class _Cuts(dict[tuple[str, str, Recomputed, tuple[str, ...]], "Cut | None"]):
     """Cuts by architecture, parameters and the names of the trunk's layers, in the order of their making."""
 
 

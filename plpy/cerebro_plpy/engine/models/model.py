@@ -29,18 +29,18 @@ if TYPE_CHECKING:
 
 
 # Which layers are computed again in the backward pass: none, all that can be, or those named.
-Again: TypeAlias = bool | tuple[str, ...]
+Recomputed: TypeAlias = bool | tuple[str, ...]
 # A session may live for days; a run with more than these compiles some of them again.
 MOST_COMPILED = 64
 # The most optimizers that a compiled model keeps, for configs that differ in their numbers.
 MOST_OPTIMIZERS = 256
 
 
-class _CompiledModels(dict[tuple[str, str, Again], "CompiledModel"]):
+class _CompiledModels(dict[tuple[str, str, Recomputed], "CompiledModel"]):
     """Compiled models by architecture and parameters, in the order in which they were compiled."""
 
 
-def compiled(architecture_json: str, params: CompileParams, again: Again = False) -> CompiledModel:
+def compiled(architecture_json: str, params: CompileParams, again: Recomputed = False) -> CompiledModel:
     """Return the process's model for these, compiling it if it is not there yet; `again` says which layers
     are computed again in the backward pass."""
     code = params.compile_key(inputs_of(params, runtime.backend(), architecture_json))
@@ -49,7 +49,7 @@ def compiled(architecture_json: str, params: CompileParams, again: Again = False
     return memory.kept(memory.get_instance(_CompiledModels), key, MOST_COMPILED, make)
 
 
-def again_of(asked: bool | Sequence[str]) -> Again:
+def again_of(asked: bool | Sequence[str]) -> Recomputed:
     """Return what the option `recompute` asks for."""
     return asked if isinstance(asked, bool) else tuple(asked)
 
@@ -68,7 +68,7 @@ class CompiledModel:
         architecture_json: str,
         params: CompileParams,
         part: tuple[Any, Any] | None = None,
-        again: Again = False,
+        again: Recomputed = False,
     ) -> None:
         self.architecture_json, self.again = architecture_json, again
         with runtime.generators_kept():

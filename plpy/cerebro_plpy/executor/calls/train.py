@@ -24,6 +24,7 @@ from cerebro_plpy.logical.options import (
     one_of,
     parse_options,
 )
+from cerebro_plpy.logical.search.methods import LARGEST
 from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import TARGET_SCALES, NetOutput
 from cerebro_plpy.packing import options as pack_options
@@ -72,8 +73,8 @@ OPTIONS: Mapping[str, Validator] = {
     nets.SCALE: one_of(*TARGET_SCALES),
     "backend": one_of(*BACKENDS),
     "seed": integer(0, 2**31 - 1),
-    "configs": integer(1, 10_000),
-    "epochs": integer(1, 10_000),
+    "configs": integer(1, LARGEST),
+    "epochs": integer(1, LARGEST),
     "single": boolean(),
     "folds": _folds,
     "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),

@@ -185,17 +185,18 @@ def _check_hops(call: PropagateCall) -> tuple[int, str, float]:
     """Return how many hops there are, what each one computes, and which share of a node's own stays in."""
     hops, aggregate, teleport = call.hops, call.aggregate, call.teleport
     if hops is None or not 1 <= hops <= MOST_HOPS:
-        raise CerebroError(f"hops is {_shown(hops)}, it must be from 1 to {MOST_HOPS}")
+        raise CerebroError(f"hops is {show(hops)}, it must be from 1 to {MOST_HOPS}")
     if aggregate not in propagation.WAYS:
         raise CerebroError(
-            f"aggregate is {_shown(aggregate)}", detail=f"It must be one of {', '.join(propagation.WAYS)}."
+            f"aggregate is {show(aggregate)}", detail=f"It must be one of {', '.join(propagation.WAYS)}."
         )
     if teleport is None or not 0 <= teleport < 1:
-        raise CerebroError(f"teleport is {_shown(teleport)}, it must be from 0 to below 1")
+        raise CerebroError(f"teleport is {show(teleport)}, it must be from 0 to below 1")
     return hops, aggregate, teleport
 
 
-def _shown(value: object) -> str:
+def show(value: object) -> str:
+    """Return an argument as SQL writes it."""
     return "NULL" if value is None else str(value)
 
 

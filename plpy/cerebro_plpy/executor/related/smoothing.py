@@ -83,7 +83,7 @@ def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
 
 def _share(what: str, value: float | None) -> float:
     if value is None or not 0 <= value < 1:
-        raise CerebroError(f"{what} is {'NULL' if value is None else value}, it must be from 0 to below 1")
+        raise CerebroError(f"{what} is {propagating.show(value)}, it must be from 0 to below 1")
     return value
 
 

@@ -91,8 +91,7 @@ class Mixing:
         nbytes = sum(array.nbytes for array in self.rows.inputs)
         count = min(models.count_sessions(self.judge.db), len(columns), _MOST_BYTES // max(1, nbytes))
         # The models of groups are read one after the other, which only the session's own thread may do.
-        if count < 2 or self.judge.grouped_by is not None:
-            return [self.mix(before, name, places) for name, places in columns.items()]
+        count = count if self.judge.grouped_by is None else 1
         calls = [partial(self._mix_beside, before, name, places) for name, places in columns.items()]
         return Threads(count, self.judge.tick).run(calls)
 
