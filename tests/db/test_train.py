@@ -48,7 +48,14 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     said = trial.notices()
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
-    assert "model_id" not in said and len(said.splitlines()) < 16
+    assert "model_id 1 is in" not in said and len(said.splitlines()) < 16
+    begun = trial.sql(
+        "SELECT name, compile_params FROM churn_info JOIN churn_nets USING (model_id) ORDER BY mst_key"
+    )
+    ranked = (("tabm", 128, 0.01), ("tabm", 128, 0.003), ("tabm", 64, 0.01), ("tabular", 128, 0.001))
+    for (net, compiled), (name, width, rate) in zip(begun, ranked, strict=True):
+        assert net.startswith(f"{name} width={width} ") and f"learning_rate={rate})" in compiled
+    assert '"try_first": [{"model_id": ' in said
     assert "SELECT cerebro.ensemble('churn', 'churn_ensemble');" in said
     assert "churn_ensemble is the mean of " in said and "each half of the " in said
     ((rows, loss, kinds, value),) = trial.sql(

@@ -7,12 +7,13 @@ import json
 import math
 import zlib
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.automl import SearchCall, read_first
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.logical.search.procedures import hyperband
@@ -77,6 +78,13 @@ def curve(config: Config, epoch: int) -> float | None:
 def by_key(config: Config, epoch: int) -> float:
     """The larger the key, the better, and the better, the longer."""
     return 100.0 / config.key - epoch / 1000
+
+
+def begun_in(search: SearchCall) -> list[GridRow]:
+    """The configs of a search, by their keys."""
+    configs = run(search.procedure()).configs
+    each = [configs[key].begun for key in sorted(configs)]
+    return [GridRow(one.model_id, one.compile_params, one.fit_params) for one in each]
 
 
 def run(procedure: Procedure, order: int = 0, curve: Callable[..., float | None] = curve) -> Simulation:
@@ -267,6 +275,66 @@ def test_asha_promotes_about_its_share_and_the_best_reaches_the_top() -> None:
 def test_asha_trains_one_to_the_end_even_of_two() -> None:
     done = run(Asha(rows(2), [1, 3, 9], 3, 6), curve=by_key)
     assert done.epochs() == {1: 1, 2: 9}
+
+
+@pytest.mark.parametrize("finished", [1, 2, 5, 99])
+def test_asha_trains_as_many_to_the_end_as_are_asked_for(finished: int) -> None:
+    done = run(Asha(rows(9), [1, 3, 9], 3, 4, finished), curve=by_key)
+    at_the_end = {key for key, epochs in done.epochs().items() if epochs == 9}
+    assert min(finished, 9) <= len(at_the_end) <= max(finished, 3) and 9 in at_the_end
+
+
+def test_asha_promotes_no_config_that_has_failed() -> None:
+    def failing(config: Config, epoch: int) -> float | None:
+        return None if epoch > 1 else by_key(config, epoch)
+
+    done = run(Asha(rows(3), [1, 3, 9], 3, 4), curve=failing)
+    assert not done.states("training") and max(done.epochs().values()) <= 3
+
+
+FIRST = [
+    GridRow(2, "optimizer='Adam(lr=0.01)',loss='categorical_crossentropy'", "batch_size=16"),
+    GridRow(1, "optimizer='SGD(lr=0.1)',loss='categorical_crossentropy'", "batch_size=32"),
+    # The first one once more, in other words.
+    GridRow(
+        2, "loss='categorical_crossentropy',optimizer='Adam(learning_rate=0.01)'", "batch_size=16,epochs=1"
+    ),
+]
+
+
+@pytest.mark.parametrize("name", ["asha", "median", "rand", "hyperband"])
+def test_configs_to_try_first_come_before_those_that_are_drawn(name: str) -> None:
+    plain, given = search(name), replace(search(name), first=FIRST)
+    drawn, begun = begun_in(plain), begun_in(given)
+    assert begun[:2] == FIRST[:2] and len(begun) == len(drawn)
+    assert begun[2:] == drawn[: len(drawn) - 2]
+    assert set(FIRST) <= set(given.examples())
+    written = json.loads(json.dumps(given.arguments))
+    assert begun_in(SearchCall.from_arguments(given.method.name, **written)) == begun
+
+
+@pytest.mark.parametrize("name", ["hyperopt", "tpe", "pbt"])
+def test_what_proposes_configs_takes_none_to_try_first(name: str) -> None:
+    with pytest.raises(CerebroError, match="so option try_first cannot be given"):
+        replace(search(name), first=FIRST).procedure()
+
+
+@pytest.mark.parametrize("value, said", [
+    ({"model_id": 1}, r"try_first is \{"),
+    ([1], r"try_first\[0\] is 1"),
+    ([{"model_id": 1, "compile_params": "loss='mse'"}], r"try_first\[0\] is \{"),
+    ([{"model_id": True, "compile_params": "", "fit_params": ""}], r"try_first\[0\].model_id is True"),
+    ([{"model_id": 1, "compile_params": 3, "fit_params": ""}], r"try_first\[0\].compile_params is 3"),
+    ([{"model_id": 1, "compile_params": "loss='mse'", "fit_params": "batch_size=1"}], "optimizer"),
+])  # fmt: skip
+def test_configs_to_try_first_are_checked(value: object, said: str) -> None:
+    with pytest.raises(CerebroError, match=said):
+        read_first("try_first", value)
+
+
+def test_configs_to_try_first_are_of_the_nets_that_are_searched() -> None:
+    with pytest.raises(CerebroError, match="a config of model_id 7, which is not in model_id_list"):
+        replace(search("asha"), first=[replace(FIRST[0], model_id=7)]).procedure()
 
 
 def test_asha_keeps_its_width() -> None:

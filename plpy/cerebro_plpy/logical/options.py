@@ -14,6 +14,7 @@ from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.budget import BUDGET_MB, Aim, Limits
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.madlib.spaces.grid import GridRow
 
 Validator: TypeAlias = Callable[[str, object], Any]
 
@@ -81,6 +82,8 @@ class FitOptions:
     search: str | None = None
     # Whether a search compares configs by their losses or by the metric that decides.
     compare_by: str | None = None
+    # The configs that a search tries before those that it draws.
+    try_first: Sequence[GridRow] = ()
 
     @property
     def measures_each_epoch(self) -> bool:

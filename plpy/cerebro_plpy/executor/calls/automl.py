@@ -17,7 +17,7 @@ from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import FIT_OPTIONS, LOSS, METRIC, FitOptions, one_of, parse_options
-from cerebro_plpy.logical.search.automl import SearchCall
+from cerebro_plpy.logical.search.automl import SearchCall, read_first
 from cerebro_plpy.logical.search.method import WHO
 from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.logical.search.procedures.groups import SCOPES
@@ -33,6 +33,7 @@ OPTIONS = {
     **{key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS},
     "search": one_of(*SCOPES),
     "compare_by": one_of(LOSS, METRIC),
+    "try_first": read_first,
 }
 
 
@@ -132,6 +133,7 @@ class AutomlCall:
             fit_grid=_grid(self.fit_params_grid, "fit_params_grid"),
             random_state=random_state,
             segments=source.summary.segments,
+            first=given.try_first,
         ).limited(given.max_configs)
         search.procedure()
         found = groups.to_search(db, source, given)

@@ -25,7 +25,7 @@ from cerebro_plpy.logical.options import (
     parse_options,
 )
 from cerebro_plpy.logical.search.methods import LARGEST
-from cerebro_plpy.nets import points
+from cerebro_plpy.nets import points, portfolio
 from cerebro_plpy.nets.fitting import TARGET_SCALES, NetOutput
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
@@ -44,6 +44,10 @@ EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
 # The epochs after which configs are first compared, below so many rows: one epoch of a small table tells nets
 # little apart. Of more rows, an epoch is enough.
 FIRST_RUNGS = ((2_000, 9), (13_000, 3))
+# The learning rates that are drawn: those of nets of which much is known, and of others.
+RATES, WIDE_RATES = [0.001, 0.02, "log"], [0.0003, 0.03, "log"]
+# The share of the configs that are trained to the end if there is time: an ensemble needs several good ones.
+FINISHED_SHARE = 1 / 3
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 
@@ -132,7 +136,9 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     chosen = _chosen_nets(task, summary)
     in_folds = train_ensemble.choose_folds(db, task)
     limited = replace(task, seconds=train_ensemble.search_seconds(db, task, in_folds))
-    search = prepare_search(db, limited, summary, chosen, here=here)
+    # Folds need the time that several such configs of a small table would take.
+    finished = 1 if limited.seconds < task.seconds else math.ceil(task.configs * FINISHED_SHARE)
+    search = prepare_search(db, limited, summary, chosen, here=here, finished=finished)
     scale = {nets.SCALE: task.given[nets.SCALE]} if nets.SCALE in task.given else {}
     for net, params in chosen:
         arguments = [task.table("_nets"), task.table("_packed"), net]
@@ -153,8 +159,10 @@ def prepare_search(
     *,
     here: bool,
     loss: str | None = None,
+    finished: int = 1,
 ) -> AutomlCall:
-    """Make the nets of these names and parameters for packed rows, and return the call of their search.
+    """Make the nets of these names and parameters for packed rows, and return the call of their search, which
+    trains so many configs to the end.
 
     Without a loss, as a grid has it with its metrics, it follows from the label and the metric that decides.
     """
@@ -169,7 +177,8 @@ def prepare_search(
         tables.start_early(db, topology, backend, summary.segments)
     model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     loss = loss or _loss(rows.outputs[0], task.metric)
-    return _build_search(task, summary, loss=loss, model_ids=model_ids, backend=backend)
+    titles = {model_id: title for model_id, (title, _) in zip(model_ids, made, strict=True)}
+    return _build_search(task, summary, loss=loss, titles=titles, backend=backend, finished=finished)
 
 
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
@@ -275,23 +284,30 @@ def _loss(label: NetOutput, metric: str | None) -> str:
 
 
 def _build_search(
-    task: TrainOrder, summary: packed.PackedSummary, *, loss: str, model_ids: Sequence[int], backend: str
+    task: TrainOrder,
+    summary: packed.PackedSummary,
+    *,
+    loss: str,
+    titles: Mapping[int, str],
+    backend: str,
+    finished: int,
 ) -> AutomlCall:
     """Return the call that searches for the best of these nets."""
-    compiles = (
-        f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'],"
-        " 'learning_rate': [0.0003, 0.03, 'log']}]}"
-    )
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
+    ranked = portfolio.list_configs(titles, loss, batches)
+    rates = RATES if ranked else WIDE_RATES
+    compiles = f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'], 'learning_rate': {rates}}}]}}"
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
     method = (
         f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3,"
-        f" min_iterations={min(first, task.epochs)}"
+        f" min_iterations={min(first, task.epochs)}, min_finished={finished}"
     )
     # A config that has begun to learn its rows by heart keeps what it was before.
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
     if task.metric is not None:
         options["compare_by"] = METRIC
+    if ranked:
+        options["try_first"] = list(map(asdict, ranked))
     parts = round(summary.total_rows / EPOCH_ROWS)
     if parts > 1:
         options["epochs_per_pass"] = parts
@@ -300,7 +316,7 @@ def _build_search(
         model_output_table=task.name,
         model_arch_table=task.table("_nets"),
         model_selection_table=task.table("_best"),
-        model_id_list=list(model_ids),
+        model_id_list=list(titles),
         compile_params_grid=compiles,
         fit_params_grid=f"{{'batch_size': {batches}}}",
         automl_method="asha",

@@ -2,15 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
-from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.logical import options
+from cerebro_plpy.logical.search.method import WHO, Draws, Params, SearchMethod
 from cerebro_plpy.logical.search.methods import METHODS
 from cerebro_plpy.logical.search.template import Procedure
+from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.madlib.spaces.grid import GridRow, examples, open_space
+
+_OF_CONFIG = ("model_id", "compile_params", "fit_params")
+
+
+def read_first(key: str, value: object) -> list[GridRow]:
+    """Check the option for configs that are tried before those that are drawn."""
+    if not isinstance(value, list):
+        raise _wrong(key, value, f"a list of configs, each with {', '.join(_OF_CONFIG)}")
+    return [_read_config(f"{key}[{number}]", one) for number, one in enumerate(cast("list[object]", value))]
+
+
+def _read_config(key: str, value: Any) -> GridRow:
+    if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != set(_OF_CONFIG):
+        raise _wrong(key, value, f"a config with {', '.join(_OF_CONFIG)}")
+    given = cast("dict[str, Any]", value)
+    options.integer(0)(f"{key}.model_id", given["model_id"])
+    for name in _OF_CONFIG[1:]:
+        if not isinstance(given[name], str):
+            raise _wrong(f"{key}.{name}", given[name], "a text, as in a model selection table")
+    found = GridRow(*(given[name] for name in _OF_CONFIG))
+    parse_compile(found.compile_params, require_optimizer=True)
+    parse_fit(found.fit_params)
+    return found
+
+
+def _wrong(key: str, value: Any, what: str) -> CerebroError:
+    return CerebroError(f"option {key} is {shorten(json.dumps(value), 60)}", detail=f"It must be {what}.")
 
 
 @dataclass(frozen=True)
@@ -23,21 +55,27 @@ class SearchCall:
     fit_grid: str
     random_state: int
     segments: int
+    # The configs that are tried before those that are drawn.
+    first: Sequence[GridRow] = ()
 
     @staticmethod
-    def from_arguments(name: str, params: Params, **others: Any) -> SearchCall:
+    def from_arguments(
+        name: str, params: Params, first: Sequence[Mapping[str, Any]] = (), **others: Any
+    ) -> SearchCall:
         """Read what `arguments` gave, after it was written down."""
-        return SearchCall(METHODS[name](params), **others)
+        return SearchCall(METHODS[name](params), first=[GridRow(**row) for row in first], **others)
 
     @property
     def arguments(self) -> dict[str, Any]:
         """Everything but the method's name, as plain JSON."""
-        others = {name: value for name, value in vars(self).items() if name != "method"}
-        return {**others, "params": self.method.params, "model_ids": list(self.model_ids)}
+        others = {name: value for name, value in vars(self).items() if name not in ("method", "first")}
+        first = {"first": list(map(asdict, self.first))} if self.first else {}
+        return {**others, **first, "params": self.method.params, "model_ids": list(self.model_ids)}
 
     def examples(self) -> list[GridRow]:
         """Return configs that stand for all in a check against architectures and data."""
-        return examples(open_space(self.model_ids, self.compile_grid, self.fit_grid))
+        drawn = examples(open_space(self.model_ids, self.compile_grid, self.fit_grid))
+        return list(dict.fromkeys([*drawn, *self.first]))
 
     def limited(self, most: int | None) -> SearchCall:
         """Return the search with at most `most` configs."""
@@ -45,9 +83,21 @@ class SearchCall:
 
     def procedure(self) -> Procedure:
         """Make the procedure, checking everything that can be checked."""
+        if self.first and self.method.proposes:
+            raise CerebroError(
+                f"{WHO}: {self.method.name} proposes configs by what it has measured, so option try_first"
+                " cannot be given",
+                hint="Leave it out, or search by asha, median or hyperband.",
+                sqlstate=NOT_SUPPORTED,
+            )
+        strangers = {row.model_id for row in self.first} - set(self.model_ids)
+        if strangers:
+            raise CerebroError(
+                f"option try_first has a config of model_id {min(strangers)}, which is not in model_id_list"
+            )
         return self.maker()()
 
     def maker(self) -> Callable[[], Procedure]:
         """Return a function that makes the procedure, as often as it is needed."""
         space = open_space(self.model_ids, self.compile_grid, self.fit_grid)
-        return partial(self.method.procedure, Draws(space, self.random_state, self.segments))
+        return partial(self.method.procedure, Draws(space, self.random_state, self.segments, self.first))

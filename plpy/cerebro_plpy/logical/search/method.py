@@ -6,14 +6,14 @@ A method is one class, beside its procedure. `methods.py` lists them.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeAlias
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.search.sampling import Listed, Sampler
 from cerebro_plpy.logical.search.template import Procedure
-from cerebro_plpy.madlib.spaces.grid import MOST_CONFIGS, GridRow, random_choices, to_row
+from cerebro_plpy.madlib.spaces.grid import MOST_CONFIGS, GridRow, distinct, random_choices, to_row
 from cerebro_plpy.madlib.spaces.space import Choice, Space
 
 WHO: Final = "madlib_keras_automl"
@@ -38,12 +38,15 @@ class Draws:
     space: Space
     random_state: int
     segments: int
+    # The configs that come before those that are drawn.
+    first: Sequence[GridRow] = ()
     # What was drawn, by how many: a search on many groups draws the same for each.
     _drawn: dict[int, list[GridRow]] = field(default_factory=dict)
 
     def rows(self, count: int) -> list[GridRow]:
         if count not in self._drawn:
-            self._drawn[count] = [to_row(choice) for choice in self.choices(count)]
+            drawn = [to_row(choice) for choice in self.choices(count)]
+            self._drawn[count] = distinct([*self.first, *drawn])[:count]
         return self._drawn[count]
 
     def choices(self, count: int) -> list[Choice]:

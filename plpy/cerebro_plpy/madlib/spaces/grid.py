@@ -241,6 +241,15 @@ class Meanings:
         return row.model_id, self._compiled[compiled], self._fitted[fitted]
 
 
+def distinct(rows: Iterable[GridRow]) -> list[GridRow]:
+    """Keep the first row of each meaning."""
+    meanings = Meanings()
+    found: dict[tuple[int, str, str], GridRow] = {}
+    for row in rows:
+        found.setdefault(meanings.make_key(row), row)
+    return list(found.values())
+
+
 def random_choices(space: Space, count: int, seed: int) -> list[Choice]:
     """Draw a number of points of a space that mean different things."""
     everything = _enumerated(space)

@@ -27,11 +27,14 @@ class Asha:
     """A procedure in which at most `width` configs train at a time; one that ends its rung makes room for a
     promotion or for a new config."""
 
-    def __init__(self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int) -> None:
+    def __init__(
+        self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int, finished: int = 1
+    ) -> None:
         self._configs = list(configs)
         self._epochs = list(epochs)
         self._eta = eta
         self._width = width
+        self._finished = finished
         self._started = 0
         self._training: dict[int, int] = {}
         self._values: list[dict[int, float | None]] = [{} for _ in epochs]
@@ -92,30 +95,44 @@ class Asha:
         )
 
     def _last_decisions(self) -> list[Decision]:
-        """Decide when nothing trains any more. Few configs may leave the upper rungs empty: then the best of
-        them goes up alone, so that one is trained to the end, and the others are stopped."""
+        """Decide when nothing trains any more: the best go up until enough are trained to the end, and the
+        others are stopped."""
         if self._training:
             return []
-        reached = [rung for rung, values in enumerate(self._values) if rank(values)]
-        if reached and reached[-1] + 1 < len(self._epochs):
-            order = rank(self._values[reached[-1]])
-            return [self._promote(reached[-1], order[0], 1, len(order))]
+        for rung in reversed(range(len(self._epochs) - 1)):
+            order = rank(self._values[rung])
+            left = [(place, key) for place, key in enumerate(order, 1) if key not in self._promoted[rung]]
+            if left and self._lacking > 0:
+                chosen = left[: min(self._lacking, self._width)]
+                return [self._promote(rung, key, place, len(order)) for place, key in chosen]
         return [
             Stop(key, f"rung {rung}: place {place} of {len(order)}, too low for rung {rung + 1}")
-            for rung in reached[:-1]
-            for order in [rank(self._values[rung])]
+            for rung, values in enumerate(self._values[:-1])
+            for order in [rank(values)]
             for place, key in enumerate(order, 1)
             if key not in self._promoted[rung]
         ]
 
+    @property
+    def _lacking(self) -> int:
+        """How many more configs are to be trained to the end."""
+        return self._finished - len(rank(self._values[-1]))
+
 
 class AshaMethod(SearchMethod):
     name: ClassVar[str] = "asha"
-    defaults: ClassVar[Params] = {"num_configs": 20, "num_iterations": 9, "eta": 3, "min_iterations": 1}
+    defaults: ClassVar[Params] = {
+        "num_configs": 20,
+        "num_iterations": 9,
+        "eta": 3,
+        "min_iterations": 1,
+        "min_finished": 1,
+    }
     least: ClassVar[Mapping[str, int]] = {"eta": 2}
 
     def procedure(self, draws: Draws) -> Procedure:
         eta = self.number("eta")
         epochs = rung_epochs(self.number("min_iterations"), self.epochs, eta)
         # Twice as many as there are segments: none is idle while two configs want the same one.
-        return Asha(draws.rows(self.number("num_configs")), epochs, eta, 2 * draws.segments)
+        configs = draws.rows(self.number("num_configs"))
+        return Asha(configs, epochs, eta, 2 * draws.segments, self.number("min_finished"))
