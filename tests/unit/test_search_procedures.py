@@ -284,6 +284,14 @@ def test_asha_trains_as_many_to_the_end_as_are_asked_for(finished: int) -> None:
     assert min(finished, 9) <= len(at_the_end) <= max(finished, 3) and 9 in at_the_end
 
 
+def test_asha_trains_no_more_to_the_end_if_that_made_the_best_no_better() -> None:
+    def rising(config: Config, epoch: int) -> float:
+        return 100.0 / config.key + epoch / 1000
+
+    done = run(Asha(rows(2), [1, 3, 9], 3, 4, 2), curve=rising)
+    assert done.epochs() == {1: 1, 2: 9} and not done.states("training")
+
+
 def test_asha_promotes_no_config_that_has_failed() -> None:
     def failing(config: Config, epoch: int) -> float | None:
         return None if epoch > 1 else by_key(config, epoch)

@@ -115,8 +115,15 @@ class Asha:
 
     @property
     def _lacking(self) -> int:
-        """How many more configs are to be trained to the end."""
-        return self._finished - len(rank(self._values[-1]))
+        """How many more configs to train to the end: others only if that made the best of them better."""
+        top = rank(self._values[-1])
+        if not top:
+            return 1
+        return self._finished - len(top) if self._has_gained(top[0]) else 0
+
+    def _has_gained(self, key: int) -> bool:
+        values = [value for rung in self._values if (value := rung.get(key)) is not None]
+        return values[-1] <= min(values)
 
 
 class AshaMethod(SearchMethod):
