@@ -8,13 +8,15 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeGuard, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.budget import BUDGET_MB, Aim, Limits
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.madlib.spaces.grid import GridRow
+
+if TYPE_CHECKING:
+    from cerebro_plpy.madlib.spaces.grid import GridRow
 
 Validator: TypeAlias = Callable[[str, object], Any]
 
