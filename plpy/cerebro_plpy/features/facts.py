@@ -47,9 +47,10 @@ class NumberFacts:
         """Return what the server has counted, where numbers are texts with all their digits."""
         given = dict(counted)
         present = given.pop("present")
-        lists = {name: _floats(given.pop(name, None)) for name in ("quartiles", "quantiles")}
+        quartiles, quantiles = (_floats(given.pop(name, None)) for name in ("quartiles", "quantiles"))
         floats = {name: None if value is None else float(str(value)) for name, value in given.items()}
-        return NumberFacts(int(str(present)), **lists, **floats)._within_ends()
+        known = NumberFacts(int(str(present)), quartiles=quartiles, quantiles=quantiles, **floats)
+        return known._within_ends()
 
     def _within_ends(self) -> NumberFacts:
         """Return the same without a mean and a deviation that cannot be: rounded sums made them.
