@@ -110,8 +110,8 @@ def _null_share(feature: Feature, rows: int) -> float:
 def _of_number(feature: Feature, way: Number, rows: int) -> np.ndarray:
     nulls, mean = _null_share(feature, rows), _known(feature, "mean")
     # The center of "log" is the mean of logarithms, and half of all values are below that of "quantile".
-    is_known = mean is not None and way.scale not in (LOG, QUANTILE)
-    scaled = (mean - way.center) / way.spread if is_known else 0.0
+    is_centered = way.scale in (LOG, QUANTILE)
+    scaled = 0.0 if mean is None or is_centered else (mean - way.center) / way.spread
     (filled,) = encode.scale(way, np.array([0.0 if way.fill is None else way.fill])).tolist()
     return np.array([(1 - nulls) * scaled + nulls * filled, nulls][: 1 + way.indicator])
 
