@@ -221,9 +221,9 @@ class Database:
         Text, dates, NULLs and categories need no preparing. The run is shown as it goes on; without `wait` it
         is returned as soon as it has begun. The model table is `name`, by default <source>_model; a data
         frame needs a name, and is kept as the table <name>_rows. Options are `columns`, `exclude`,
-        `also_categories`, `validation`, `weight`, `nets`, `target_scale`, `configs`, `epochs`, `metric`,
-        `backend`, `seed`, `single` and `folds`. At the end of the wait the best nets are joined to an
-        ensemble, the table <name>_ensemble, unless `single` is true.
+        `also_categories`, `validation`, `weight`, `nets`, `target_scale`, `clamp`, `configs`, `epochs`,
+        `metric`, `backend`, `seed`, `single` and `folds`. At the end of the wait the best nets are joined to
+        an ensemble, the table <name>_ensemble, unless `single` is true.
         """
         request = TrainRequest(
             source, target, name, budget, options, background=not self._link.in_transaction

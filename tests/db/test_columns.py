@@ -19,6 +19,7 @@ from sklearn.preprocessing import (
     MinMaxScaler,
     OneHotEncoder,
     OrdinalEncoder,
+    QuantileTransformer,
     RobustScaler,
     StandardScaler,
 )
@@ -61,6 +62,7 @@ NUMBERS = {
     "standard": StandardScaler(),
     "minmax": MinMaxScaler(),
     "robust": RobustScaler(),
+    "quantile": QuantileTransformer(n_quantiles=201, output_distribution="normal"),
     "log": make_pipeline(FunctionTransformer(np.log1p), StandardScaler()),
     "none": FunctionTransformer(),
 }

@@ -79,6 +79,7 @@ SAID = {
     "f8_again": {"scale": "log", "impute": "median"},
     "i4_again": {"scale": "robust"},
     "n_again": {"impute": "most_frequent"},
+    "f4_again": {"scale": "quantile"},
     "photo": {"decode": [4, 4, 3]},
 }
 

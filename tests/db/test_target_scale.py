@@ -53,6 +53,23 @@ def test_a_quantity_is_learned_as_it_is_if_that_is_wanted(trial: Trial) -> None:
     assert not any("rescaling" in kind for kind in kinds)
 
 
+@pytest.mark.parametrize("way", ["standard", "log"])
+def test_answers_stay_within_the_values_seen_if_that_is_wanted(trial: Trial, way: str) -> None:
+    trial.sql("CREATE TABLE IF NOT EXISTS far AS SELECT id, a * 30 AS a, b * 30 AS b, sold FROM prices")
+    ends: list[list[float]] = []
+    for name, more in ((f"held_{way}", {"clamp": True}), (f"free_{way}", {})):
+        train(trial, name, target_scale=way, **more)
+        trial.sql("DROP TABLE answered")
+        trial.call("madlib_predict", name, "far", "id", "*", "answered")
+        ends.append(
+            [float(end) for end in trial.sql("SELECT min(prediction), max(prediction) FROM answered")[0]]
+        )
+    (low, high), (free_low, free_high) = ends
+    most = trial.value("SELECT max(price) FROM prices")
+    assert -1e-3 * most < low and high < most * 1.001 < free_high
+    assert way == "log" or free_low < -most
+
+
 @pytest.mark.postgresql
 def test_contributions_add_up_behind_a_logarithm(trial: Trial) -> None:
     found = trial.sql(
@@ -75,6 +92,9 @@ def test_a_net_of_classes_has_no_scale(trial: Trial) -> None:
         ("a", {"target_scale": "log"}, '"a" has the value -0.99.*takes no value below 0'),
         ("sold", {"target_scale": "log"}, "sold is learned as classes"),
         ("price", {"target_scale": "logarithm"}, "target_scale is logarithm"),
+        ("sold", {"clamp": True}, "sold is learned as classes, and clamp is for quantities"),
+        ("price", {"clamp": True, "target_scale": "none"}, "clamp is given, and target_scale is none"),
+        ("price", {"clamp": 1}, "option clamp is 1"),
     ],
 )
 def test_what_cannot_be_is_refused(trial: Trial, target: str, more: dict[str, Any], error: str) -> None:

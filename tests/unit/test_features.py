@@ -30,6 +30,13 @@ MADE = Specification(
         Feature("city", "text", "text", "v", Category("one_hot", ["a", "b"], True, True, 0, None)),
         Feature("code", "real", "float4", "code", Category("embed", ["1", "1.5"], False, False, 0, None)),
         Feature("note", "text", "text", "note", Text(4, ["fox", "dog"], 0)),
+        Feature(
+            "worth",
+            "double precision",
+            "float8",
+            "v",
+            Number("quantile", 0.0, 1.0, 2.5, True, [0.0, 1.0, 1.0, 2.5, 40.0]),
+        ),
     ),
     100,
 )
@@ -41,6 +48,7 @@ def rows() -> list[dict[str, Any]]:
         {
             "age": None if i % 7 == 0 else int(random.integers(18, 90)),
             "income": float(np.round(random.lognormal(9, 1), 2)),
+            "worth": None if i % 5 == 0 else float(random.choice([0.0, 1.0, random.lognormal(1, 1)])),
             "at": None if i % 11 == 0 else f"20{i % 90 + 10}-0{i % 9 + 1}-1{i % 9}T0{i % 10}:30:00.25",
             "city": [None, "a", "b", "c"][i % 4],
             "code": [None, 1.5, 1, 2.25][i % 4],

@@ -44,6 +44,7 @@ VALUES = st.recursive(
 )
 FEATURES = (
     Feature("n", "real", "float4", "v", Number("log", 1.0, 2.0, 0.5, True)),
+    Feature("q", "real", "float4", "v", Number("quantile", 0.0, 1.0, 0.5, True, [0.0, 0.5, 2.0])),
     Feature("d", "date", "date", "v", Date(["days", "year", "hour"], True, "standard", 1e9, 1e6, 1e9, False)),
     Feature("c", "text", "text", "v", Category("one_hot", ["a", "b"], True, True, 0, None)),
     Feature("h", "text", "text", "h", Category("hash", [], True, False, 5, None)),
@@ -53,7 +54,16 @@ FEATURES = (
 )
 ROWS = NetRows([[5]], [NetOutput("y", [2], True)], None)
 DOCUMENT = json.loads(specification.Specification(FEATURES, 10).as_json())
-ROW = {"n": 1.5, "d": "2024-02-01", "c": "a", "h": None, "t": "The fox", "x": [[1, 2], [3, 4]], "i": "\\x00"}
+ROW = {
+    "n": 1.5,
+    "q": 1.5,
+    "d": "2024-02-01",
+    "c": "a",
+    "h": None,
+    "t": "The fox",
+    "x": [[1, 2], [3, 4]],
+    "i": "\\x00",
+}
 SUMMARY = {
     "source_table": "s", "output_table": "o", "segments": 2, "buffer_size": 10, "seed": 0, "total_rows": 20,
     "normalizing_const": 1.0, "dependent_varname": ["y"], "independent_varname": ["x"], "num_classes": [2],

@@ -5,16 +5,16 @@ Specifications may come from a user's table, so nothing of their statistics is t
 
 from __future__ import annotations
 
-import math
-
 import numpy as np
 
 from cerebro_plpy.features import encode
 from cerebro_plpy.features.encode import CategoryCodes
 from cerebro_plpy.features.specification import (
     EMBED,
+    LOG,
     ONE_HOT,
     ORDINAL,
+    QUANTILE,
     Category,
     Date,
     Feature,
@@ -109,12 +109,10 @@ def _null_share(feature: Feature, rows: int) -> float:
 
 def _of_number(feature: Feature, way: Number, rows: int) -> np.ndarray:
     nulls, mean = _null_share(feature, rows), _known(feature, "mean")
-    # The center of "log" is the mean of logarithms.
-    scaled = 0.0 if mean is None or way.scale == "log" else (mean - way.center) / way.spread
-    fill = 0.0 if way.fill is None else way.fill
-    if way.scale == "log":
-        fill = math.copysign(math.log1p(abs(fill)), fill)
-    filled = (fill - way.center) / way.spread
+    # The center of "log" is the mean of logarithms, and half of all values are below that of "quantile".
+    is_centered = way.scale in (LOG, QUANTILE)
+    scaled = 0.0 if mean is None or is_centered else (mean - way.center) / way.spread
+    (filled,) = encode.scale(way, np.array([0.0 if way.fill is None else way.fill])).tolist()
     return np.array([(1 - nulls) * scaled + nulls * filled, nulls][: 1 + way.indicator])
 
 

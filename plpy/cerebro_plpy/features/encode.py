@@ -10,7 +10,18 @@ from typing import Protocol
 
 import numpy as np
 
-from cerebro_plpy.features.specification import EMBED, HASH, ONE_HOT, PERIODS, Category, Date, Number, Text
+from cerebro_plpy.features.specification import (
+    EMBED,
+    HASH,
+    LOG,
+    ONE_HOT,
+    PERIODS,
+    QUANTILE,
+    Category,
+    Date,
+    Number,
+    Text,
+)
 
 DAY = 86400
 YEAR = 365.2425 * DAY
@@ -32,6 +43,24 @@ _END = "\0"
 _CUT_CHARACTERS = 1 << 20
 # Other words whose codes are kept.
 _KEPT_WORDS = 100_000
+
+# No share is nearer to 0 or 1: the ends of the distribution are infinitely far.
+_LEAST_SHARE = 1e-7
+# Between these shares the deviate follows from the share itself, outside from the root of its logarithm.
+_MIDDLE, _SPLIT = 0.425, 1.6
+# The coefficients of numerator and denominator, from the highest power down.
+_INNER = (
+    (2509.0809287301226727, 33430.575583588128105, 67265.770927008700853, 45921.953931549871457,
+     13731.693765509461125, 1971.5909503065514427, 133.14166789178437745, 3.387132872796366608),
+    (5226.495278852854561, 28729.085735721942674, 39307.89580009271061, 21213.794301586595867,
+     5394.1960214247511077, 687.1870074920579083, 42.313330701600911252, 1.0),
+)  # fmt: skip
+_OUTER = (
+    (7.7454501427834140764e-4, 0.0227238449892691845833, 0.24178072517745061177, 1.27045825245236838258,
+     3.64784832476320460504, 5.7694972214606914055, 4.6303378461565452959, 1.42343711074968357734),
+    (1.05075007164441684324e-9, 5.475938084995344946e-4, 0.0151986665636164571966, 0.14810397642748007459,
+     0.68976733498510000455, 1.6763848301838038494, 2.05319162663775882187, 1.0),
+)  # fmt: skip
 
 
 class Noted(Protocol):
@@ -55,13 +84,46 @@ class Notes:
 def number(way: Number, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
     """Scale a column of doubles, in which NaN stands for NULL."""
     values, missing = _filled(values, way.fill, notes)
-    with np.errstate(all="ignore"):
-        if way.scale == "log":
-            values = np.sign(values) * np.log1p(np.abs(values))
-        out[:, 0] = (values - way.center) / way.spread
+    out[:, 0] = scale(way, values)
     _check(values, out[:, :1], notes)
     if way.indicator:
         out[:, 1] = missing
+
+
+def scale(way: Number, values: np.ndarray) -> np.ndarray:
+    """Return numbers on the scale of their column."""
+    with np.errstate(all="ignore"):
+        if way.scale == QUANTILE:
+            return _normal_deviates(np.array(way.quantiles), values)
+        if way.scale == LOG:
+            values = np.sign(values) * np.log1p(np.abs(values))
+        return (values - way.center) / way.spread
+
+
+def _normal_deviates(quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """Return what normally distributed numbers would be at the places of values among quantiles.
+
+    A value that several quantiles have is in their middle; the ends, and what is beyond, are at ±5.2.
+    """
+    shares = np.linspace(0, 1, len(quantiles))
+    low = np.interp(values, quantiles, shares)
+    high = -np.interp(-values, -quantiles[::-1], -shares[::-1])
+    found = np.where(values <= quantiles[0], 0.0, np.where(values >= quantiles[-1], 1.0, (low + high) / 2))
+    return np.where(np.isfinite(values), _find_deviates(found), np.nan)
+
+
+def _find_deviates(shares: np.ndarray) -> np.ndarray:
+    """Return the values below which such shares of a standard normal distribution lie.
+
+    Algorithm AS 241 of Wichura (1988), without the far tails.
+    """
+    shares = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
+    apart = shares - 0.5
+    squared = _MIDDLE**2 - apart**2
+    inner = apart * np.polyval(_INNER[0], squared) / np.polyval(_INNER[1], squared)
+    root = np.sqrt(-np.log(np.minimum(shares, 1 - shares))) - _SPLIT
+    outer = np.sign(apart) * np.polyval(_OUTER[0], root) / np.polyval(_OUTER[1], root)
+    return np.where(np.abs(apart) <= _MIDDLE, inner, outer)
 
 
 def date(way: Date, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:

@@ -17,8 +17,8 @@ PLACES = 22
 
 @dataclass(frozen=True)
 class NumberFacts:
-    """Statistics of a column's values that are not NULL. Quartiles, the most frequent value, and mean and
-    deviation of logarithms are counted where they are asked for."""
+    """Statistics of a column's values that are not NULL. Quartiles, quantiles, the most frequent value, and
+    mean and deviation of logarithms are counted where they are asked for."""
 
     present: int
     mean: float | None = None
@@ -26,6 +26,7 @@ class NumberFacts:
     minimum: float | None = None
     maximum: float | None = None
     quartiles: Sequence[float] | None = None
+    quantiles: Sequence[float] | None = None
     mode: float | None = None
     log_mean: float | None = None
     log_deviation: float | None = None
@@ -46,10 +47,10 @@ class NumberFacts:
         """Return what the server has counted, where numbers are texts with all their digits."""
         given = dict(counted)
         present = given.pop("present")
-        quartiles = given.pop("quartiles", None)
+        quartiles, quantiles = (_floats(given.pop(name, None)) for name in ("quartiles", "quantiles"))
         floats = {name: None if value is None else float(str(value)) for name, value in given.items()}
-        listed = [float(str(one)) for one in quartiles] if isinstance(quartiles, list) else None
-        return NumberFacts(int(str(present)), quartiles=listed, **floats)._within_ends()
+        known = NumberFacts(int(str(present)), quartiles=quartiles, quantiles=quantiles, **floats)
+        return known._within_ends()
 
     def _within_ends(self) -> NumberFacts:
         """Return the same without a mean and a deviation that cannot be: rounded sums made them.
@@ -64,6 +65,10 @@ class NumberFacts:
         if deviation > half:
             return replace(self, mean=least + half, deviation=half)
         return replace(self, mean=min(max(mean, least), greatest))
+
+
+def _floats(listed: object) -> list[float] | None:
+    return [float(str(one)) for one in listed] if isinstance(listed, list) else None
 
 
 # With a currency, a percent sign, and commas between thousands or before decimals.

@@ -24,8 +24,10 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.features import encode, images
 from cerebro_plpy.features.specification import (
     HASH,
+    LOG,
     ONE_HOT,
     PERIODS,
+    QUANTILE,
     Array,
     Category,
     Date,
@@ -177,7 +179,8 @@ def _encoder(feature: Feature, place: int) -> Encode:
 
 def _number(feature: Feature, way: Number, place: int) -> Encode:
     name, is_single = feature.name, feature.element == "float4"
-    center, spread, fill, is_log = way.center, way.spread, way.fill, way.scale == "log"
+    center, spread, fill = way.center, way.spread, way.fill
+    is_curved = way.scale in (LOG, QUANTILE)
     indicator = place + 1 if way.indicator else None
 
     def encode_number(out: np.ndarray, value: Any) -> None:
@@ -191,9 +194,10 @@ def _number(feature: Feature, way: Number, place: int) -> Encode:
             number = fill
             if indicator is not None:
                 out[indicator] = 1.0
-        if is_log:
-            number = float(np.sign(number) * np.log1p(np.abs(number)))
-        number = (number - center) / spread
+        if is_curved:
+            number = float(encode.scale(way, np.array([number]))[0])
+        else:
+            number = (number - center) / spread
         if not -_LARGEST <= number <= _LARGEST:
             raise _too_large()
         out[place] = number

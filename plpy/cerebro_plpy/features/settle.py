@@ -18,9 +18,11 @@ from cerebro_plpy.features.specification import (
     EMBED,
     HASH,
     IMAGE,
+    LOG,
     NUMBER,
     ONE_HOT,
     ORDINAL,
+    QUANTILE,
     TEXT,
     VECTOR,
     Array,
@@ -236,7 +238,8 @@ def _number(made: Making) -> Number:
         "standard": (steady(facts.mean, facts.deviation), facts.deviation),
         "minmax": (steady(facts.minimum, None), _difference(facts.maximum, facts.minimum)),
         "robust": (middle, high - low),
-        "log": (steady(facts.log_mean, facts.log_deviation), facts.log_deviation),
+        LOG: (steady(facts.log_mean, facts.log_deviation), facts.log_deviation),
+        QUANTILE: (0.0, 1.0),
         NONE: (0.0, 1.0),
     }[scale]
     impute = said.get("impute", MEAN)
@@ -248,7 +251,8 @@ def _number(made: Making) -> Number:
     }
     fill = fills[impute] if isinstance(impute, str) else float(impute)
     constant = facts.is_constant and scale != NONE
-    return Number(scale, center, 1.0 if constant else spread(by), fill, made.indicator)
+    quantiles = list(facts.quantiles or (0.0, 0.0)) if scale == QUANTILE else []
+    return Number(scale, center, 1.0 if constant else spread(by), fill, made.indicator, quantiles)
 
 
 def _difference(high: float | None, low: float | None) -> float | None:

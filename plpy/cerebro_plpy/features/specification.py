@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import MISSING, asdict, dataclass, field, fields
 from functools import cached_property
 from typing import Any, ClassVar
 
@@ -37,12 +37,16 @@ PERIODS = {
     "second": (0, 60),
 }
 PARTS = ("days", "year", *PERIODS)
-SCALES = ("standard", "minmax", "robust", "log", "none")
+LOG, QUANTILE = "log", "quantile"
+SCALES = ("standard", "minmax", "robust", LOG, QUANTILE, "none")
 
 
 @dataclass(frozen=True)
 class Number:
-    """(value - center) / spread; with scale "log" of sign(value) * log(1 + |value|)."""
+    """(value - center) / spread; with scale "log" of sign(value) * log(1 + |value|).
+
+    With scale "quantile", the normal deviate of the place that the value has among `quantiles`.
+    """
 
     kind: ClassVar[str] = NUMBER
     scale: str
@@ -50,6 +54,7 @@ class Number:
     spread: float
     fill: float | None
     indicator: bool
+    quantiles: list[float] = field(default_factory=list)
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -169,7 +174,9 @@ class Feature:
 
     def as_json(self) -> Mapping[str, Any]:
         head = {"name": self.name, "type": self.type, "element": self.element, "kind": self.way.kind}
-        return {**head, "input": self.input, **asdict(self.way), "statistics": dict(self.statistics)}
+        # Documents of earlier versions have no quantiles, and are the same without.
+        own = {key: value for key, value in asdict(self.way).items() if value or key != "quantiles"}
+        return {**head, "input": self.input, **own, "statistics": dict(self.statistics)}
 
 
 @dataclass(frozen=True)
@@ -298,7 +305,8 @@ def read_feature(given: Mapping[str, Any]) -> Feature:
     kind = KINDS.get(str(given.get("kind")))
     if kind is None:
         raise _corrupt(f"a kind is {json.dumps(given.get('kind'))[:40]}")
-    way = kind(**{f.name: _checked(given, f.name, str(f.type)) for f in fields(kind)})
+    needed = [f for f in fields(kind) if f.name in given or f.default_factory is MISSING]
+    way = kind(**{f.name: _checked(given, f.name, str(f.type)) for f in needed})
     _check_way(way)
     statistics = given.get("statistics", {})
     if not isinstance(statistics, dict):
@@ -323,6 +331,7 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
     "str | None": lambda value: value is None or isinstance(value, str),
     "float | None": lambda value: value is None or is_number(value),
     "list[str]": lambda value: isinstance(value, list) and all(map(_is_text, value)),
+    "list[float]": lambda value: isinstance(value, list) and all(map(is_number, value)),
     "list[int]": lambda value: isinstance(value, list) and all(map(_is_integer, value)),
 }
 
@@ -338,7 +347,8 @@ def _check_way(way: Treatment) -> None:
     """Check what the types of the fields do not: raise an error for values that no column can have."""
     match way:
         case Number():
-            good = way.spread > 0 and way.scale in SCALES
+            good = way.spread > 0 and way.scale in SCALES and way.quantiles == sorted(way.quantiles)
+            good = good and (way.scale == QUANTILE) == (len(way.quantiles) > 1)
         case Date():
             good = way.spread > 0 and bool(way.parts) and set(way.parts) <= set(PARTS)
             good = good and max(abs(way.center), abs(way.fill or 0)) < MOST_SECONDS

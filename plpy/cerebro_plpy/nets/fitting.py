@@ -16,6 +16,16 @@ STANDARD, LOG, NONE = TARGET_SCALES = ("standard", "log", "none")
 # The usual width for the codes of a category: 1.6 * codes ^ 0.56, at most 50.
 WIDEST = 50
 WORD_WIDTH = 32
+# The ends of a label that is always the same, apart.
+_LEAST_WIDTH = 1e-6
+
+
+@dataclass(frozen=True)
+class TargetScale:
+    """The way in which quantities are learned, and whether answers are held within what was seen."""
+
+    way: str = STANDARD
+    clamp: bool = False
 
 
 @dataclass(frozen=True)
@@ -26,6 +36,8 @@ class Moments:
     deviations: Sequence[float]
     # Those of log(1 + value): the net learns the logarithm, and answers with the value.
     logarithmic: bool = False
+    # The least and the greatest of each value, in deviations from the mean, if answers are held within them.
+    ends: tuple[Sequence[float], Sequence[float]] | None = None
 
     @property
     def variance(self) -> float:
@@ -148,6 +160,8 @@ def in_unit(graph: Graph, head: LayerOutput, output: NetOutput) -> LayerOutput:
     if output.moments:
         scale, offset = _plain(output.moments.deviations), _plain(output.moments.means)
         own = output.label
+        if output.moments.ends:
+            head = _clamped(graph, head, *output.moments.ends)
         head = graph.layer(
             "Rescaling", head, scale=scale, offset=offset, name="" if output.moments.logarithmic else own
         )
@@ -157,6 +171,17 @@ def in_unit(graph: Graph, head: LayerOutput, output: NetOutput) -> LayerOutput:
     if len(output.shape) > 1:
         head = graph.layer("Reshape", head, rank=len(output.shape), target_shape=list(output.shape))
     return head
+
+
+def _clamped(graph: Graph, head: LayerOutput, low: Sequence[float], high: Sequence[float]) -> LayerOutput:
+    """Hold numbers within their ends, by layers that all nets may have."""
+    widths = [max(b - a, _LEAST_WIDTH) for a, b in zip(low, high, strict=True)]
+    shifts = [-a / width for a, width in zip(low, widths, strict=True)]
+    head = graph.layer(
+        "Rescaling", head, scale=_plain([1 / width for width in widths]), offset=_plain(shifts)
+    )
+    head = graph.layer("ReLU", head, max_value=1.0)
+    return graph.layer("Rescaling", head, scale=_plain(widths), offset=_plain(low))
 
 
 def _plain(values: Sequence[float]) -> float | list[float]:

@@ -14,9 +14,18 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, OUT_OF_RANGE, CerebroError
 from cerebro_plpy.executor.models import model_rights
 from cerebro_plpy.executor.starting import tables
-from cerebro_plpy.logical.options import one_of, read_object
+from cerebro_plpy.logical.options import boolean, one_of, read_object
 from cerebro_plpy.nets import lora, points
-from cerebro_plpy.nets.fitting import LOG, NONE, STANDARD, TARGET_SCALES, Moments, NetOutput, NetRows
+from cerebro_plpy.nets.fitting import (
+    LOG,
+    NONE,
+    STANDARD,
+    TARGET_SCALES,
+    Moments,
+    NetOutput,
+    NetRows,
+    TargetScale,
+)
 from cerebro_plpy.packing.columns import target
 from cerebro_plpy.packing.rows.read import FEATURES, scan
 from cerebro_plpy.registry import references
@@ -27,8 +36,8 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
 
 ENOUGH_ROWS = 20_000
-# The parameter that all nets take.
-SCALE = "target_scale"
+# The parameters that all nets take.
+SCALE, CLAMP = "target_scale", "clamp"
 
 
 def load_net(
@@ -44,26 +53,38 @@ def load_net(
     table = resolve_table(db, packed_table, "packed table")
     scale, own = _take_scale(params)
     rows = read_rows(db, table, scale)
-    if scale != STANDARD and all(output.is_classes for output in rows.outputs):
-        raise refuse_scale(rows.outputs[0].name)
+    if scale != TargetScale() and all(output.is_classes for output in rows.outputs):
+        raise refuse_scale(rows.outputs[0].name, SCALE if scale.way != STANDARD else CLAMP)
     return add_nets(db, arch_table, table, points.nets(net, own, rows))
 
 
-def refuse_scale(label: str) -> CerebroError:
-    """Return the error for a scale of quantities where a label is classes."""
+def refuse_scale(label: str, what: str) -> CerebroError:
+    """Return the error for what is of quantities where a label is classes."""
     return CerebroError(
-        f"{label} is learned as classes, and {SCALE} is for quantities",
+        f"{label} is learned as classes, and {what} is for quantities",
         hint='Leave it out, or pack the rows with {"task": "regression"}.',
     )
 
 
-def _take_scale(params: str | None) -> tuple[str, str | None]:
+def _take_scale(params: str | None) -> tuple[TargetScale, str | None]:
     """Return how quantities are learned, and the parameters without it."""
     if params is None:
-        return STANDARD, None
+        return TargetScale(), None
     given = dict(read_object(params, "params", 'Write {"width": [64, 128]}.'))
-    scale = one_of(*TARGET_SCALES)(SCALE, given.pop(SCALE, STANDARD))
-    return scale, json.dumps(given) if given else None
+    way = one_of(*TARGET_SCALES)(SCALE, given.pop(SCALE, STANDARD))
+    clamp = boolean()(CLAMP, given.pop(CLAMP, False))
+    return check_scale(TargetScale(way, clamp)), json.dumps(given) if given else None
+
+
+def check_scale(scale: TargetScale) -> TargetScale:
+    """Refuse to hold answers within ends that nobody looks for."""
+    if scale.clamp and scale.way == NONE:
+        raise CerebroError(
+            f"{CLAMP} is given, and {SCALE} is none",
+            detail="A label that is learned as it is is not measured.",
+            hint=f"Use {SCALE} standard or log.",
+        )
+    return scale
 
 
 def add_nets(
@@ -79,17 +100,18 @@ def add_nets(
     return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
 
 
-def measure_label(db: Database, packed_table: str, label: str, scale: str) -> Moments | None:
+def measure_label(db: Database, packed_table: str, label: str, scale: TargetScale) -> Moments | None:
     """Return the moments of a label that is a quantity; None where it is learned as it is.
 
     So it is where the scale says so, or where floats of 32 bits cannot hold them.
     """
-    if scale == NONE:
+    if scale.way == NONE:
         return None
     rows, mean, squares = 0, np.zeros(1), np.zeros(1)
+    low, high = np.array([np.inf]), np.array([-np.inf])
     for buffer in scan(db, packed_table, label, FEATURES):
         values = buffer.astype(np.float64).reshape(len(buffer), -1)
-        if scale == LOG:
+        if scale.way == LOG:
             if values.min() < 0:
                 raise CerebroError(
                     f'"{label}" has the value {values.min():g}, and target_scale log takes no value below 0',
@@ -99,6 +121,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: str) -> Mo
             values = np.log1p(values)
         apart, before = values.mean(axis=0) - mean, rows
         rows += len(values)
+        low, high = np.minimum(low, values.min(axis=0)), np.maximum(high, values.max(axis=0))
         mean = mean + apart * len(values) / rows
         squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
     deviations = np.sqrt(squares / max(rows, 1))
@@ -108,10 +131,13 @@ def measure_label(db: Database, packed_table: str, label: str, scale: str) -> Mo
         held = np.stack([mean, deviations, 1 / np.square(deviations)]).astype(np.float32)
     if not np.isfinite(held).all() or not held[1:].all():
         return None
-    return Moments(mean.tolist(), deviations.tolist(), logarithmic=scale == LOG)
+    ends = ((low - mean) / deviations).tolist(), ((high - mean) / deviations).tolist()
+    return Moments(
+        mean.tolist(), deviations.tolist(), logarithmic=scale.way == LOG, ends=ends if scale.clamp else None
+    )
 
 
-def read_rows(db: Database, table: Table, scale: str = STANDARD) -> NetRows:
+def read_rows(db: Database, table: Table, scale: TargetScale) -> NetRows:
     """Return what nets for a packed table must fit, with the moments of its quantities on a scale."""
     summary = packed.summary(db, table.schema, table.name)
     labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)

@@ -75,6 +75,7 @@ OPTIONS: Mapping[str, Validator] = {
     "validation": holdout.option,
     "nets": _nets,
     nets.SCALE: one_of(*TARGET_SCALES),
+    nets.CLAMP: boolean(),
     "backend": one_of(*BACKENDS),
     "seed": integer(0, 2**31 - 1),
     "configs": integer(1, LARGEST),
@@ -139,7 +140,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     # Folds need the time that several such configs of a small table would take.
     finished = 1 if limited.seconds < task.seconds else math.ceil(task.configs * FINISHED_SHARE)
     search = prepare_search(db, limited, summary, chosen, here=here, finished=finished)
-    scale = {nets.SCALE: task.given[nets.SCALE]} if nets.SCALE in task.given else {}
+    scale = {key: task.given[key] for key in (nets.SCALE, nets.CLAMP) if key in task.given}
     for net, params in chosen:
         arguments = [task.table("_nets"), task.table("_packed"), net]
         said = {**json.loads(params or "{}"), **scale}
@@ -235,8 +236,10 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
     scoring.check_metric(task.metric, not quantity)
-    if not quantity and nets.SCALE in task.given:
-        raise nets.refuse_scale(task.target)
+    for key in (nets.SCALE, nets.CLAMP) if not quantity else ():
+        if key in task.given:
+            raise nets.refuse_scale(task.target, key)
+    nets.check_scale(task.target_scale)
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)

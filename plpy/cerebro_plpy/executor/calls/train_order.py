@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.calls import nets
 from cerebro_plpy.executor.starting import request as requests
-from cerebro_plpy.nets.fitting import STANDARD
+from cerebro_plpy.nets.fitting import STANDARD, TargetScale
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.topology.choose import RowsToHand
@@ -44,8 +44,8 @@ class TrainOrder:
         return [(net, None) for net in ([named] if isinstance(named, str) else named)]
 
     @property
-    def target_scale(self) -> str:
-        return self.given.get(nets.SCALE, STANDARD)
+    def target_scale(self) -> TargetScale:
+        return TargetScale(self.given.get(nets.SCALE, STANDARD), self.given.get(nets.CLAMP, False))
 
     @property
     def metric(self) -> str | None:

@@ -14,7 +14,16 @@ from cerebro_plpy.features import asked, settle
 from cerebro_plpy.features.asked import AskedColumns, TableColumn
 from cerebro_plpy.features.facts import ColumnFacts, NumberFacts, TextFacts
 from cerebro_plpy.features.settle import Becoming, Wanted
-from cerebro_plpy.features.specification import CATEGORY, DATE, NUMBER, TEXT, Feature, Specification
+from cerebro_plpy.features.specification import (
+    CATEGORY,
+    DATE,
+    LOG,
+    NUMBER,
+    QUANTILE,
+    TEXT,
+    Feature,
+    Specification,
+)
 from cerebro_plpy.packing.columns import outliers, row_keys
 from cerebro_plpy.packing.columns.sources import VALUES, SourcePart
 from cerebro_plpy.packing.rows.arrays import shape_of
@@ -42,8 +51,8 @@ class Surveyed:
 
     @property
     def is_scaled(self) -> bool:
-        """True if numbers are divided by how far they are spread; logarithms bear any value."""
-        return self.chosen.said.get("scale") not in (asked.NONE, "log")
+        """True if numbers are divided by how far they are spread; logarithms and quantiles bear any value."""
+        return self.chosen.said.get("scale") not in (asked.NONE, LOG, QUANTILE)
 
     @property
     def is_text_of_numbers(self) -> bool:
@@ -290,5 +299,6 @@ def _counted(column: SourceColumn, one: Wanted) -> Counted:
         column,
         quartiles=scale == "robust" or impute == asked.MEDIAN,
         mode=impute == asked.MOST_FREQUENT,
-        logarithms=scale == "log",
+        quantiles=scale == QUANTILE,
+        logarithms=scale == LOG,
     )

@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.features import drift, verdicts
+from cerebro_plpy.features import drift, encode, verdicts
 from cerebro_plpy.features.profile import Profile
 from cerebro_plpy.features.specification import Feature, Number
 from cerebro_plpy.madlib.literal import shorten
@@ -120,10 +120,7 @@ def _ends(feature: Feature) -> tuple[float, float] | None:
     way = feature.way
     if not isinstance(way, Number) or None in ends:
         return None
-    found = np.array(ends, np.float64)
-    if way.scale == "log":
-        found = np.sign(found) * np.log1p(np.abs(found))
-    low, high = ((found - way.center) / way.spread).tolist()
+    low, high = encode.scale(way, np.array(ends, np.float64)).tolist()
     room = _CLOSE * max(1.0, abs(low), abs(high))
     return low - room, high + room
 

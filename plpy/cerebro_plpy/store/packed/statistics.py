@@ -32,6 +32,7 @@ class Counted:
 
     column: SourceColumn
     quartiles: bool = False
+    quantiles: bool = False
     mode: bool = False
     logarithms: bool = False
 
@@ -202,6 +203,9 @@ def _too_large(db: Database, source: Table, counted: Sequence[Counted], error: C
     return error
 
 
+# Of so many equal parts, quantiles are the bounds.
+_PARTS = 200
+_SHARES = f"ARRAY(SELECT i / {_PARTS}::double precision FROM pg_catalog.generate_series(0, {_PARTS}) AS i)"
 # A function takes at most 100 arguments.
 _MOST = 40
 
@@ -231,15 +235,19 @@ def _aggregates(one: Counted) -> str:
         "maximum": _exact(f"max({value})"),
     }
     if one.quartiles:
-        shares = "ARRAY[0.25, 0.5, 0.75]::double precision[]"
-        quartiles = f"percentile_cont({shares}) WITHIN GROUP (ORDER BY {value})"
-        made["quartiles"] = f"cerebro._json({quartiles})"
+        made["quartiles"] = _percentiles("ARRAY[0.25, 0.5, 0.75]::double precision[]", value)
+    if one.quantiles:
+        made["quantiles"] = _percentiles(_SHARES, value)
     if one.mode:
         made["mode"] = _exact(f"mode() WITHIN GROUP (ORDER BY {value})")
     if one.logarithms:
         log = f"sign({value}) * ln(1 + abs({value}))"
         made |= {"log_mean": _exact(f"avg({log})"), "log_deviation": _exact(f"stddev_pop({log})")}
     return ", ".join(f"'{name}', {aggregate}" for name, aggregate in made.items())
+
+
+def _percentiles(shares: str, value: str) -> str:
+    return f"cerebro._json(percentile_cont({shares}) WITHIN GROUP (ORDER BY {value}))"
 
 
 def values(
