@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -251,8 +252,17 @@ def _number(made: Making) -> Number:
     }
     fill = fills[impute] if isinstance(impute, str) else float(impute)
     constant = facts.is_constant and scale != NONE
-    quantiles = list(facts.quantiles or (0.0, 0.0)) if scale == QUANTILE else []
-    return Number(scale, center, 1.0 if constant else spread(by), fill, made.indicator, quantiles)
+    return Number(
+        scale, center, 1.0 if constant else spread(by), fill, made.indicator, _quantiles(facts, scale)
+    )
+
+
+def _quantiles(facts: NumberFacts, scale: str) -> list[float]:
+    if scale != QUANTILE:
+        return []
+    found = facts.quantiles or []
+    # A column of infinities has none; its rows are refused when they are read.
+    return list(found) if found and all(map(math.isfinite, found)) else [0.0, 0.0]
 
 
 def _difference(high: float | None, low: float | None) -> float | None:
