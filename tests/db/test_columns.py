@@ -62,7 +62,7 @@ NUMBERS = {
     "standard": StandardScaler(),
     "minmax": MinMaxScaler(),
     "robust": RobustScaler(),
-    "quantile": QuantileTransformer(n_quantiles=201, output_distribution="normal", subsample=None),
+    "quantile": QuantileTransformer(n_quantiles=201, output_distribution="normal", subsample=10**6),
     "log": make_pipeline(FunctionTransformer(np.log1p), StandardScaler()),
     "none": FunctionTransformer(),
 }

@@ -337,7 +337,7 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
 
 
 def _checked(given: Mapping[str, Any], key: str, kind: str) -> Any:
-    value = given.get(key)
+    value: Any = given.get(key)
     if not _CHECKS[kind](value):
         raise _corrupt(f"{key} is {json.dumps(value)[:60]}")
     # The server writes large floats without an exponent, as integers.
