@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from cerebro_plpy.executor.calls import train
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.nets import points, portfolio
 
@@ -13,7 +14,7 @@ USUAL = {1: "linear", 2: "tabular width=64", 3: "tabular width=128", 4: "tabm wi
 
 def test_it_is_of_starting_points_whose_rates_the_search_draws_too() -> None:
     for ranked in portfolio.PORTFOLIO:
-        assert ranked.net in points.POINTS and 0.001 <= ranked.learning_rate <= 0.02
+        assert ranked.net in points.POINTS and train.RATES[0] <= ranked.learning_rate <= train.RATES[1]
 
 
 def test_each_config_takes_a_net_and_a_batch_of_its_size() -> None:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import string
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 import numpy as np
@@ -92,15 +93,24 @@ def number(way: Number, values: np.ndarray, out: np.ndarray, notes: Notes) -> No
 
 def scale(way: Number, values: np.ndarray) -> np.ndarray:
     """Return numbers on the scale of their column."""
-    with np.errstate(all="ignore"):
-        if way.scale == QUANTILE:
-            return _normal_deviates(np.array(way.quantiles), values)
-        if way.scale == LOG:
-            values = np.sign(values) * np.log1p(np.abs(values))
-        return (values - way.center) / way.spread
+    return scaler(way)(values)
 
 
-def _normal_deviates(quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
+def scaler(way: Number) -> Callable[[np.ndarray], np.ndarray]:
+    """Return a function that puts numbers on the scale of their column."""
+    if way.scale == QUANTILE:
+        return partial(_find_places, np.array(way.quantiles))
+
+    def move(values: np.ndarray) -> np.ndarray:
+        with np.errstate(all="ignore"):
+            if way.scale == LOG:
+                values = np.sign(values) * np.log1p(np.abs(values))
+            return (values - way.center) / way.spread
+
+    return move
+
+
+def _find_places(quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
     """Return what normally distributed numbers would be at the places of values among quantiles.
 
     A value that several quantiles have is in their middle; the ends, and what is beyond, are at ±5.2.

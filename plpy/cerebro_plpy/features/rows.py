@@ -180,7 +180,7 @@ def _encoder(feature: Feature, place: int) -> Encode:
 def _number(feature: Feature, way: Number, place: int) -> Encode:
     name, is_single = feature.name, feature.element == "float4"
     center, spread, fill = way.center, way.spread, way.fill
-    is_curved = way.scale in (LOG, QUANTILE)
+    curve = encode.scaler(way) if way.scale in (LOG, QUANTILE) else None
     indicator = place + 1 if way.indicator else None
 
     def encode_number(out: np.ndarray, value: Any) -> None:
@@ -194,10 +194,7 @@ def _number(feature: Feature, way: Number, place: int) -> Encode:
             number = fill
             if indicator is not None:
                 out[indicator] = 1.0
-        if is_curved:
-            number = float(encode.scale(way, np.array([number]))[0])
-        else:
-            number = (number - center) / spread
+        number = (number - center) / spread if curve is None else float(curve(np.array([number]))[0])
         if not -_LARGEST <= number <= _LARGEST:
             raise _too_large()
         out[place] = number

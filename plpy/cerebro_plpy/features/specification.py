@@ -336,14 +336,19 @@ _CHECKS: Mapping[str, Callable[[object], bool]] = {
 }
 
 
+# The server writes large floats without an exponent, which JSON reads as integers.
+_FLOATS: Mapping[str, Callable[[Any], Any]] = {
+    "float": float,
+    "float | None": float,
+    "list[float]": lambda values: [float(value) for value in values],
+}
+
+
 def _checked(given: Mapping[str, Any], key: str, kind: str) -> Any:
     value: Any = given.get(key)
     if not _CHECKS[kind](value):
         raise _corrupt(f"{key} is {json.dumps(value)[:60]}")
-    # The server writes large floats without an exponent, as integers.
-    if kind == "list[float]":
-        return [float(one) for one in value]
-    return float(value) if kind.startswith("float") and value is not None else value
+    return _FLOATS[kind](value) if kind in _FLOATS and value is not None else value
 
 
 def _check_way(way: Treatment) -> None:

@@ -170,7 +170,7 @@ def integer(low: int, high: int = LARGEST) -> Validator:
     def check(key: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             bounds = f"of at least {low}" if high == LARGEST else f"from {low} to {high}"
-            raise _wrong(key, value, f"an integer {bounds}")
+            raise wrong(key, value, f"an integer {bounds}")
         return value
 
     return check
@@ -181,9 +181,9 @@ def number(low: float = -math.inf) -> Validator:
 
     def check(key: str, value: object) -> float:
         if not is_number(value):
-            raise _wrong(key, value, "a number")
+            raise wrong(key, value, "a number")
         if value < low:
-            raise _wrong(key, value, f"a number of at least {low}")
+            raise wrong(key, value, f"a number of at least {low}")
         return float(value)
 
     return check
@@ -202,7 +202,7 @@ def one_of(*names: str) -> Validator:
 
     def check(key: str, value: object) -> str:
         if not isinstance(value, str):
-            raise _wrong(key, value, f"one of {', '.join(names)}")
+            raise wrong(key, value, f"one of {', '.join(names)}")
         if value not in names:
             raise unknown(f"option {key} is {shorten(value, 60)}", value, names)
         return value
@@ -215,7 +215,7 @@ def boolean() -> Validator:
 
     def check(key: str, value: object) -> bool:
         if not isinstance(value, bool):
-            raise _wrong(key, value, "true or false")
+            raise wrong(key, value, "true or false")
         return value
 
     return check
@@ -227,7 +227,7 @@ def integer_or(word: str, low: int, high: int = LARGEST) -> Validator:
 
     def check(key: str, value: object) -> Any:
         if isinstance(value, str) and value != word:
-            raise _wrong(key, value, f'an integer from {low} to {high}, or "{word}"')
+            raise wrong(key, value, f'an integer from {low} to {high}, or "{word}"')
         return value if value == word else number(key, value)
 
     return check
@@ -241,7 +241,7 @@ def seconds() -> Validator:
             found = _LENGTH.fullmatch(value.strip())
             value = int(float(found[1]) * _UNITS[found[2]]) if found else value
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise _wrong(key, value, 'a number of seconds, or a text such as "90 s", "30 min" or "2 h"')
+            raise wrong(key, value, 'a number of seconds, or a text such as "90 s", "30 min" or "2 h"')
         return value
 
     return check
@@ -258,7 +258,7 @@ def _backends(key: str, value: object) -> str | Mapping[int, str]:
     named = cast("dict[str, object]", value)
     for model_id in named:
         if not model_id.isascii() or not model_id.isdigit() or len(model_id) > 9:
-            raise _wrong(key, named, 'an engine, "auto", or engines by model_id: {"1": "jax"}')
+            raise wrong(key, named, 'an engine, "auto", or engines by model_id: {"1": "jax"}')
     return {int(model_id): _ENGINE(key, backend) for model_id, backend in named.items()}
 
 
@@ -266,7 +266,7 @@ def _aim(key: str, value: object) -> Aim:
     if value == FASTEST:
         return Aim()
     if not isinstance(value, dict) or not value:
-        raise _wrong(
+        raise wrong(
             key,
             cast("object", value),
             '"fastest", or an object such as {"within": "30 min", "memory_mb": 8000}',
@@ -282,7 +282,7 @@ def _aim(key: str, value: object) -> Aim:
 def _hybrid(key: str, value: object) -> int:
     name = "average_from_epoch"
     if not isinstance(value, dict) or list(cast("dict[str, object]", value)) != [name]:
-        raise _wrong(key, cast("object", value), f'an object such as {{"{name}": 8}}')
+        raise wrong(key, cast("object", value), f'an object such as {{"{name}": 8}}')
     return integer(1)(f"{key}.{name}", cast("dict[str, object]", value)[name])
 
 
@@ -291,7 +291,7 @@ def _cross_validation(key: str, value: object) -> CrossValidation | None:
         return CrossValidation() if value else None
     said = cast("Mapping[str, object]", value if isinstance(value, dict) else {})
     if not said or said.keys() - _OF_CROSS_VALIDATION:
-        raise _wrong(key, cast("object", value), 'true, {"final": true} or {"models": true}')
+        raise wrong(key, cast("object", value), 'true, {"final": true} or {"models": true}')
     return CrossValidation(**{name: boolean()(f"{key}.{name}", one) for name, one in said.items()})
 
 
@@ -300,7 +300,7 @@ def _recompute(key: str, value: object) -> bool | list[str]:
         return value
     names = cast("list[object]", value) if isinstance(value, list) else []
     if not names or not all(isinstance(name, str) for name in names):
-        raise _wrong(key, cast("object", value), 'true, false, or names of layers: ["conv_1", "conv_2"]')
+        raise wrong(key, cast("object", value), 'true, false, or names of layers: ["conv_1", "conv_2"]')
     return sorted({str(name) for name in names})
 
 
@@ -354,5 +354,6 @@ def read_object(text: str, name: str, example: str) -> dict[str, Any]:
     return cast("dict[str, Any]", values)
 
 
-def _wrong(key: str, value: object, expected: str) -> CerebroError:
+def wrong(key: str, value: object, expected: str) -> CerebroError:
+    """Return the error for an option whose value is not what is expected."""
     return CerebroError(f"option {key} is {shorten(value, 60)}", detail=f"It must be {expected}.")

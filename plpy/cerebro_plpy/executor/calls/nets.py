@@ -77,11 +77,11 @@ def _take_scale(params: str | None) -> tuple[TargetScale, str | None]:
 
 
 def check_scale(scale: TargetScale) -> TargetScale:
-    """Refuse to hold answers within ends that nobody looks for."""
+    """Return the scale; refuse to hold answers within ends that are not looked up."""
     if scale.clamp and scale.way == NONE:
         raise CerebroError(
             f"{CLAMP} is given, and {SCALE} is none",
-            detail="A label that is learned as it is is not measured.",
+            detail="Without a scale, the least and the greatest value of the label are not looked up.",
             hint=f"Use {SCALE} standard or log.",
         )
     return scale

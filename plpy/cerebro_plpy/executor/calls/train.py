@@ -140,10 +140,9 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     # Folds need the time that several such configs of a small table would take.
     finished = 1 if limited.seconds < task.seconds else math.ceil(task.configs * FINISHED_SHARE)
     search = prepare_search(db, limited, summary, chosen, here=here, finished=finished)
-    scale = {key: task.given[key] for key in (nets.SCALE, nets.CLAMP) if key in task.given}
     for net, params in chosen:
         arguments = [task.table("_nets"), task.table("_packed"), net]
-        said = {**json.loads(params or "{}"), **scale}
+        said = {**json.loads(params or "{}"), **task.scale_params}
         arguments += [json.dumps(said)] if said else []
         by_hand.append(write_statement("load_net", arguments, None))
     by_hand += [_search_by_hand(search), *train_ensemble.write_ensemble(task, in_folds)]
@@ -236,9 +235,8 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
     scoring.check_metric(task.metric, not quantity)
-    for key in (nets.SCALE, nets.CLAMP) if not quantity else ():
-        if key in task.given:
-            raise nets.refuse_scale(task.target, key)
+    if task.scale_params and not quantity:
+        raise nets.refuse_scale(task.target, next(iter(task.scale_params)))
     nets.check_scale(task.target_scale)
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}

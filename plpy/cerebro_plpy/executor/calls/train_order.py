@@ -45,7 +45,13 @@ class TrainOrder:
 
     @property
     def target_scale(self) -> TargetScale:
-        return TargetScale(self.given.get(nets.SCALE, STANDARD), self.given.get(nets.CLAMP, False))
+        said = self.scale_params
+        return TargetScale(said.get(nets.SCALE, STANDARD), said.get(nets.CLAMP, False))
+
+    @property
+    def scale_params(self) -> Mapping[str, Any]:
+        """The parameters of nets by which the call says how a quantity is learned."""
+        return {key: self.given[key] for key in (nets.SCALE, nets.CLAMP) if key in self.given}
 
     @property
     def metric(self) -> str | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
@@ -13,7 +12,6 @@ from cerebro_plpy.logical import options
 from cerebro_plpy.logical.search.method import WHO, Draws, Params, SearchMethod
 from cerebro_plpy.logical.search.methods import METHODS
 from cerebro_plpy.logical.search.template import Procedure
-from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
 from cerebro_plpy.madlib.spaces.grid import GridRow, examples, open_space
 
@@ -23,26 +21,22 @@ _OF_CONFIG = ("model_id", "compile_params", "fit_params")
 def read_first(key: str, value: object) -> list[GridRow]:
     """Check the option for configs that are tried before those that are drawn."""
     if not isinstance(value, list):
-        raise _wrong(key, value, f"a list of configs, each with {', '.join(_OF_CONFIG)}")
+        raise options.wrong(key, value, f"a list of configs, each with {', '.join(_OF_CONFIG)}")
     return [_read_config(f"{key}[{number}]", one) for number, one in enumerate(cast("list[object]", value))]
 
 
 def _read_config(key: str, value: Any) -> GridRow:
     if not isinstance(value, dict) or set(cast("dict[str, Any]", value)) != set(_OF_CONFIG):
-        raise _wrong(key, value, f"a config with {', '.join(_OF_CONFIG)}")
+        raise options.wrong(key, cast("object", value), f"a config with {', '.join(_OF_CONFIG)}")
     given = cast("dict[str, Any]", value)
     options.integer(0)(f"{key}.model_id", given["model_id"])
     for name in _OF_CONFIG[1:]:
         if not isinstance(given[name], str):
-            raise _wrong(f"{key}.{name}", given[name], "a text, as in a model selection table")
+            raise options.wrong(f"{key}.{name}", given[name], "a text, as in a model selection table")
     found = GridRow(*(given[name] for name in _OF_CONFIG))
     parse_compile(found.compile_params, require_optimizer=True)
     parse_fit(found.fit_params)
     return found
-
-
-def _wrong(key: str, value: Any, what: str) -> CerebroError:
-    return CerebroError(f"option {key} is {shorten(json.dumps(value), 60)}", detail=f"It must be {what}.")
 
 
 @dataclass(frozen=True)
@@ -68,9 +62,9 @@ class SearchCall:
     @property
     def arguments(self) -> dict[str, Any]:
         """Everything but the method's name, as plain JSON."""
-        others = {name: value for name, value in vars(self).items() if name not in ("method", "first")}
-        first = {"first": list(map(asdict, self.first))} if self.first else {}
-        return {**others, **first, "params": self.method.params, "model_ids": list(self.model_ids)}
+        others = {name: value for name, value in vars(self).items() if name != "method"}
+        first = list(map(asdict, self.first))
+        return {**others, "params": self.method.params, "model_ids": list(self.model_ids), "first": first}
 
     def examples(self) -> list[GridRow]:
         """Return configs that stand for all in a check against architectures and data."""

@@ -217,11 +217,10 @@ def _enumerated(space: Space) -> list[Choice] | None:
 
 
 def _distinct(space: Space) -> list[Choice]:
-    meanings = Meanings()
-    found: dict[tuple[int, str, str], Choice] = {}
+    by_row: dict[GridRow, Choice] = {}
     for choice in space.points():
-        found.setdefault(meanings.make_key(to_row(choice)), choice)
-    return list(found.values())
+        by_row.setdefault(to_row(choice), choice)
+    return [by_row[row] for row in distinct(by_row)]
 
 
 class Meanings:

@@ -99,12 +99,12 @@ class Asha:
         others are stopped."""
         if self._training:
             return []
-        for rung in reversed(range(len(self._epochs) - 1)):
+        wanted = min(self._count_lacking(), self._width)
+        for rung in reversed(range(len(self._epochs) - 1)) if wanted > 0 else ():
             order = rank(self._values[rung])
             left = [(place, key) for place, key in enumerate(order, 1) if key not in self._promoted[rung]]
-            if left and self._lacking > 0:
-                chosen = left[: min(self._lacking, self._width)]
-                return [self._promote(rung, key, place, len(order)) for place, key in chosen]
+            if left:
+                return [self._promote(rung, key, place, len(order)) for place, key in left[:wanted]]
         return [
             Stop(key, f"rung {rung}: place {place} of {len(order)}, too low for rung {rung + 1}")
             for rung, values in enumerate(self._values[:-1])
@@ -113,9 +113,8 @@ class Asha:
             if key not in self._promoted[rung]
         ]
 
-    @property
-    def _lacking(self) -> int:
-        """How many more configs to train to the end: others only if that made the best of them better."""
+    def _count_lacking(self) -> int:
+        """Count the configs still to be trained to the end: others only if that made the best one better."""
         top = rank(self._values[-1])
         if not top:
             return 1
