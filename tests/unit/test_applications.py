@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,10 @@ from cerebro_plpy.engine.models import cut, model
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 PARAMS = CompileParams(
     optimizer=Call("Adam", (("learning_rate", 0.01),)), loss="categorical_crossentropy", metrics=["accuracy"]
 )
@@ -29,18 +29,6 @@ each = pytest.mark.parametrize(
     "name",
     [n if n in applications.FEW else pytest.param(n, marks=pytest.mark.slow) for n in applications.SIDES],
 )
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    cut.forget()
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def headed(net: Any) -> tuple[Any, str]:

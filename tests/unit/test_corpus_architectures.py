@@ -8,17 +8,13 @@ from pathlib import Path
 import pytest
 
 import corpus
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.errors import CerebroError
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 MOST_KB = 300_000
 CASES = [pytest.param(text, id=corpus.short(text)) for text in corpus.inputs("architectures")]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start("tensorflow", 1, False)
 
 
 @pytest.mark.parametrize("text", CASES)

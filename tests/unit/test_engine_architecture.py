@@ -9,10 +9,7 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture, validate
 from cerebro_plpy.errors import CerebroError
 
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start("tensorflow", 1, False)
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def sequential(*layers: Any) -> str:

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -8,20 +7,14 @@ import pytest
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.checks.check import Compiled, check_config
-from cerebro_plpy.engine.models import model
 from cerebro_plpy.engine.models.data import INDEX, ONE_HOT, VALUE
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
 
+pytestmark = pytest.mark.usefixtures("engine")
+
 CROSS = "categorical_crossentropy"
 SPARSE = "sparse_categorical_crossentropy"
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start("tensorflow", 1, False)
-    yield
-    model.forget()
 
 
 def check(units: int, loss: Any, metrics: Any, shape: tuple[int, ...], kind: str, **other: Any) -> None:

@@ -4,40 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-import os
-from collections.abc import Iterator
 from typing import Any, cast
 
 import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import cut, model, stages, trunk
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import Call, CompileParams
 from cerebro_plpy.segment import features, rows
 from cerebro_plpy.store.packed import partitions
+from engines import nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 PARAMS = CompileParams(
     optimizer=Call("Adam", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=["accuracy"]
 )
 ROWS = 103
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    cut.forget()
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+]
 
 
 def head() -> list[nets.Layer]:

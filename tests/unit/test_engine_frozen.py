@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,8 +16,8 @@ from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import frozen, model, sizing
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import BACKEND, nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 PARAMS = CompileParams(
     optimizer=Call("Adam", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=[]
 )
@@ -27,20 +25,10 @@ FEW = "Dense EinsumDense BatchNormalization SpectralNormalization LSTM Dropout C
 ROWS, BATCH = 12, 5
 
 pytestmark = [
+    pytest.mark.usefixtures("engine"),
     pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*destroy the mask information:UserWarning"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def labelled(x: np.ndarray) -> Block:

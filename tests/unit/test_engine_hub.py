@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator
 from typing import Any
@@ -19,23 +18,14 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import BACKEND, nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 PARAMS = CompileParams(
     optimizer=Call("SGD", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=[]
 )
 ROWS, BATCH, CLASSES, WORDS, LENGTH = 24, 8, 3, 20, 6
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def named(name: str, **changes: Any) -> dict[str, Any]:

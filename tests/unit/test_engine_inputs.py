@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
-
 import numpy as np
 import pytest
 
@@ -14,17 +11,12 @@ from cerebro_plpy.engine.checks import architecture, calls
 from cerebro_plpy.engine.models import model
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib.params import CompileParams, parse_compile
+from engines import BACKEND
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 FEATURES, ROWS, BATCH = 6, 203, 10
 NET = nets.mlp(FEATURES)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
 
 
 def params(optimizer: str) -> CompileParams:

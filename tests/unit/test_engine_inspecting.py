@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import os
-
 import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.inside import scores
 from cerebro_plpy.engine.inside.inspecting import LayerFacts, inspect
 from cerebro_plpy.engine.models.inference import inference
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 RANDOM = np.random.default_rng(4)
 ROWS, FEATURES, UNITS, CLASSES = 20, 5, 8, 3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start(BACKEND, 1, use_gpus=False)
 
 
 def facts_of(text: str, weights: list[np.ndarray], inputs: np.ndarray, given: np.ndarray) -> list[LayerFacts]:

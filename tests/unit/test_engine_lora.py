@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +16,10 @@ from cerebro_plpy.engine.checks import architecture, lora
 from cerebro_plpy.engine.models import inference, model
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 PARAMS = CompileParams(optimizer=Call("SGD", (("learning_rate", 0.1),)), loss="mse", metrics=[])
 # The shape of a row, and what goes before the layer.
 LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any, Any], Any]]] = {
@@ -37,17 +38,6 @@ LAYERS: dict[str, tuple[tuple[int, ...], Callable[[Any, Any], Any]]] = {
     "Conv2D": ((6, 6, 2), lambda layers, x: layers.Conv2D(4, 3, groups=2, lora_rank=2)(x)),
     "Conv3D": ((4, 4, 4, 2), lambda layers, x: layers.Conv3D(4, 2, lora_rank=2)(x)),
 }
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def net(name: str) -> Any:

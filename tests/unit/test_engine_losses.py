@@ -7,12 +7,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import calls
 from cerebro_plpy.engine.checks import check as fits
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.logical.metrics import direction
 from cerebro_plpy.madlib.params import CompileParams, parse_compile
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 RANDOM = np.random.default_rng(3)
 ROWS, CLASSES = 50, 3
@@ -20,11 +21,6 @@ VALUES = RANDOM.normal(size=(ROWS, 2)).astype(np.float32)
 GUESSES = RANDOM.normal(size=(ROWS, 2)).astype(np.float32)
 LABELS = np.eye(CLASSES, dtype=np.float32)[RANDOM.integers(0, CLASSES, ROWS)]
 SHARES = RANDOM.dirichlet(np.ones(CLASSES), ROWS).astype(np.float32)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start("tensorflow", 1, use_gpus=False)
 
 
 def read(loss: str, **more: str) -> CompileParams:

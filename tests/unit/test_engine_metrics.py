@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +16,7 @@ from cerebro_plpy.madlib.nearest import fold
 from cerebro_plpy.madlib.params import Call, CompileParams
 
 pytestmark = [
+    pytest.mark.usefixtures("engine"),
     pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:Explicitly requested dtype:UserWarning"),
 ]
@@ -25,13 +24,6 @@ pytestmark = [
 CLASSES = 4
 ROWS = 237
 SGD = Call("SGD", ())
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow"), 1, False)
-    yield
-    model.forget()
 
 
 def call(name: str, /, **kwargs: Any) -> Call:

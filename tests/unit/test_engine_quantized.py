@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -17,8 +16,10 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import from_parts, frozen_from_parts, frozen_to_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 PARAMS = CompileParams(
     optimizer=Call("Adam", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=[]
 )
@@ -39,17 +40,6 @@ LAYERS: dict[str, tuple[tuple[int, ...], Build]] = {
     ),
 }
 each = pytest.mark.parametrize("name", LAYERS)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def net(name: str, mode: str = "int8") -> Any:

@@ -5,42 +5,31 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
 
 import nets
 from cerebro_plpy.engine.activations import blocks
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
-from cerebro_plpy.engine.models import cut, model
+from cerebro_plpy.engine.models import model
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.madlib import recomputed
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import BACKEND, nothing
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 # XLA puts arithmetic together in another way where what it is given is recomputed: the last bits of some nets
 # differ. Adam would magnify that, since it divides slopes by their size.
 EXACT = BACKEND != "jax"
 OPTIMIZER = Call("Adam" if EXACT else "SGD", (("learning_rate", 0.01),))
 PARAMS = CompileParams(optimizer=OPTIMIZER, loss="categorical_crossentropy", metrics=["accuracy"])
 ROWS, SEED = 103, 5
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    cut.forget()
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+]
 
 
 def deep(*between: nets.Layer) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -11,7 +10,6 @@ import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import ScoreOf
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.inside import scores
@@ -20,14 +18,10 @@ from cerebro_plpy.engine.models.inference import inference
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.explaining.path import ENOUGH, attribute
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 RANDOM = np.random.default_rng(4)
 FEATURES, UNITS, CLASSES = 5, 8, 3
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start(BACKEND, 1, use_gpus=False)
 
 
 def bound(text: str, score: ScoreOf, weights: list[np.ndarray]) -> BoundSlopes:

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import functools
-import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
 import nets
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.stacks import Orders
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import model
@@ -19,24 +17,20 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, ClassWeights, Datase
 from cerebro_plpy.engine.models.model import StackedModel, has_fixed_batches
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.params import CompileParams, parse_compile
+from engines import BACKEND, nothing
 
 # Keras itself calls TensorFlow and NumPy in an outdated way.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+]
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 FEATURES, CLASSES = nets.FEATURES, nets.CLASSES
 # Full batches of no power of two, which TensorFlow has code of its own for; and what is left over.
 ROWS, BATCH = (50, 57, 9, 50, 31), 10
 CLASS_WEIGHT = [{0: 1.0, 1: 2.5, 2: 0.5}]
 NETS = {"mlp": nets.mlp(), "dropout": nets.mlp_with_dropout(), "cnn": nets.cnn()}
 RATES = (0.01, 0.3, 0.002, 0.05, 0.001)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
 
 
 @functools.cache
@@ -71,10 +65,6 @@ def train(
             fixed = [has_fixed_batches(s, len(r), BATCH) for s, r in zip(states, rows, strict=True)]
             stack.train(dataset(), Orders(rows, BATCH, max(ROWS), fixed), weights, nothing, batched=False)
         return stack.states(len(states)), stack.results(len(states))
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def assert_same_bits(found: State, expected: State) -> None:

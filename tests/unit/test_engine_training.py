@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -18,22 +17,18 @@ from cerebro_plpy.engine.models.data import ONE_HOT, WEIGHT, Block, Dataset, Tar
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import BACKEND, nothing
 
 # Keras itself calls TensorFlow and NumPy in an outdated way.
-pytestmark = pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning")
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+]
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 CLASSES = 4
 CLASS_WEIGHT = {0: 1.0, 1: 2.5, 2: 0.5}
 # Learning rate, batch size, seed. 25 divides 100 rows and is no power of two: the hard case on TensorFlow.
 CONFIGS = [(0.01, 32, 1), (0.002, 25, 2), (0.05, 32, 3)]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
 
 
 def mlp(keras: Any) -> Any:
@@ -161,10 +156,6 @@ def plain_keras(
         )
         logs.append({name: values[0] for name, values in history.history.items()})
     return [runtime.to_numpy(v) for v in made.variables + made.optimizer.variables], logs
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def visit_once(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -17,13 +15,14 @@ from cerebro_plpy.engine.models import inference, model
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import nothing
 
 pytestmark = [
+    pytest.mark.usefixtures("engine"),
     pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*destroy the mask information:UserWarning"),
 ]
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
 PARAMS = CompileParams(
     optimizer=Call("SGD", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=[]
 )
@@ -32,17 +31,6 @@ FEW = "Normalization TimeDistributed Discretization SpectralNormalization BatchN
 ROWS, BATCH = 10, 5
 # What MADlib's form of weights, 32-bit floats, loses of other numbers is no fault of a layer's.
 CLOSE: Any = {"rtol": 2e-5, "atol": 2e-6}
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
-    model.forget()
-
-
-def nothing() -> None:
-    """A tick that finds no cancel."""
 
 
 def labels() -> np.ndarray:

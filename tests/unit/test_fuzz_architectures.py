@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture, validate
 from cerebro_plpy.errors import CerebroError
+
+pytestmark = pytest.mark.usefixtures("engine")
 
 FEW = settings(max_examples=150, derandomize=True, deadline=None, database=None)
 MANY = settings(max_examples=5000, deadline=None, database=None)
@@ -109,11 +110,6 @@ def mutants(draw: Callable[..., Any]) -> str:
             case _:
                 pass
     return json.dumps(tree[0])
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start("tensorflow", 1, False)
 
 
 def describe(text: str) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -13,13 +12,8 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.nets import joining
-from reference import BACKEND
 
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 def chain(keras: Any) -> Any:

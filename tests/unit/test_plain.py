@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -16,7 +14,8 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.plain.activations import ACTIVATIONS
 from cerebro_plpy.engine.plain.forward import LAYERS, NotHere, plain_net
 
-BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", "tensorflow")
+pytestmark = pytest.mark.usefixtures("engine")
+
 FLAT, STEPS, PLANE = (6,), (9, 4), (9, 8, 3)
 ROWS = 5
 SAME: list[dict[str, Any]] = [
@@ -107,12 +106,6 @@ ELSEWHERE: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("Dense", FLAT, {"units": 3, "activation": "hard_silu"}),
     ("UnitNormalization", FLAT, {}),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> Iterator[None]:
-    runtime.start(BACKEND, 1, False)
-    yield
 
 
 def made(name: str, shape: tuple[int, ...], params: dict[str, Any]) -> tuple[Any, np.ndarray]:

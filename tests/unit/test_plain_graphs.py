@@ -16,12 +16,8 @@ from cerebro_plpy.engine.checks.architecture import build, describe
 from cerebro_plpy.engine.plain.forward import PlainNet, plain_net
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.nets.points import POINTS, nets
-from reference import BACKEND
 
-
-@pytest.fixture(scope="module", autouse=True)
-def engine() -> None:
-    runtime.start(BACKEND, 1, False, None)
+pytestmark = pytest.mark.usefixtures("engine")
 
 
 # All layers are equally wide: were the weights of two exchanged, every shape would fit.
