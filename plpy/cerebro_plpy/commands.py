@@ -69,6 +69,8 @@ class Check(BesideRows):
     null_classes: Sequence[bool]
     # Whether the answer is to say of each config how large its state is.
     sizes: bool = False
+    # Which layers are computed again in the backward pass.
+    recompute: bool | Sequence[str] = False
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:

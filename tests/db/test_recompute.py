@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import psycopg2
 import pytest
 
@@ -52,6 +54,43 @@ def test_the_plan_says_why_configs_train_alone(trial: Trial) -> None:
     )
     text = "\n".join(line for (line,) in plan)
     assert "Form alone, Reason layers are computed again in the backward pass" in text
+
+
+def test_the_plan_says_what_a_mini_batch_keeps(trial: Trial) -> None:
+    kept, again = (
+        trial.value(
+            "SELECT cerebro.explain_fit('packed', 'mst', 3, options => %s, format => 'json')::jsonb"
+            " #> '{0,Plan,Plans}'",
+            json.dumps({"recompute": again}),
+        )
+        for again in (False, True)
+    )
+    bytes_kept, bytes_again = (
+        next(node["Activation Bytes"] for node in nodes if node["Node Type"] == "Train")
+        for nodes in (kept, again)
+    )
+    # Eight layers keep what they make before and after relu, Dropout two numbers for each, the last layer one.
+    assert bytes_kept == 4 * 20 * (8 * 2 * 24 + 2 * 24 + nets.CLASSES)
+    assert bytes_again < bytes_kept
+
+
+def test_a_batch_that_no_machine_holds_is_refused_before_any_work(trial: Trial) -> None:
+    large = nets.sequential(
+        [nets.FEATURES],
+        nets.layer("RepeatVector", n=100_000),
+        *(nets.layer("Dense", units=2000, activation="relu") for _ in range(4)),
+        nets.layer("GlobalAveragePooling1D"),
+        nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
+    )
+    trial.select("large_mst", [trial.model(large)], [ADAM], ["batch_size=1000"])
+    before = trial.value("SELECT count(*) FROM cerebro.runs")
+    with pytest.raises(psycopg2.errors.OutOfMemory) as caught:
+        trial.fit("packed", "refused", "large_mst", 1)
+    rows = trial.value("SELECT ceil(total_rows::numeric / 2)::int FROM packed_summary")
+    said = str(caught.value)
+    assert "config 1 needs at least" in said and f"for a mini-batch of {rows} rows" in said
+    assert "gradient_accumulation_steps=" in said
+    assert trial.value("SELECT count(*) FROM cerebro.runs") == before
 
 
 @pytest.mark.parametrize(

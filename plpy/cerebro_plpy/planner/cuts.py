@@ -44,7 +44,7 @@ class LayerCost:
 
 def operations(work: Mapping[str, float]) -> float:
     """Return the arithmetic operations of a row."""
-    return sum(cost for name, cost in work.items() if name not in ("layers", "steps", "numbers"))
+    return sum(cost for name, cost in work.items() if name not in ("layers", "steps", "numbers", "kept"))
 
 
 @dataclass(frozen=True)

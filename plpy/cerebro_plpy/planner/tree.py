@@ -123,8 +123,8 @@ def seconds(value: float) -> str:
 
 
 def size(value: float) -> str:
-    for unit in ("bytes", "kB", "MB", "GB"):
-        if abs(value) < 1024 or unit == "GB":
+    for unit in ("bytes", "kB", "MB", "GB", "TB"):
+        if abs(value) < 1024 or unit == "TB":
             return f"{value:.0f} {unit}" if unit == "bytes" else f"{value:.3g} {unit}"
         value /= 1024
     return ""

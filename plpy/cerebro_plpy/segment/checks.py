@@ -10,10 +10,11 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from cerebro_plpy.commands import Check, CheckedConfig, CheckModel, FunctionRow
+from cerebro_plpy.engine.activations import counting
 from cerebro_plpy.engine.checks import architecture, custom, lora, quantized, taken
 from cerebro_plpy.engine.models import stages
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib import recomputed, registered
 from cerebro_plpy.madlib.layers import layers as all_layers
 from cerebro_plpy.madlib.layers import name_of
 from cerebro_plpy.madlib.nearest import unknown
@@ -58,7 +59,11 @@ def _check(asked: Check) -> Mapping[str, Any]:
             sizes = sizing.of_config(described[model_id].json, params)
             sized[model_id][config.mst_key] = asdict(sizes)
     return {
-        model_id: {**_facts(found), "functions": list(used[model_id]), "sizes": sized[model_id]}
+        model_id: {
+            **_facts(found, asked.recompute),
+            "functions": list(used[model_id]),
+            "sizes": sized[model_id],
+        }
         for model_id, found in described.items()
     }
 
@@ -115,12 +120,15 @@ def _about(error: CerebroError, whom: str) -> CerebroError:
     )
 
 
-def _facts(found: architecture.DescribedModel) -> Mapping[str, Any]:
+def _facts(found: architecture.DescribedModel, recompute: bool | Sequence[str] = False) -> Mapping[str, Any]:
+    never = recomputed.kept(found.json)
     return {
         "json": found.json,
         "parameters": found.parameters,
         "flops_per_row": found.flops_per_row,
-        "work": dict(found.work),
+        "work": {**found.work, "kept": counting.count_kept(found.uses, recompute, never)},
+        "made": counting.count_made(found.uses),
+        "kept_again": counting.count_kept(found.uses, True, never),
         "inputs": [list(shape) for shape in found.inputs],
         "outputs": [list(shape) for shape in found.outputs],
         "trunk": [asdict(layer) for layer in found.trunk],

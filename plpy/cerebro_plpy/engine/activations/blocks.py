@@ -13,8 +13,12 @@ from typing import Any
 
 # How many sizes of blocks are compared.
 _SIZES = 16
-# Layers that keep this many times their output: each step's gates.
-_GATES = {"LSTM": 9, "GRU": 7, "SimpleRNN": 3, "RNN": 6, "Bidirectional": 9}
+# How many numbers layers keep for each number of their output, as the memory of compiled programs shows.
+# In recurrent layers, the gates and slopes of each step.
+_GATES = {"LSTM": 14, "GRU": 16, "SimpleRNN": 5, "RNN": 14, "Bidirectional": 14}
+_LIKE_LAYER_NORMALIZATION = 4
+# Besides what the activation gives, which counts as one.
+_BEFORE_ACTIVATION = {"linear": 0, "softmax": 0, "gelu": 3, "silu": 2, "mish": 3}
 
 
 @dataclass(frozen=True)
@@ -46,6 +50,10 @@ def nodes_of(functional: Any) -> list[Any]:
     return [node for node in nodes if node.operation and not node.is_input]
 
 
+def is_model(layer: Any) -> bool:
+    return hasattr(getattr(layer, "_functional", None) or layer, "_nodes_by_depth")
+
+
 def step_of(node: Any, again: bool) -> LayerUse:
     """Return the facts of a step. What has no slopes, such as masks, is made once, and is small."""
     again = again and all("float" in str(tensor.dtype) for tensor in node.outputs)
@@ -75,10 +83,20 @@ def _kept(node: Any, made: int) -> int:
         heads = getattr(layer, "num_heads", 0) or layer.num_query_heads
         length = node.input_tensors[0].shape[1] or 1
         return 4 * made + 3 * heads * length * length
-    activation = getattr(getattr(layer, "activation", None), "__name__", "linear")
-    twice = activation != "linear" or "Normalization" in kind or kind == "Dropout"
     inside = len(getattr(layer, "_layers", []) or [])
-    return made * (2 if twice else 1) * (1 + inside)
+    return made * _times(layer, kind) * (1 + inside)
+
+
+def _times(layer: Any, kind: str) -> int:
+    """Return how many numbers a layer keeps for each number that it makes."""
+    if "Normalization" in kind and kind != "BatchNormalization":
+        return _LIKE_LAYER_NORMALIZATION
+    activation = getattr(getattr(layer, "activation", None), "__name__", "linear")
+    before = _BEFORE_ACTIVATION.get(activation, 1)
+    if kind == "Activation":
+        # It shares its input with the layer that made it.
+        return max(1, before)
+    return 1 + before + (kind.endswith("Dropout") or kind.startswith("Separable"))
 
 
 def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlock]:

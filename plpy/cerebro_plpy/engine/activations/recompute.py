@@ -30,15 +30,11 @@ def apply(model: Any, names: Collection[str] | None, kept: Collection[str]) -> N
 
 def _may(layer: Any, names: Collection[str] | None, kept: Collection[str]) -> bool:
     named = names is None or layer.name in names
-    return named and layer.name not in kept and not _is_model(layer)
-
-
-def _is_model(layer: Any) -> bool:
-    return hasattr(getattr(layer, "_functional", None) or layer, "_nodes_by_depth")
+    return named and layer.name not in kept and not blocks.is_model(layer)
 
 
 def _nested(model: Any) -> list[Any]:
-    return [layer for layer in model.layers if _is_model(layer)]
+    return [layer for layer in model.layers if blocks.is_model(layer)]
 
 
 def _call(

@@ -13,6 +13,7 @@ from typing import Any
 
 from cerebro_plpy import errors
 from cerebro_plpy.engine import derived, own
+from cerebro_plpy.engine.activations.counting import NetUses, uses_of
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import connected, custom, hub, legacy, lora, validate
 from cerebro_plpy.engine.checks.calls import one_line
@@ -48,6 +49,8 @@ class DescribedModel:
     functions: tuple[str, ...] = ()
     # The layers whose outputs no training changes.
     trunk: tuple[trunk.TrunkLayer, ...] = field(default=(), hash=False)
+    # What the backward pass needs of a row.
+    uses: tuple[NetUses, ...] = field(default=(), hash=False)
 
 
 def describe(
@@ -315,6 +318,7 @@ def _summary(model: Any, text: str) -> DescribedModel:
         adaptable=tuple(layer.name for layer in derived.adaptable(model)),
         functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
         trunk=tuple(trunk.layers(model)),
+        uses=uses_of(model),
     )
 
 

@@ -217,13 +217,12 @@ def show(node: tree.Node, format: str) -> list[str]:
 
 
 def machine(db: Database) -> Machine:
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     try:
         space = os.statvfs(session.data_directory(db))
         free = space.f_bavail * space.f_frsize
     except OSError:
         free = None
-    return Machine(memory, free)
+    return Machine(requests.machine_memory(), free)
 
 
 class _Asking:

@@ -174,6 +174,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
         target_kinds=["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
         # NULL stands first; those behind the classes only leave room.
         null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
+        recompute=request.limits.recompute,
     )
 
 

@@ -132,6 +132,7 @@ def begin(db: Database, call: RunCall) -> None:
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )
     cutting.check_recomputed(request, described)
+    cutting.check_memory(request, examples, described)
     request = fusing.settled(cutting.settled(request, examples, described))
     fusing.tell(db, request, examples, described)
     start = runner.Start(_arch_weights(request))

@@ -7,13 +7,15 @@ from dataclasses import asdict, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
-from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, OUT_OF_MEMORY, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import evaluation_epochs
 from cerebro_plpy.logical.options import EXACT, FAST
 from cerebro_plpy.madlib import recomputed
 from cerebro_plpy.madlib.params import parse_fit
 from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, choice, operations
+from cerebro_plpy.planner.estimating.needs import BatchNeeds, needs_of
+from cerebro_plpy.planner.tree import size
 from cerebro_plpy.store.packed.stored_features import StoredFeatures
 
 MB = 2**20
@@ -121,3 +123,45 @@ def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[
         )
     if asked is not True:
         recomputed.check(asked, [facts["json"] for facts in described.values()])
+
+
+def check_memory(
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    described: Mapping[str, Mapping[str, Any]],
+) -> None:
+    """Refuse a config whose mini-batch cannot fit into the machine's memory; a GPU says so itself."""
+    if request.engines.use_gpus:
+        return
+    memory, again = requests.machine_memory(), bool(request.limits.recompute)
+    rows = -(-request.source.summary.total_rows // request.segments)
+    if request.groups is not None:
+        rows = max((group.rows for group in request.groups.rows.values()), default=rows)
+    for config in examples:
+        needs = needs_of(described[str(config.model_id)], min(config.batch_size, rows), again=again)
+        if needs.bytes > memory:
+            raise _too_large(config.key, needs, memory, again=again)
+
+
+def _too_large(key: int, needs: BatchNeeds, memory: int, *, again: bool) -> CerebroError:
+    means: list[str] = []
+    parts = needs.parts(memory)
+    if parts is not None:
+        means.append(
+            f"batch_size={needs.rows // parts} in its fit parameters; with gradient_accumulation_steps={parts}"
+            " in the optimizer, its steps stay the same"
+        )
+    if not again and needs.bytes_again <= memory:
+        means.append(
+            f'the option {{"recompute": true}}, which needs about {size(needs.bytes_again)} and up to half as'
+            " much time again"
+        )
+    if not means:
+        means.append("a smaller net, or adapters on one that is frozen")
+    return CerebroError(
+        f"config {key} needs at least {size(needs.bytes)} of memory, and this machine has {size(memory)}",
+        detail=f"Weights and gradients take {size(needs.fixed_bytes)}, and the outputs of layers"
+        f" {size(needs.bytes - needs.fixed_bytes)} for a mini-batch of {needs.rows} rows.",
+        hint=f"Use {', or '.join(means)}.",
+        sqlstate=OUT_OF_MEMORY,
+    )

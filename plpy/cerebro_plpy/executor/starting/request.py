@@ -404,8 +404,12 @@ def _threads(db: Database, given: int | str | None, segments: int, at_a_time: in
 
 def _memory_mb(segments: int) -> int:
     """Return the memory for the rows of one segment: all segments together get a quarter of the machine's."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    return max(64, machine // 2**22 // segments)
+    return max(64, machine_memory() // 2**22 // segments)
+
+
+def machine_memory() -> int:
+    """Return the bytes of memory that this machine has."""
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
 def seed(given: parse.FitOptions) -> int:

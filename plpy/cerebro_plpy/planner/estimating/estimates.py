@@ -95,7 +95,7 @@ class Estimate:
 
     @property
     def session_bytes(self) -> int:
-        """The most bytes of a segment's sessions: engines, nets, rows, and copies of a state in a visit."""
+        """The most bytes of a segment's sessions: engines, nets, rows, and states and activations in a visit."""
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
@@ -104,7 +104,8 @@ class Estimate:
         together = 1 if work.groups is None else max(1, work.groups.largest_bundle)
         states = max(
             (
-                STATES_IN_A_VISIT * kind.state_bytes * together + FROZEN_IN_A_SESSION * kind.frozen_bytes
+                (STATES_IN_A_VISIT * kind.state_bytes + work.activation_bytes(kind)) * together
+                + FROZEN_IN_A_SESSION * kind.frozen_bytes
                 for kind in work.kinds.values()
             ),
             default=0,

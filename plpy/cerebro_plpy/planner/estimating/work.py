@@ -188,6 +188,11 @@ class RunWork:
         sizes = (self.rows[segment] // self.epochs_per_pass, self.validation_rows[segment])
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)
 
+    def activation_bytes(self, kind: ConfigKind) -> int:
+        """Return the bytes that a mini-batch keeps for the backward pass."""
+        most = max(self.rows) if self.groups is None else max(self.groups.sizes, default=0)
+        return int(4 * kind.work.get("kept", 0.0) * min(kind.batch_size, most))
+
     def segment_bytes(self, segment: int) -> int:
         """Return the bytes of a segment's rows in memory."""
         return int(self.row_bytes * (self.rows[segment] + self.validation_rows[segment]))

@@ -1,0 +1,77 @@
+"""The numbers that a net keeps for the backward pass, and what a mini-batch needs at the least."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cerebro_plpy.engine.activations import counting
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.planner.estimating.needs import needs_of
+
+pytestmark = pytest.mark.usefixtures("engine")
+
+
+def net(*layers: Any) -> Any:
+    keras = runtime.keras()
+    return keras.Sequential([keras.Input((8,)), *layers])
+
+
+def kept(model: Any, recompute: bool | list[str] = False) -> int:
+    return counting.count_kept(counting.uses_of(model), recompute)
+
+
+@pytest.mark.parametrize(
+    ("activation", "each"), [("linear", 1), ("softmax", 1), ("relu", 2), ("tanh", 2), ("gelu", 4)]
+)
+def test_an_activation_keeps_what_its_slopes_need(activation: str, each: int) -> None:
+    assert kept(net(runtime.keras().layers.Dense(10, activation=activation))) == 10 * each
+
+
+def test_a_layer_shares_its_input_with_the_one_before() -> None:
+    layers = runtime.keras().layers
+    assert kept(net(layers.Dense(10), layers.BatchNormalization(), layers.Activation("relu"))) == 30
+    assert kept(net(layers.Dense(10), layers.LayerNormalization(), layers.Activation("relu"))) == 60
+    assert kept(net(layers.Dense(10, activation="relu"), layers.Dropout(0.1))) == 40
+
+
+def test_frozen_layers_at_the_front_keep_nothing() -> None:
+    layers = runtime.keras().layers
+    model = net(layers.Dense(100, trainable=False), layers.Dense(50, trainable=False), layers.Dense(10))
+    assert kept(model) == 10
+    behind = net(layers.Dense(10), layers.Dense(100, trainable=False), layers.Dense(3))
+    assert kept(behind) == 113
+
+
+def test_layers_of_a_net_within_count_once() -> None:
+    keras = runtime.keras()
+    inner = keras.Sequential(
+        [keras.Input((8,)), keras.layers.Dense(20), keras.layers.Dense(30)], name="inner"
+    )
+    assert kept(net(inner, keras.layers.Dense(10))) == 60
+
+
+def test_what_is_computed_again_keeps_less() -> None:
+    layers = runtime.keras().layers
+    model = net(*(layers.Dense(64, activation="relu", name=f"d{n}") for n in range(16)), layers.Dense(3))
+    whole, few = kept(model), kept(model, ["d3", "d4", "d5"])
+    assert kept(model, recompute=True) < few < whole == 16 * 2 * 64 + 3
+
+
+def facts(parameters: int, made: int, kept_again: int) -> dict[str, Any]:
+    return {"parameters": parameters, "made": made, "kept_again": kept_again, "work": {"kept": 2 * made}}
+
+
+def test_a_mini_batch_needs_weights_gradients_and_outputs() -> None:
+    needs = needs_of(facts(1000, 50, 20), 10, again=False)
+    assert needs.bytes == 4 * (2 * 1000 + 10 * 50)
+    assert needs.bytes_again == 4 * (2 * 1000 + 10 * 20)
+    assert needs_of(facts(1000, 50, 20), 10, again=True).bytes == needs.bytes
+
+
+def test_a_batch_is_cut_until_it_takes_half_of_the_memory() -> None:
+    needs = needs_of(facts(0, 100, 20), 64, again=False)
+    assert needs.parts(400 * 64) == 2
+    assert needs.parts(400 * 16) == 8
+    assert needs.parts(400) is None
