@@ -69,7 +69,7 @@ def test_the_plan_says_what_a_mini_batch_keeps(trial: Trial) -> None:
         next(node["Activation Bytes"] for node in nodes if node["Node Type"] == "Train")
         for nodes in (kept, again)
     )
-    # Eight layers keep what they make before and after relu, Dropout two numbers for each, the last layer one.
+    # Eight layers keep what they make before and after relu, Dropout two of each number.
     assert bytes_kept == 4 * 20 * (8 * 2 * 24 + 2 * 24 + nets.CLASSES)
     assert bytes_again < bytes_kept
 

@@ -22,7 +22,7 @@ class NetUses:
 
 
 def uses_of(model: Any) -> tuple[NetUses, ...]:
-    """Return the uses of the layers whose outputs a backward pass needs: none before the first that trains."""
+    """Return the uses of layers whose outputs a backward pass needs: none before the first that trains."""
     return tuple(_uses(model, (), begins=False))
 
 

@@ -148,8 +148,8 @@ def _too_large(key: int, needs: BatchNeeds, memory: int, *, again: bool) -> Cere
     parts = needs.parts(memory)
     if parts is not None:
         means.append(
-            f"batch_size={needs.rows // parts} in its fit parameters; with gradient_accumulation_steps={parts}"
-            " in the optimizer, its steps stay the same"
+            f"batch_size={needs.rows // parts} in its fit parameters; with"
+            f" gradient_accumulation_steps={parts} in the optimizer, its steps stay the same"
         )
     if not again and needs.bytes_again <= memory:
         means.append(

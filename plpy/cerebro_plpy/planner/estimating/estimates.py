@@ -95,7 +95,7 @@ class Estimate:
 
     @property
     def session_bytes(self) -> int:
-        """The most bytes of a segment's sessions: engines, nets, rows, and states and activations in a visit."""
+        """The most bytes of a segment's sessions: engines, nets, rows, states and activations."""
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
