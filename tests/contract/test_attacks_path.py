@@ -107,7 +107,7 @@ def script(place: str, name: str) -> list[str]:
     """A whole job, with the functions that users call, whose tables all begin with a name."""
     made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_v", "_a", "_c", "_m", "_o")]
     rows, packed, val, arch, mst, model, out = (f"$tag${one}$tag$" for one in made)
-    views = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes")
+    views = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "costs")
     return [
         f"SELECT cerebro.training_preprocessor_dl({rows}, {packed}, 'y', 'x')",
         f"SELECT cerebro.validation_preprocessor_dl({rows}, {val}, 'y', 'x', {packed})",

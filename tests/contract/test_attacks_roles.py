@@ -17,7 +17,7 @@ pytestmark = pytest.mark.slow
 FIT = f"SELECT cerebro.madlib_fit('lab.packed', '{{0}}', '{{1}}.arch', 1, $${SGD}$$, '{FITTED}', 1)"
 PREDICT = "SELECT cerebro.predict('lab.m', 1, ARRAY[1, 2, 3, 4]::float8[])"
 EVALUATE = "SELECT cerebro.madlib_evaluate('lab.m', 'lab.packed_val', '{0}', FALSE, 1)"
-VIEWS = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes")
+VIEWS = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "costs")
 
 
 @dataclass(frozen=True)

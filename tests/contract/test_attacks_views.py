@@ -18,6 +18,7 @@ from stage import Stage, connect, stage
 pytestmark = pytest.mark.slow
 
 VIEWS = (
+    "costs",
     "decisions",
     "functions",
     "groups",

@@ -101,6 +101,7 @@ SAME = {
             "leaderboard",
             "progress",
             "sizes",
+            "costs",
             "functions",
             "model_versions",
             "model_history",

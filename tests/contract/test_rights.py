@@ -162,7 +162,7 @@ INSIDE = {
     "advance cerebro._run_id_seq": "SELECT nextval('cerebro._run_id_seq')",
     "make a table in cerebro": "CREATE TABLE cerebro.mine (x integer)",
 }
-VIEWS = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "decisions", "groups")
+VIEWS = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "costs", "decisions", "groups")
 
 pytestmark = pytest.mark.slow
 

@@ -309,7 +309,7 @@ def test_a_database_is_told_where_the_extension_stands_by_now(told: tuple[Server
 def test_the_old_runs_are_there(runner: Connection) -> None:
     runs = execute(runner, "SELECT run_id, status, visits_done FROM cerebro.runs ORDER BY 1")
     assert runs == [(1, "finished", 8), (2, "failed", 4)]
-    for view, count in (("visits", 12), ("leaderboard", 4), ("progress", 4), ("sizes", 2)):
+    for view, count in (("visits", 12), ("leaderboard", 4), ("progress", 4), ("sizes", 2), ("costs", 2)):
         assert execute(runner, f"SELECT count(*) FROM cerebro.{view}") == [(count,)], view
 
 

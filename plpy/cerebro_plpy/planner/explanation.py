@@ -13,6 +13,7 @@ from cerebro_plpy.planner.estimating.estimates import Estimate
 from cerebro_plpy.planner.estimating.group_work import fuses
 from cerebro_plpy.planner.estimating.rates import SPREAD
 from cerebro_plpy.planner.estimating.simulation import COMPILE, MEASURE, ONCE, READ, REST, TRAIN, WRITE
+from cerebro_plpy.planner.estimating.tariffs import Tariff
 from cerebro_plpy.planner.estimating.work import RunWork
 from cerebro_plpy.planner.tree import DETAIL, NODE_TYPE, PLANS, Node, seconds
 
@@ -35,6 +36,8 @@ class Alternative:
 class Machine:
     memory_bytes: int
     disk_free_bytes: int | None
+    # What its time costs.
+    tariff: Tariff = Tariff()
 
 
 @dataclass(frozen=True)
@@ -79,14 +82,26 @@ def tree(about: Explained) -> Node:
         "Session Memory Bytes": found.session_bytes,
         "Memory Bytes": found.session_bytes * work.sessions,
         "Machine Memory Bytes": about.machine.memory_bytes,
+        "Moved State Bytes": found.moved_bytes,
         "Kept State Bytes": found.states_kept,
         "Log Bytes": found.log_bytes,
         "Disk Peak Bytes": found.states_peak,
         "Disk Free Bytes": about.machine.disk_free_bytes,
         "Bundles": [{**one, "Configs": one["Configs"][:MOST_KEYS]} for one in about.bundles],
         "Alternatives": [_alternative(about, other) for other in ranked(about.alternatives)],
+        **bill(about.machine.tariff, found.core_seconds, found.gpu_seconds),
         "Advice": [*about.notes, *advice(about)],
         PLANS: nodes(found),
+    }
+
+
+def bill(tariff: Tariff, core_seconds: float, gpu_seconds: float, lead: str = "") -> Mapping[str, Any]:
+    """Return the time of cores and GPUs, with money and energy where they are set."""
+    return {
+        f"{lead}Core Time": core_seconds,
+        f"{lead}GPU Time": gpu_seconds or None,
+        f"{lead}Price": tariff.price(core_seconds, gpu_seconds),
+        f"{lead}Watt Hours": tariff.watt_hours(core_seconds, gpu_seconds),
     }
 
 

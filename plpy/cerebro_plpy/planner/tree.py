@@ -108,6 +108,8 @@ def shown(key: str, value: Any) -> str:
             return size(value)
         if last in ("Share", "Change"):
             return f"{value:+.0%}" if last == "Change" else f"{value:.0%}"
+        if isinstance(value, float):
+            return f"{value:.3g}"
     return str(value)
 
 

@@ -149,6 +149,7 @@ def work_of(
         compiled=compiled_here(engines) if warm else frozenset(),
         given_weights=frozenset(a.model_id for a in request.architectures if a.has_weights),
         epochs_per_pass=request.limits.epochs_per_pass or 1,
+        use_gpus=engines.use_gpus,
     )
 
 

@@ -32,6 +32,7 @@ from cerebro_plpy.planner.estimating.estimates import estimate, summarize
 from cerebro_plpy.planner.estimating.rates import Observation, Rates
 from cerebro_plpy.planner.estimating.searching import scenarios
 from cerebro_plpy.planner.estimating.simulation import Prices
+from cerebro_plpy.planner.estimating.tariffs import tariff_of
 from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine, counted
 from cerebro_plpy.planner.explanation import tree as explained
@@ -222,7 +223,7 @@ def machine(db: Database) -> Machine:
         free = space.f_bavail * space.f_frsize
     except OSError:
         free = None
-    return Machine(requests.machine_memory(), free)
+    return Machine(requests.machine_memory(), free, tariff_of(session.settings(db)))
 
 
 class _Asking:

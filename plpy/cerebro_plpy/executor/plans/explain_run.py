@@ -19,7 +19,7 @@ from cerebro_plpy.planner.estimating.rates import Rates
 from cerebro_plpy.planner.estimating.searching import MOST_PLAYED
 from cerebro_plpy.planner.estimating.simulation import Prices, configs_of, plan_of, play
 from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
-from cerebro_plpy.planner.explanation import Explained, nodes, tree
+from cerebro_plpy.planner.explanation import Explained, bill, nodes, tree
 from cerebro_plpy.planner.gpus import HERE
 from cerebro_plpy.planner.tree import NODE_TYPE, PLANS, Node
 from cerebro_plpy.store import session
@@ -61,7 +61,10 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
         machine=explain.machine(db),
         visits_known=rates.visits(work.backends),
     )
-    actual = _actual(work, visits, store.evaluations(db, run.run_id), status)
+    actual = {
+        **_actual(work, visits, store.evaluations(db, run.run_id), status),
+        "bill": bill(about.machine.tariff, *store.cost(db, run.run_id), lead="Actual "),
+    }
     return explain.show(_beside(tree(about), nodes(found), work, actual), format or "text")
 
 
@@ -107,6 +110,7 @@ def _work(
             hosts=found.hosts,
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
+            use_gpus=run.use_gpus,
             # A run begins when its sessions are there.
             warm=True,
             compiled=code,
@@ -234,6 +238,7 @@ def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[st
         "Remaining Time": actual["seconds_left"],
         "Actual Visits": actual["visits"],
         "Actual Written State Bytes": actual["log_bytes"],
+        **actual["bill"],
         "Alternatives": None,
         "Machine Memory Bytes": None,
         "Disk Free Bytes": None,

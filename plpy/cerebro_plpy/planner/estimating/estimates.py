@@ -94,6 +94,22 @@ class Estimate:
         return int(written * (state * LOG_FACTOR + VISIT_LOG) + evaluations + weights * LOG_FACTOR)
 
     @property
+    def core_seconds(self) -> float:
+        """The time of processors, if every thread of a session that works is at work."""
+        return self.played.busy * self.work.threads
+
+    @property
+    def gpu_seconds(self) -> float:
+        return self.played.busy if self.work.use_gpus else 0.0
+
+    @property
+    def moved_bytes(self) -> int:
+        """The bytes of all states that visits make."""
+        kinds = self.work.kinds.values()
+        mean = sum(kind.state_bytes for kind in kinds) / len(kinds) if kinds else 0.0
+        return int(mean * self.played.visits)
+
+    @property
     def session_bytes(self) -> int:
         """The most bytes of a segment's sessions: engines, nets, rows, states and activations."""
         work = self.work

@@ -136,6 +136,7 @@ class RunWork:
     # The architectures that begin with weights, which all of their configs share.
     given_weights: frozenset[int] = frozenset()
     epochs_per_pass: int = 1
+    use_gpus: bool = False
     # Set if rows are in groups; `kinds` then has each config once.
     groups: GroupSizes | None = None
 

@@ -112,6 +112,15 @@ def evaluations(db: Database, run_id: int) -> list[Row]:
 
 
 @as_owner
+def cost(db: Database, run_id: int) -> tuple[float, float]:
+    """Return the seconds of cores and of GPUs that a run has taken."""
+    row = db.query(
+        "SELECT core_seconds, gpu_seconds FROM cerebro.costs WHERE run_id = $1", ["bigint"], [run_id]
+    )[0]
+    return row["core_seconds"], row["gpu_seconds"]
+
+
+@as_owner
 def standing(db: Database, run_id: int) -> Row:
     """Return a run's status, the seconds it has taken so far, and the seconds left."""
     return db.query(

@@ -1,0 +1,39 @@
+"""Puts a price on the time of processors and GPUs, where an administrator has set one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+
+HOUR = 3600.0
+
+
+@dataclass(frozen=True)
+class Tariff:
+    """Money for an hour of a core or GPU, and the power it takes; None where nothing is set."""
+
+    price_per_core_hour: float | None = None
+    price_per_gpu_hour: float | None = None
+    watts_per_core: float | None = None
+    watts_per_gpu: float | None = None
+
+    def price(self, core_seconds: float, gpu_seconds: float) -> float | None:
+        """Return the money for this time, in the currency of the settings."""
+        found = _total(self.price_per_core_hour, core_seconds, self.price_per_gpu_hour, gpu_seconds)
+        return None if found is None else found / HOUR
+
+    def watt_hours(self, core_seconds: float, gpu_seconds: float) -> float | None:
+        found = _total(self.watts_per_core, core_seconds, self.watts_per_gpu, gpu_seconds)
+        return None if found is None else found / HOUR
+
+
+def tariff_of(settings: Mapping[str, str]) -> Tariff:
+    """Return the tariff of an administrator's settings, which have the names of its fields."""
+    names = {field.name for field in fields(Tariff)}
+    return Tariff(**{name: float(text) for name, text in settings.items() if name in names})
+
+
+def _total(core: float | None, core_seconds: float, gpu: float | None, gpu_seconds: float) -> float | None:
+    if core is None and gpu is None:
+        return None
+    return (core or 0.0) * core_seconds + (gpu or 0.0) * gpu_seconds
