@@ -61,11 +61,12 @@ def count_made(nets: Sequence[NetUses]) -> int:
 
 
 def _count(net: NetUses, recompute: bool | Collection[str], never: Collection[str]) -> int:
-    if not recompute:
+    if recompute is False:
         return sum(use.keeps for use in net.uses)
-    everything = recompute is True or any(name in recompute for name in net.within)
+    # All, or those of a model that is named.
+    named = None if recompute is True or any(name in recompute for name in net.within) else recompute
     chosen = [
-        replace(use, again=use.again and name not in never and (everything or name in (recompute or ())))
+        replace(use, again=use.again and name not in never and (named is None or name in named))
         for name, use in zip(net.names, net.uses, strict=True)
     ]
     kept, largest = 0, 0
