@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
+from contextlib import closing, redirect_stdout
+from io import StringIO
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -34,11 +35,23 @@ def frame() -> pd.DataFrame:
     )
 
 
+class Trained(NamedTuple):
+    run: Run
+    shown: list[str]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def trained(client: Database, frame: pd.DataFrame) -> Trained:
+    """Train on the frame, whose rows are then the table churn_rows; most tests use what this makes."""
+    with redirect_stdout(StringIO()) as out:
+        run = client.train(frame, "gone", name="churn", configs=3, epochs=4, nets=["linear", "tabular"])
+    return Trained(run, out.getvalue().splitlines())
+
+
 def test_a_data_frame_is_trained_on_as_it_is(
-    client: Database, frame: pd.DataFrame, capsys: pytest.CaptureFixture[str], greenplum: bool
+    client: Database, frame: pd.DataFrame, trained: Trained, greenplum: bool
 ) -> None:
-    run = client.train(frame, "gone", name="churn", configs=3, epochs=4, nets=["linear", "tabular"])
-    shown = capsys.readouterr().out.splitlines()
+    run, shown = trained
     assert shown[0] == "packing churn_rows and making nets" and f"run {run.run_id} finished" in shown[-1]
     board = ranked(run)
     assert board[0]["best"] and board[0]["metric"] == "accuracy" and board[0]["value"] > 0.8
