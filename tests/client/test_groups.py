@@ -119,6 +119,7 @@ def test_the_command_knows_groups(grouped: Run, client_database: str, tmp_path: 
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("grouped")
 def test_a_cross_validated_config_is_one_row(client: Database) -> None:
     packed = client.pack("visits", x="x", y="y", into="visits_folded", folds=3)
     run = client.with_architectures("visits_nets").fit(
