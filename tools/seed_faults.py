@@ -32,11 +32,17 @@ CHOICE = [
     "not slow and not alone and not torch and not gpu and not greenplum",
 ]
 
-# The served tests that look at a room more than others do, most telling first.
+# The served tests that look at a room, or at a folder in it, more than others do.
 SERVED = {
     "cluster": "db/cancel db/segment_process db/direct_commands db/programs",
     "engine": "db/nets db/invariants db/engines db/fused db/lora db/recompute",
-    "executor": "db/explain db/train db/ensemble db/ensemble_folds db/groups_steering",
+    "executor/calls": "db/train db/functions db/automl db/predict",
+    "executor/ensembles": "db/ensemble db/ensemble_folds",
+    "executor/models": "db/registry db/registry_rights db/registry_aliases db/retrain client/brought",
+    "executor/plans": "db/explain db/groups_plans client/plan",
+    "executor/related": "db/relate db/relate_models db/propagate db/forecast",
+    "executor/running": "db/fit db/steering db/groups db/averaging",
+    "executor/starting": "db/fit db/warm_start db/groups db/frozen db/bad_input",
     "explaining": "db/importance",
     "features": "db/columns db/columns_outliers db/check db/also_categories db/split",
     "forecasting": "db/forecast db/forecast_odd",
@@ -45,10 +51,15 @@ SERVED = {
     "nets": "db/nets db/train db/lora db/forecast",
     "packing": "db/packing db/columns db/append db/split db/windows db/even",
     "planner": "db/explain db/groups_plans db/steering client/plan db/fused",
+    "predicting/examining": "db/importance db/check db/inspect_net",
     "predicting": "db/predict db/predict_one db/predict_columns db/importance db/ensemble",
     "registry": "db/registry db/registry_aliases db/registry_promote",
     "relations": "db/relate db/relate_models db/propagate db/refresh_propagation",
     "segment": "db/invariants db/fit db/fused db/groups db/threads db/materialize",
+    "store/models": "db/registry db/registry_rights db/registry_aliases db/functions",
+    "store/packed": "db/packing db/columns db/append db/split",
+    "store/related": "db/relate db/propagate db/forecast",
+    "store/runs": "db/fit db/views db/groups db/steering",
     "store": "db/views db/fit db/groups db/registry db/relate contract/catalog",
     "topology": "db/cancel db/handed db/elsewhere db/segment_process",
     "cerebro_plpy": "db/functions db/direct_commands db/threads db/programs",
@@ -126,9 +137,12 @@ def draw_faults(count: int, seed: int, only: Sequence[str] = ()) -> list[Fault]:
 
 def room_of(file: Path) -> str:
     """Return the room of a module, which for those that all rooms share is the package."""
-    tree = SERVER if file.is_relative_to(SERVER) else CLIENT
-    inside = file.relative_to(tree).parts
-    return inside[0] if len(inside) > 1 else tree.name
+    inside = _place(file)
+    return inside[0] if len(inside) > 1 else (SERVER if file.is_relative_to(SERVER) else CLIENT).name
+
+
+def _place(file: Path) -> tuple[str, ...]:
+    return file.relative_to(SERVER if file.is_relative_to(SERVER) else CLIENT).parts
 
 
 def _rooms() -> dict[str, list[Path]]:
@@ -216,11 +230,16 @@ def try_fault(fault: Fault, *, whole: bool) -> str | None:
 def _first_failure(fault: Fault, *, whole: bool) -> str | None:
     stages = [
         _unit_tests(fault.file),
-        [_test_file(name) for name in SERVED[room_of(fault.file)].split()],
+        [_test_file(name) for name in _served(fault.file).split()],
         ALL if whole else [],
     ]
     failures = (_failure_of(files) for files in stages if files)
     return next((failure for failure in failures if failure), None)
+
+
+def _served(file: Path) -> str:
+    """Return the tests of the module's folder, or else of its room."""
+    return SERVED.get("/".join(_place(file)[:2])) or SERVED[room_of(file)]
 
 
 def _test_file(name: str) -> str:
