@@ -4,8 +4,9 @@ Usage: seed_faults.py [--count 40] [--seed 0] [--only ROOM ...] [--whole] [--lis
 
 The faults are drawn from the seed, one module of each room in turn: a comparison, an operator, `and` for
 `or`, a `not` that is missing, a number that is off by one. Each is installed and tested, up to the first
-failure: by the unit tests that import the module, then by the served tests of its room; with --whole, also by
-all other tests of `make test`. The checkout must be clean, since each fault is taken back by git.
+failure: by the unit tests that import the module, then by the served tests of its folder; with --whole, also
+by all other tests of `make test`. Faults are taken back by git: use a worktree of its own, and commit nothing
+there meanwhile.
 """
 
 from __future__ import annotations

@@ -59,19 +59,17 @@ def test_what_is_computed_again_keeps_less() -> None:
     assert kept(model, recompute=True) < few < whole == 16 * 2 * 64 + 3
 
 
-def facts(parameters: int, made: int, kept_again: int) -> dict[str, Any]:
-    return {"parameters": parameters, "made": made, "kept_again": kept_again, "work": {"kept": 2 * made}}
+def facts(trained: int, kept: int) -> dict[str, Any]:
+    return {"parameters": 10**12, "trained": trained, "work": {"kept": kept}}
 
 
-def test_a_mini_batch_needs_weights_gradients_and_outputs() -> None:
-    needs = needs_of(facts(1000, 50, 20), 10, again=False)
+def test_a_mini_batch_needs_what_trains_with_gradients_and_half_of_what_is_kept() -> None:
+    needs = needs_of(facts(1000, 100), 10)
     assert needs.bytes == 4 * (2 * 1000 + 10 * 50)
-    assert needs.bytes_again == 4 * (2 * 1000 + 10 * 20)
-    assert needs_of(facts(1000, 50, 20), 10, again=True).bytes == needs.bytes
 
 
 def test_a_batch_is_cut_until_it_takes_half_of_the_memory() -> None:
-    needs = needs_of(facts(0, 100, 20), 64, again=False)
+    needs = needs_of(facts(0, 200), 64)
     assert needs.parts(400 * 64) == 2
     assert needs.parts(400 * 16) == 8
     assert needs.parts(400) is None

@@ -55,11 +55,6 @@ def count_kept(
     return sum(_count(net, recompute, never) for net in nets)
 
 
-def count_made(nets: Sequence[NetUses]) -> int:
-    """Return the numbers of a row that layers make: the least that a net without `recompute` keeps."""
-    return sum(sum(use.sizes) for net in nets for use in net.uses if use.keeps)
-
-
 def _count(net: NetUses, recompute: bool | Collection[str], never: Collection[str]) -> int:
     if recompute is False:
         return sum(use.keeps for use in net.uses)

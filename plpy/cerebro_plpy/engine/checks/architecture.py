@@ -49,6 +49,8 @@ class DescribedModel:
     functions: tuple[str, ...] = ()
     # The layers whose outputs no training changes.
     trunk: tuple[trunk.TrunkLayer, ...] = field(default=(), hash=False)
+    # How many of the parameters training changes.
+    trained: int = 0
     # What the backward pass needs of a row.
     uses: tuple[NetUses, ...] = field(default=(), hash=False)
 
@@ -311,6 +313,7 @@ def _summary(model: Any, text: str) -> DescribedModel:
         input_names=tuple(tensor.name for tensor in model.inputs),
         output_names=tuple(output_names(model)),
         parameters=sum(math.prod(shape) for shape in shapes),
+        trained=sum(math.prod(variable.shape) for variable in model.trainable_variables),
         flops_per_row=sum(counting.flops(layer) for layer in _leaves(model)),
         work=counting.work(_leaves(model)),
         weight_shapes=shapes,

@@ -130,38 +130,36 @@ def check_memory(
     examples: Sequence[requests.Chosen],
     described: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Refuse a config whose mini-batch cannot fit into the machine's memory; a GPU says so itself."""
-    if request.engines.use_gpus:
+    """Refuse a config whose mini-batch cannot fit into the machine's memory.
+
+    Groups are too small for that, and a GPU says so itself.
+    """
+    if request.engines.use_gpus or request.groups is not None:
         return
-    memory, again = requests.machine_memory(), bool(request.limits.recompute)
-    rows = -(-request.source.summary.total_rows // request.segments)
-    if request.groups is not None:
-        rows = max((group.rows for group in request.groups.rows.values()), default=rows)
+    summary, memory = request.source.summary, requests.machine_memory()
+    # A fold's rows are left out, and an epoch may have a part of the rest.
+    left = 1 - 1 / summary.folds if summary.folds and request.cross_validates else 1.0
+    rows = int(left * summary.total_rows / request.segments / (request.limits.epochs_per_pass or 1))
     for config in examples:
-        needs = needs_of(described[str(config.model_id)], min(config.batch_size, rows), again=again)
+        needs = needs_of(described[str(config.model_id)], min(config.batch_size, rows))
         if needs.bytes > memory:
-            raise _too_large(config.key, needs, memory, again=again)
+            raise _too_large(config.key, needs, memory)
 
 
-def _too_large(key: int, needs: BatchNeeds, memory: int, *, again: bool) -> CerebroError:
-    means: list[str] = []
+def _too_large(key: int, needs: BatchNeeds, memory: int) -> CerebroError:
     parts = needs.parts(memory)
-    if parts is not None:
-        means.append(
-            f"batch_size={needs.rows // parts} in its fit parameters; with"
-            f" gradient_accumulation_steps={parts} in the optimizer, its steps stay the same"
+    if parts is None:
+        hint = "Use a smaller net, or adapters on one that is frozen."
+    else:
+        hint = (
+            f"Use batch_size={needs.rows // parts} in its fit parameters; with"
+            f" gradient_accumulation_steps={parts} in the optimizer, its steps stay the same."
+            " The option recompute keeps fewer outputs of layers."
         )
-    if not again and needs.bytes_again <= memory:
-        means.append(
-            f'the option {{"recompute": true}}, which needs about {size(needs.bytes_again)} and up to half as'
-            " much time again"
-        )
-    if not means:
-        means.append("a smaller net, or adapters on one that is frozen")
     return CerebroError(
         f"config {key} needs at least {size(needs.bytes)} of memory, and this machine has {size(memory)}",
         detail=f"Weights and gradients take {size(needs.fixed_bytes)}, and the outputs of layers"
         f" {size(needs.bytes - needs.fixed_bytes)} for a mini-batch of {needs.rows} rows.",
-        hint=f"Use {', or '.join(means)}.",
+        hint=hint,
         sqlstate=OUT_OF_MEMORY,
     )

@@ -1,7 +1,7 @@
-"""The memory that a mini-batch needs at the least, and what makes it less.
+"""The memory that a mini-batch needs at the least.
 
-The least is what no engine can do without: weights, their gradients, and the outputs of layers. What a visit
-needs on top of it depends on the engine, so only a config that is far too large is refused.
+The least is what no engine can do without: weights that train, their gradients, and outputs of layers. What a
+visit needs on top of it depends on the engine, so only a config that is far too large is refused.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 _NUMBER = 4
-# Blocks that are computed again may be chosen better than they are counted.
+# Of the numbers that layers are counted to keep: engines leave some out, and half precision takes half.
 _SURE_SHARE = 0.5
 
 
@@ -21,8 +21,6 @@ class BatchNeeds:
 
     fixed_bytes: int
     row_bytes: int
-    # With the option `recompute`.
-    row_bytes_again: int
     rows: int
 
     @property
@@ -31,10 +29,6 @@ class BatchNeeds:
 
     def bytes_of(self, rows: int) -> int:
         return self.fixed_bytes + rows * self.row_bytes
-
-    @property
-    def bytes_again(self) -> int:
-        return self.fixed_bytes + self.rows * self.row_bytes_again
 
     def parts(self, memory: int) -> int | None:
         """Return into how many batches this one is to be cut to take half of the memory, or None."""
@@ -45,12 +39,10 @@ class BatchNeeds:
         return None
 
 
-def needs_of(facts: Mapping[str, Any], rows: int, *, again: bool) -> BatchNeeds:
+def needs_of(facts: Mapping[str, Any], rows: int) -> BatchNeeds:
     """Return what a net, by its description, needs for a mini-batch of so many rows."""
-    made = _SURE_SHARE * facts["work"]["kept"] if again else facts["made"]
     return BatchNeeds(
-        fixed_bytes=2 * _NUMBER * int(facts["parameters"]),
-        row_bytes=int(_NUMBER * made),
-        row_bytes_again=int(_NUMBER * facts["kept_again"]),
+        fixed_bytes=2 * _NUMBER * int(facts["trained"]),
+        row_bytes=int(_SURE_SHARE * _NUMBER * facts["work"]["kept"]),
         rows=rows,
     )

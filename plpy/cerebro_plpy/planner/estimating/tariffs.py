@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 
-HOUR = 3600.0
+_HOUR = 3600.0
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,11 @@ class Tariff:
     def price(self, core_seconds: float, gpu_seconds: float) -> float | None:
         """Return the money for this time, in the currency of the settings."""
         found = _total(self.price_per_core_hour, core_seconds, self.price_per_gpu_hour, gpu_seconds)
-        return None if found is None else found / HOUR
+        return None if found is None else found / _HOUR
 
     def watt_hours(self, core_seconds: float, gpu_seconds: float) -> float | None:
         found = _total(self.watts_per_core, core_seconds, self.watts_per_gpu, gpu_seconds)
-        return None if found is None else found / HOUR
+        return None if found is None else found / _HOUR
 
 
 def tariff_of(settings: Mapping[str, str]) -> Tariff:

@@ -192,7 +192,7 @@ class RunWork:
     def activation_bytes(self, kind: ConfigKind) -> int:
         """Return the bytes that a mini-batch keeps for the backward pass."""
         most = max(self.rows) if self.groups is None else max(self.groups.sizes, default=0)
-        return int(4 * kind.work.get("kept", 0.0) * min(kind.batch_size, most))
+        return int(4 * kind.work.get("kept", 0.0) * min(kind.batch_size, int(most * kind.share)))
 
     def segment_bytes(self, segment: int) -> int:
         """Return the bytes of a segment's rows in memory."""
