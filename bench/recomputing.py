@@ -1,6 +1,7 @@
 """Measures what it saves and costs to compute layers again in the backward pass.
 
 It needs no server: .local/venv/bin/python bench/recomputing.py
+With --gpu it measures JAX on a GPU.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ STEPS, MB = 4, 2**20
 
 def main() -> None:
     print("engine      net                         MB kept  MB again  ratio  s kept  s again")
-    for engine in ENGINES:
+    for engine in ("gpu",) if "--gpu" in sys.argv else ENGINES:
         for net in NETS:
             kept, again = (_apart(engine, net, again) for again in (False, True))
             print(
@@ -48,7 +49,8 @@ def measure(engine: str, net: str, again: bool) -> dict[str, float]:
     """Return the bytes for activations and the seconds of some steps, the better of two."""
     from cerebro_plpy.engine.backends import runtime
 
-    runtime.start(engine, 1, False)
+    on_gpu = engine == "gpu"
+    runtime.start("jax" if on_gpu else engine, 1, on_gpu)
     from cerebro_plpy.engine.checks import architecture
     from cerebro_plpy.engine.models import model
     from cerebro_plpy.engine.models.data import INDEX, Dataset, Target, whole
@@ -67,7 +69,7 @@ def measure(engine: str, net: str, again: bool) -> dict[str, float]:
         began = time.monotonic()
         made.train(state, [[whole(data)]], batch, None, lambda: None, rows=rows)
         seconds.append(time.monotonic() - began)
-    found = _temporary(made, data, batch) if engine == "jax" else _peak() - before
+    found = _temporary(made, data, batch) if runtime.backend() == "jax" else _peak() - before
     return {"bytes": found, "seconds": min(seconds)}
 
 
@@ -90,11 +92,11 @@ def _net(keras: Any, net: str) -> Any:
 
 def _temporary(made: Any, data: Any, batch: int) -> float:
     """Return the memory that XLA has planned for all that is neither weights nor rows."""
-    from cerebro_plpy.engine.backends import on_jax
+    from cerebro_plpy.engine.backends import jax_metrics
 
     loop, feed = made._loop, made._feed(data, None)
-    rows = on_jax._data(made._model, *on_jax._pick(feed, np.arange(batch)))
-    program = loop._train_one.lower(loop._state.get(True), loop._given, rows).compile()
+    rows = jax_metrics.pack_batch(made._model, *jax_metrics.pick_rows(feed, np.arange(batch)))
+    program = loop._train_one.lower(loop._get(True), loop._given, rows).compile()
     return float(program.memory_analysis().temp_size_in_bytes)
 
 

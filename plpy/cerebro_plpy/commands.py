@@ -53,6 +53,7 @@ class CheckedConfig:
     compile_params: str
     # Names of layers that train from some epoch on.
     thawed: Sequence[str] = field(default_factory=list[str])
+    batch_size: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,6 +72,8 @@ class Check(BesideRows):
     sizes: bool = False
     # Which layers are computed again in the backward pass.
     recompute: bool | Sequence[str] = False
+    # What a net may have on the device, in shards if it needs more.
+    device_memory_mb: int | None = None
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -98,6 +101,8 @@ class Probe(BesideRows):
     target_kinds: Sequence[str]
     # Which layers are computed again in the backward pass.
     recompute: bool | Sequence[str] = False
+    # What a net may have on the device, in shards if it needs more.
+    device_memory_mb: int | None = None
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:

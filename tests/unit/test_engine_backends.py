@@ -35,7 +35,7 @@ def suite(backend: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["inputs", "stacks"])
+@pytest.mark.parametrize("name", ["inputs", "stacks", "shards"])
 def test_what_jax_does_in_its_own_way(name: str) -> None:
     # Not `python -m pytest`: it would put the repository's root on the path.
     run(

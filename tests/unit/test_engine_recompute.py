@@ -145,7 +145,7 @@ from cerebro_plpy.engine.backends import runtime
 runtime.start("jax", 1, False)
 import numpy as np
 import nets
-from cerebro_plpy.engine.backends import on_jax
+from cerebro_plpy.engine.backends import jax_metrics
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import model
 from cerebro_plpy.engine.models.data import ONE_HOT, Dataset, Target
@@ -160,8 +160,8 @@ rows = Dataset([np.ones((2048, 8), np.float32)], [Target(np.eye(3, dtype=np.int1
 for again in (False, True):
     made = model.compiled(text, params, again)
     loop, feed = made._loop, made._feed(rows, None)
-    batch = on_jax._data(made._model, *on_jax._pick(feed, np.arange(2048)))
-    compiled = loop._train_one.lower(loop._state.get(True), loop._given, batch).compile()
+    batch = jax_metrics.pack_batch(made._model, *jax_metrics.pick_rows(feed, np.arange(2048)))
+    compiled = loop._train_one.lower(loop._get(True), loop._given, batch).compile()
     print(compiled.memory_analysis().temp_size_in_bytes)
 """
 

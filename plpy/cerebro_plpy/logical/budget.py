@@ -54,6 +54,13 @@ class Limits:
     fold_models: bool = False
     # Which layers are computed again in the backward pass: none, all that can be, or those named.
     recompute: bool | Sequence[str] = False
+    # What a net may have on the device while it trains.
+    device_memory_mb: int | None = None
+
+    @property
+    def saves_memory(self) -> bool:
+        """Whether nets train by themselves, in a form that takes less memory."""
+        return bool(self.recompute) or self.device_memory_mb is not None
 
 
 @dataclass(frozen=True)

@@ -71,6 +71,8 @@ class FitOptions:
     fuse: str | None = None
     # True, or the names of the layers that are computed again in the backward pass.
     recompute: bool | Sequence[str] = False
+    # What a net may have on the device while it trains, in shards if it needs more.
+    device_memory_mb: int | None = None
     checkpoint_every: int | None = None
     # Each epoch has another part of the rows.
     epochs_per_pass: int | None = None
@@ -106,6 +108,7 @@ class FitOptions:
             budget_mb=self.budget_mb or BUDGET_MB,
             fuse=self.fuse,
             recompute=self.recompute,
+            device_memory_mb=self.device_memory_mb,
             checkpoint_every=self.checkpoint_every,
             epochs_per_pass=self.epochs_per_pass,
             min_rows=self.min_rows,
@@ -324,6 +327,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "budget_mb": integer(1),
     "fuse": one_of(EXACT, FAST, OFF),
     "recompute": _recompute,
+    "device_memory_mb": integer(1),
     "checkpoint_every": integer(1),
     "epochs_per_pass": integer(1),
     "min_rows": integer(1),

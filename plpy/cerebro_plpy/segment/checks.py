@@ -18,7 +18,8 @@ from cerebro_plpy.madlib import recomputed, registered
 from cerebro_plpy.madlib.layers import layers as all_layers
 from cerebro_plpy.madlib.layers import name_of
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.madlib.params import functions_in, parse_compile
+from cerebro_plpy.madlib.params import CompileParams, functions_in, parse_compile
+from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
 
 
 def check(asked: Check) -> Mapping[str, Any]:
@@ -55,9 +56,10 @@ def _check(asked: Check) -> Mapping[str, Any]:
         except CerebroError as error:
             raise _about(error, f"config {config.mst_key}") from None
         _check_thawed(config, described[model_id].json)
+        parts = _shards(config, described[model_id].json, params, asked.device_memory_mb)
         if asked.sizes:
             sizes = sizing.of_config(described[model_id].json, params)
-            sized[model_id][config.mst_key] = asdict(sizes)
+            sized[model_id][config.mst_key] = {**asdict(sizes), **parts}
     return {
         model_id: {
             **_facts(found, asked.recompute),
@@ -66,6 +68,25 @@ def _check(asked: Check) -> Mapping[str, Any]:
         }
         for model_id, found in described.items()
     }
+
+
+def _shards(
+    config: CheckedConfig, model_arch: str, params: CompileParams, device_memory_mb: int | None
+) -> Mapping[str, int]:
+    """Return into how many shards a config's net is cut at the most, and what they take on the device."""
+    from cerebro_plpy.engine.activations import shards
+    from cerebro_plpy.engine.models import sizing
+
+    if device_memory_mb is None:
+        return {}
+    room = shards.DeviceRoom.of(device_memory_mb, config.batch_size, EVALUATION_BATCH)
+    stages_of = [model_arch, *([stages.thawed(model_arch, config.thawed)] if config.thawed else [])]
+    try:
+        found = [sizing.shards_of(text, params, room) for text in stages_of]
+    except CerebroError as error:
+        raise _about(error, f"config {config.mst_key}") from None
+    spans = max(found, key=len)
+    return {"shards": len(spans), "device_bytes": shards.peak_bytes(spans, room)}
 
 
 def _check_thawed(config: CheckedConfig, model_arch: str) -> None:

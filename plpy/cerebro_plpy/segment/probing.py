@@ -15,6 +15,7 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
+from cerebro_plpy.segment import visits
 
 # Enough to be told from chance, few enough to be waited for.
 BATCHES = 8
@@ -33,7 +34,10 @@ def _probe(asked: Probe, config: ProbedConfig, tick: Callable[[], None]) -> Mapp
     clock = time.monotonic()
     params = parse_compile(config.compile_params)
     model = engine.compiled(
-        asked.architectures[str(config.model_id)], params, engine.again_of(asked.recompute)
+        asked.architectures[str(config.model_id)],
+        params,
+        engine.again_of(asked.recompute),
+        visits.room_on_device(asked.device_memory_mb, config.batch_size),
     )
     state = model.initial_state(params, SEED, None)
     rows = _invented(asked, config.batch_size * BATCHES)

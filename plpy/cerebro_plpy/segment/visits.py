@@ -16,6 +16,7 @@ import numpy as np
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.commands import Average, Visit
 from cerebro_plpy.engine import state as states
+from cerebro_plpy.engine.activations.shards import DeviceRoom
 from cerebro_plpy.engine.checks import custom
 from cerebro_plpy.engine.models import model as engine
 from cerebro_plpy.engine.models import stages
@@ -51,9 +52,17 @@ class Task:
             return self
         with own_faults("was compiled"):
             model = engine.compiled(
-                stages.thawed(self.model.architecture_json, names), self.compile, self.model.again
+                stages.thawed(self.model.architecture_json, names),
+                self.compile,
+                self.model.again,
+                self.model.room,
             )
         return replace(self, model=model, thawed=names)
+
+
+def room_on_device(megabytes: int | None, batch_size: int) -> DeviceRoom | None:
+    """Return what a net may have on the device, if that is limited."""
+    return None if megabytes is None else DeviceRoom.of(megabytes, batch_size, EVALUATION_BATCH)
 
 
 class _ReadTasks(dict[tuple[int, int], Task]):
@@ -73,13 +82,15 @@ def task(supply: Supply, run_id: int, mst_key: int) -> Task:
         facts = supply.facts(run_id, mst_key)
         with registered.scope(custom.take(facts.functions)):
             compile_params = parse_compile(facts.config.compile_params)
+        fit_params = parse_fit(facts.config.fit_params)
+        limits = runs.limits(facts.run)
         with own_faults("was compiled", bool(facts.functions)):
             model = engine.compiled(
                 facts.model_arch,
                 compile_params,
-                engine.again_of(runs.limits(facts.run).get("recompute", False)),
+                engine.again_of(limits.get("recompute", False)),
+                room_on_device(limits.get("device_memory_mb"), fit_params.batch_size),
             )
-        fit_params = parse_fit(facts.config.fit_params)
         tasks[run_id, mst_key] = Task(facts.run, facts.config, compile_params, fit_params, model)
     return tasks[run_id, mst_key]
 
@@ -307,7 +318,7 @@ def train(
 # The cheapest means stands with the failure, which views show without hints.
 _SMALLER = (
     ": smaller batches take less, and with gradient_accumulation_steps=4 in the optimizer, four of them make"
-    " one step; the option recompute keeps fewer outputs of layers"
+    " one step; the option recompute keeps fewer outputs of layers; device_memory_mb trains a net in shards"
 )
 
 

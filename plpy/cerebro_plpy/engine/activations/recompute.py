@@ -55,8 +55,9 @@ def _call(
     for tensor, of in zip(given, keras.tree.flatten(mask) if mask is not None else [], strict=False):
         _set_mask(tensor, of)
     tensors = {id(x): y for x, y in zip(functional.inputs, given, strict=True)}
+    context = {"training": True, **others}
     for part in parts:
-        run = partial(_run, nodes[part.first : part.last], others)
+        run = partial(run_nodes, nodes[part.first : part.last], context)
         if part.again:
             _run_again(run, nodes[part.first : part.last], part, tensors)
         else:
@@ -65,9 +66,8 @@ def _call(
     return found[0] if len(found) == 1 else keras.tree.pack_sequence_as(functional._outputs_struct, found)
 
 
-def _run(nodes: Sequence[Any], others: dict[str, Any], tensors: dict[int, Any]) -> None:
-    """Compute layers in training, as `Functional.call` of Keras does."""
-    context = {"training": True, **others}
+def run_nodes(nodes: Sequence[Any], context: dict[str, Any], tensors: dict[int, Any]) -> None:
+    """Compute layers as `Functional.call` of Keras does, with what the model was called with."""
     for node in nodes:
         args, kwargs = node.arguments.fill_in(tensors)
         known = getattr(node.operation, "_call_context_args", {})

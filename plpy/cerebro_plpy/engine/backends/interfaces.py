@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
@@ -16,6 +16,7 @@ from cerebro_plpy.engine.models.data import Dataset
 from cerebro_plpy.threads import Tick
 
 if TYPE_CHECKING:
+    from cerebro_plpy.engine.activations.shards import DeviceRoom, Span
     from cerebro_plpy.engine.backends.stacks import Stack
     from cerebro_plpy.engine.checks.architecture import Shape
 
@@ -127,6 +128,22 @@ class KerasBackend(Protocol):
         """Return a loop whose code takes these numbers of the optimizer as inputs (madlib/inputs.py), with
         the bits of the whole model, of which this may be a part."""
         ...
+
+    def make_sharded_loop(
+        self,
+        model: Any,
+        variables: list[Any],
+        inputs: Sequence[str],
+        spans: Sequence[Span],
+        room: DeviceRoom,
+    ) -> Loop:
+        """Return a loop that has two of these shards on the device at a time, and more of them if
+        there is room."""
+        raise NotImplementedError
+
+    def on_host(self) -> AbstractContextManager[None]:
+        """Return a context in which what is made lies in the memory of the host."""
+        return nullcontext()
 
     def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Loop) -> Stack | None:
         """Return a way to run a model in many states at once, beside the `loop` of one.

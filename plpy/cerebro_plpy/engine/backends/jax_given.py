@@ -55,14 +55,15 @@ def with_given(model: Any, names: Sequence[str]) -> Callable[[Any, Any, Any], An
     """Return Keras' step as a function of a state, of such numbers, and of a batch."""
 
     def step(state: Any, given: Any, data: Any) -> Any:
-        with _given(model.optimizer, names, given):
+        with given_to(model.optimizer, names, given):
             return model.train_step(state, data)
 
     return step
 
 
 @contextmanager
-def _given(optimizer: Any, names: Sequence[str], given: Any) -> Iterator[None]:
+def given_to(optimizer: Any, names: Sequence[str], given: Any) -> Iterator[None]:
+    """Let an optimizer compute with numbers that the program is given."""
     constants = {name: getattr(optimizer, name) for name in names}
     try:
         for place, (name, value) in enumerate(constants.items()):

@@ -12,6 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cerebro_plpy.engine.activations.jax_shards import ShardedLoop
+from cerebro_plpy.engine.activations.shards import DeviceRoom, Span
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
     Again,
@@ -28,6 +30,7 @@ from cerebro_plpy.engine.backends.interfaces import (
     Tick,
 )
 from cerebro_plpy.engine.backends.jax_given import numbers, with_given
+from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows
 from cerebro_plpy.engine.backends.jax_programs import keep_programs
 from cerebro_plpy.engine.backends.jax_stacks import JaxStack, settled
 from cerebro_plpy.engine.backends.runtime import Running, no_signals
@@ -56,12 +59,25 @@ class Jax(KerasBackend):
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> JaxLoop:
         return JaxLoop(model, variables, inputs, many_at_once=not _differs_within_a_loop(whole))
 
+    def make_sharded_loop(
+        self,
+        model: Any,
+        variables: list[Any],
+        inputs: Sequence[str],
+        spans: Sequence[Span],
+        room: DeviceRoom,
+    ) -> ShardedLoop:
+        return ShardedLoop(model, variables, inputs, spans, room)
+
+    def on_host(self) -> contextlib.AbstractContextManager[None]:
+        return jax.default_device(jax.devices("cpu")[0])
+
     def make_stack(
         self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
     ) -> JaxStack | None:
         if _differs_within_a_loop(model) or model.optimizer.use_ema:
             return None
-        return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=_data)
+        return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=pack_batch)
 
     def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
         return _again(compute)(given.tensors, given.masks, given.values)
@@ -106,11 +122,11 @@ _WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
 _COPIED_BYTES = 16 * 2**20
 
 
-class JaxLoop:
-    """A loop that holds the model's variables as arrays; Keras' own are used only to read results."""
+class JaxLoop(ArrayMetrics):
+    """A loop that holds the model's variables as arrays."""
 
     def __init__(self, model: Any, variables: list[Any], inputs: Sequence[str], many_at_once: bool) -> None:
-        self._model = model
+        super().__init__(model)
         self._inputs = inputs
         self._given = settled(numbers(model.optimizer, inputs))
         self._many_at_once = many_at_once
@@ -131,10 +147,6 @@ class JaxLoop:
     def give(self, optimizer: Any) -> None:
         self._given = settled(numbers(optimizer, self._inputs))
 
-    def reset_metrics(self) -> None:
-        self._model.reset_metrics()
-        self._state.metrics = [settled(variable.value) for variable in self._model.metrics_variables]
-
     def start_pass(self) -> None:
         self.reset_metrics()
 
@@ -146,19 +158,6 @@ class JaxLoop:
         self._state.to_model()
         optimizer.finalize_variable_values(self._model.trainable_weights)
         self._state.from_model()
-
-    def metrics(self) -> list[np.ndarray]:
-        return [np.asarray(array) for array in self._state.metrics]
-
-    def set_metrics(self, arrays: list[np.ndarray]) -> None:
-        self._state.metrics = [
-            settled(jnp.asarray(array, variable.dtype))
-            for variable, array in zip(self._model.metrics_variables, arrays, strict=True)
-        ]
-
-    def results(self) -> dict[str, Any]:
-        self._state.metrics_to_model()
-        return self._model.get_metrics_result()
 
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         self._run(self._train_one, self._train_many, feed, order, batch_size, tick, optimizer=True)
@@ -175,9 +174,9 @@ class JaxLoop:
             order = order[full * batch_size :]
         for first in range(0, len(order), batch_size):
             rows = order[first : first + batch_size]
-            data = _data(self._model, *_pick(feed, rows))
-            _, state = one(self._state.get(optimizer), self._given, data)
-            self._state.put(state, optimizer)
+            data = pack_batch(self._model, *pick_rows(feed, rows))
+            _, state = one(self._get(optimizer), self._given, data)
+            self._put(state, optimizer)
             tick()
 
     def _run_many(self, many: Any, feed: Feed, order: np.ndarray, tick: Tick, optimizer: bool) -> None:
@@ -186,8 +185,15 @@ class JaxLoop:
         pace = self._paces.setdefault((optimizer, order.shape[1]), Pace())
         for first, last in pace.pieces(len(order), tick):
             batches = arrays, rows
-            state = many(self._state.get(optimizer), self._given, batches, first, last)
-            self._state.put(jax.block_until_ready(state), optimizer)
+            state = many(self._get(optimizer), self._given, batches, first, last)
+            self._put(jax.block_until_ready(state), optimizer)
+
+    def _get(self, optimizer: bool) -> tuple[list[Any], ...]:
+        return (*self._state.get(optimizer), self.metrics_arrays)
+
+    def _put(self, state: tuple[list[Any], ...], optimizer: bool) -> None:
+        *values, self.metrics_arrays = state
+        self._state.put(values, optimizer)
 
 
 class _JaxState:
@@ -198,18 +204,16 @@ class _JaxState:
         self._variables = variables
         self._groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
         self.trainable, self.non_trainable, self.optimizer = ([v.value for v in g] for g in self._groups)
-        self.metrics: list[Any] = [variable.value for variable in model.metrics_variables]
 
     def get(self, optimizer: bool) -> tuple[list[Any], ...]:
-        if optimizer:
-            return (self.trainable, self.non_trainable, self.optimizer, self.metrics)
-        return (self.trainable, self.non_trainable, self.metrics)
+        kept = (self.trainable, self.non_trainable)
+        return (*kept, self.optimizer) if optimizer else kept
 
-    def put(self, state: tuple[list[Any], ...], optimizer: bool) -> None:
+    def put(self, state: Sequence[list[Any]], optimizer: bool) -> None:
         if optimizer:
-            self.trainable, self.non_trainable, self.optimizer, self.metrics = state
+            self.trainable, self.non_trainable, self.optimizer = state
         else:
-            self.trainable, self.non_trainable, self.metrics = state
+            self.trainable, self.non_trainable = state
 
     def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
         held = self._by_variable() if known else {}
@@ -245,10 +249,6 @@ class _JaxState:
     def from_model(self) -> None:
         self.load([runtime.to_numpy(variable) for variable in self._variables], {})
 
-    def metrics_to_model(self) -> None:
-        for variable, array in zip(self._model.metrics_variables, self.metrics, strict=True):
-            variable.assign(array)
-
 
 def _differs_within_a_loop(model: Any) -> bool:
     """Return whether XLA computes the model in another way within a loop.
@@ -269,7 +269,7 @@ def _repeat(model: Any, step: Any) -> Any:
         def body(number: Any, state: Any) -> Any:
             rows = order[number]
             batch = jax.tree_util.tree_map(functools.partial(jnp.take, indices=rows, axis=0), arrays)
-            return step(state, given, _data(model, *batch))[1]
+            return step(state, given, pack_batch(model, *batch))[1]
 
         return jax.lax.fori_loop(first, last, body, state)
 
@@ -279,15 +279,6 @@ def _repeat(model: Any, step: Any) -> Any:
 def _test(model: Any, state: Any, given: Any, data: Any) -> Any:
     """Run Keras' test step, for which an optimizer's numbers are of no use."""
     return model.test_step(state, data)
-
-
-def _data(model: Any, inputs: list[Any], targets: list[Any], weights: list[Any]) -> tuple[Any, ...]:
-    return (forms.pack(model, inputs), forms.one_or_all(targets), *forms.if_any(weights))
-
-
-def _pick(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]]:
-    picked = [[array[rows] for array in arrays] for arrays in (feed.inputs, feed.targets, feed.weights)]
-    return picked[0], picked[1], picked[2]
 
 
 def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -13,11 +13,12 @@ import numpy as np
 from cerebro_plpy import memory
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.activations import recompute
+from cerebro_plpy.engine.activations.shards import DeviceRoom
 from cerebro_plpy.engine.backends import runtime, stacks
 from cerebro_plpy.engine.backends.interfaces import Feed, Tick
 from cerebro_plpy.engine.backends.stacks import Orders, Stack
 from cerebro_plpy.engine.checks import architecture, calls, lora
-from cerebro_plpy.engine.models import forms, frozen
+from cerebro_plpy.engine.models import forms, frozen, sizing
 from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched
 from cerebro_plpy.engine.state import Frozen, State
 from cerebro_plpy.errors import CerebroError
@@ -36,16 +37,21 @@ MOST_COMPILED = 64
 MOST_OPTIMIZERS = 256
 
 
-class _CompiledModels(dict[tuple[str, str, Recomputed], "CompiledModel"]):
+class _CompiledModels(dict[tuple[str, str, Recomputed, DeviceRoom | None], "CompiledModel"]):
     """Compiled models by architecture and parameters, in the order in which they were compiled."""
 
 
-def compiled(architecture_json: str, params: CompileParams, again: Recomputed = False) -> CompiledModel:
+def compiled(
+    architecture_json: str,
+    params: CompileParams,
+    again: Recomputed = False,
+    room: DeviceRoom | None = None,
+) -> CompiledModel:
     """Return the process's model for these, compiling it if it is not there yet; `again` says which layers
-    are computed again in the backward pass."""
+    are computed again in the backward pass, `room` what the device may hold."""
     code = params.compile_key(inputs_of(params, runtime.backend(), architecture_json))
-    key = (architecture_json, code, again)
-    make = partial(CompiledModel, architecture_json, params, again=again)
+    key = (architecture_json, code, again, room)
+    make = partial(CompiledModel, architecture_json, params, again=again, room=room)
     return memory.kept(memory.get_instance(_CompiledModels), key, MOST_COMPILED, make)
 
 
@@ -69,9 +75,12 @@ class CompiledModel:
         params: CompileParams,
         part: tuple[Any, Any] | None = None,
         again: Recomputed = False,
+        room: DeviceRoom | None = None,
     ) -> None:
-        self.architecture_json, self.again = architecture_json, again
-        with runtime.generators_kept():
+        self.architecture_json, self.again, self.room = architecture_json, again, room
+        spans = () if room is None else sizing.shards_of(architecture_json, params, room)
+        self._is_sharded = len(spans) > 1
+        with runtime.generators_kept(), self._where_it_fits():
             model, whole = part or (architecture.build(architecture_json), None)
             if again:
                 recompute.apply(model, None if again is True else again, recomputed.kept(architecture_json))
@@ -83,15 +92,21 @@ class CompiledModel:
         self._inputs = inputs_of(params, runtime.backend(), architecture_json)
         self._params = params
         self._optimizers: dict[str, Any] = {}
-        self._loop = runtime.get_keras_backend().make_loop(
-            self._model, self.layout.variables, self._inputs, whole or self._model
-        )
+        backend, variables = runtime.get_keras_backend(), self.layout.variables
+        if room is not None and self._is_sharded:
+            self._loop = backend.make_sharded_loop(self._model, variables, self._inputs, spans, room)
+        else:
+            self._loop = backend.make_loop(self._model, variables, self._inputs, whole or self._model)
         # What the loop holds of a state, and no training changes: its digest.
         self._held: str | None = None
 
+    def _where_it_fits(self) -> AbstractContextManager[None]:
+        """Have Keras make variables in the host's memory where the device has no room for all of them."""
+        return runtime.get_keras_backend().on_host() if self._is_sharded else nullcontext()
+
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
         """Return the state that a new model with this seed would hold."""
-        with runtime.generators_kept():
+        with runtime.generators_kept(), self._where_it_fits():
             runtime.seed_generators(seed)
             state = self._blank_state(params) if self._starts_blank else self._built_state(params)
         if weights is not None:

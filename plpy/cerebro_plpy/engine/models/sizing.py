@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cerebro_plpy import memory
+from cerebro_plpy.engine.activations import shards
+from cerebro_plpy.engine.activations.shards import DeviceRoom, SlotBytes, Span
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture, calls
 from cerebro_plpy.engine.models import frozen, symbolic
@@ -57,6 +59,26 @@ def of_config(architecture_json: str, params: CompileParams) -> Sizes:
     return known[key]
 
 
+def shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) -> tuple[Span, ...]:
+    """Return the shards in which a config's net trains on a device with so much memory."""
+    trained = [v for v in _variables(architecture_json) if v.trainable]
+    optimizer = calls.optimizer(params.optimizer)
+    _build(optimizer, trained)
+    slots = shards.slots_of(optimizer, len(trained))
+    shards.check_optimizer(optimizer, slots)
+    twice, kept = shards.copies_in_a_step(optimizer), []
+    for own, of in zip(slots, trained, strict=True):
+        held = sum(math.prod(_shape_for(slot, of)) * shards.size_of(str(slot.dtype)) for slot in own)
+        weight = math.prod(of.shape) * shards.size_of(of.dtype)
+        kept.append(SlotBytes(held, 2 * weight + held if twice else weight))
+
+    def look() -> tuple[Span, ...]:
+        with architecture.unallocated():
+            return shards.cut(architecture.build(architecture_json), kept, room)
+
+    return symbolic.without_computing(look)
+
+
 class _KnownSizes(dict[tuple[str, str], Sizes]):
     """Sizes by architecture and what its code depends on: learning rates make no difference."""
 
@@ -85,23 +107,36 @@ def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
 
 
 def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, Sequence[int], str, str]]:
-    """Return what an optimizer keeps of these variables, found by building it on small stand-ins."""
-    keras, found = runtime.keras(), []
+    """Return what an optimizer keeps of these variables."""
+    found = []
+    _build(optimizer, trained)
+    by_name = {variable.path.replace("/", "_"): variable for variable in trained}
+    for slot in optimizer.variables:
+        of = _of(slot.path, by_name) if slot.shape else None
+        shape = _shape(slot) if of is None else _shape_for(slot, of)
+        found.append((slot.path, shape, str(slot.dtype), OPTIMIZER))
+    return found
+
+
+def _build(optimizer: Any, trained: Sequence[_SizedVariable]) -> None:
+    """Build an optimizer for small stand-ins of these variables."""
     small: list[Any] = []
     for variable in trained:
-        stand_in = keras.Variable(np.zeros(_STAND_INS[: len(variable.shape)], variable.dtype))
+        zeros = np.zeros(_STAND_INS[: len(variable.shape)], variable.dtype)
+        stand_in = runtime.keras().Variable(zeros)
         stand_in._path = variable.path
         small.append(stand_in)
     optimizer.build(small)
-    by_name = {variable.path.replace("/", "_"): variable for variable in trained}
-    for slot in optimizer.variables:
-        shape = tuple(int(d) for d in slot.shape)
-        of = _of(slot.path, by_name) if shape else None
-        if of is not None:
-            dimensions = dict(zip(_STAND_INS, of.shape, strict=False))
-            shape = tuple(dimensions.get(d, d) for d in shape)
-        found.append((slot.path, shape, str(slot.dtype), OPTIMIZER))
-    return found
+
+
+def _shape(variable: Any) -> tuple[int, ...]:
+    return tuple(int(d) for d in variable.shape)
+
+
+def _shape_for(slot: Any, of: _SizedVariable) -> tuple[int, ...]:
+    """Return the shape that an optimizer's variable has for this one, in place of its stand-in."""
+    dimensions = dict(zip(_STAND_INS, of.shape, strict=False))
+    return tuple(dimensions.get(d, d) for d in _shape(slot))
 
 
 def _of(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:

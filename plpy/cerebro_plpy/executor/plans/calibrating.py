@@ -94,6 +94,8 @@ def kind_of(
         state_bytes=(sizes or {}).get("state_bytes", 0),
         frozen_bytes=(sizes or {}).get("frozen_bytes", 0),
         weight_bytes=(sizes or {}).get("weight_bytes", 4 * net.parameters),
+        shards=(sizes or {}).get("shards", 1),
+        device_bytes=(sizes or {}).get("device_bytes", 0),
         fit=fit.to_json(),
         thaws=bool(fit.unfreeze_at),
     )
@@ -170,7 +172,7 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
     cut: list[int] = []
     for group in found:
         (cut if group.home is None else at_home[group.home]).append(group.rows)
-    as_one = limits.fuse != OFF and not limits.recompute
+    as_one = limits.fuse != OFF and not limits.saves_memory
     return GroupSizes(at_home, cut, fallback, as_one, limits.checkpoint_every)
 
 
@@ -203,6 +205,8 @@ def with_limits(kind: ConfigKind, limits: Limits) -> ConfigKind:
     trunk = cutting.chosen(limits.cuts, kind.model_id)
     if limits.recompute:
         kind = replace(kind, compiled=digest(kind.compiled, "again", json.dumps(limits.recompute)))
+    if limits.device_memory_mb:
+        kind = replace(kind, compiled=digest(kind.compiled, "shards", str(limits.device_memory_mb)))
     return kind if trunk is None else kind.cut(trunk)
 
 

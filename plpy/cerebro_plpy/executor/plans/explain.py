@@ -186,6 +186,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         ask = _Asking(db, request)
     request = cutting.settled(request, examples, described)
     fusing.check(request)
+    cutting.check_device(request)
     cutting.check_recomputed(request, described)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
     reason, handed = find_sessions(db, request.tables, request.handed_rows)
@@ -205,7 +206,8 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         known = replace(known, observations=[*known.observations, *found])
     if request.search is None or request.groups is not None:
         about = _about_fit(request, work, known, machine(db))
-        about = replace(about, alternatives=_alternatives(db, work, known))
+        engines = requests.engines_for(request.limits)
+        about = replace(about, alternatives=_alternatives(db, work, known, engines))
     else:
         about = _about_search(request, work, known, described, machine(db))
     # A seed that was not given is drawn when the run begins.
@@ -272,6 +274,7 @@ class _Asking:
                 target_shapes=summary.target_shapes,
                 target_kinds=check.target_kinds,
                 recompute=request.limits.recompute,
+                device_memory_mb=request.limits.device_memory_mb,
             )
             found.update(self._ask(command, engine))
         return [_observed(work, work.kinds[int(key)], times) for key, times in found.items()]
@@ -349,7 +352,6 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
     rates = known.rates(work)
     notes = []
     found, limits = estimate(work, rates), request.limits
-    again = bool(limits.recompute)
     if limits.max_visits is not None and limits.max_visits < found.played.visits:
         notes.append(f"the run ends after {counted(limits.max_visits, 'visit')}, whatever is left")
         epochs = max(1, -(-work.epochs * limits.max_visits // found.played.visits))
@@ -361,7 +363,10 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         found = replace(found, seconds=min(found.seconds, most), low=low, high=high)
     if request.search is not None:
         notes.append("what gets no better is stopped earlier: this is the most")
-    notes += _break_even(work, rates)
+    notes += _break_even(work, rates, requests.engines_for(limits))
+    bundles: list[Mapping[str, object]] = []
+    if work.groups is None:
+        bundles = list(fusion.bundles(work, limits.fuse, again=limits.saves_memory))
     return Explained(
         name="Fit",
         estimate=found,
@@ -369,26 +374,27 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
         machine=machine,
         visits_known=rates.visits(work.backends),
         # Bundles of groups are shown with each kind.
-        bundles=[] if work.groups is not None else list(fusion.bundles(work, limits.fuse, again=again)),
+        bundles=bundles,
         notes=notes,
     )
 
 
-def _break_even(work: RunWork, rates: Rates) -> list[str]:
+def _break_even(work: RunWork, rates: Rates, engines: Sequence[str]) -> list[str]:
     """List the architectures for which another engine pays within the run, and from which epoch on."""
     now = {kind.model_id: kind.backend for kind in work.kinds.values()}
     said: list[str] = []
     for model_id, own in sorted(now.items()):
-        for backend in session.engines_here(*requests.CHOOSABLE):
+        for backend in engines:
             epochs = None if backend == own else break_even(work, model_id, backend, rates)
             if epochs is not None and epochs < work.epochs:
                 said.append(f"model {model_id}: {backend} pays from epoch {int(epochs) + 1} on")
     return said
 
 
-def _alternatives(db: Database, work: RunWork, known: _Measurements) -> list[Alternative]:
+def _alternatives(
+    db: Database, work: RunWork, known: _Measurements, engines: Sequence[str]
+) -> list[Alternative]:
     """Estimate other engines, segments and threads, and fewer evaluations."""
-    engines = session.engines_here(*requests.CHOOSABLE)
     found: list[Alternative] = []
 
     def add(name: str, other: RunWork, other_bits: bool) -> None:

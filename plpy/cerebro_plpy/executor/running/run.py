@@ -162,7 +162,9 @@ def check_command(db: Database, request: requests.Request) -> Check:
     return Check(
         architectures={str(a.model_id): a.model_arch for a in architectures},
         configs=[
-            CheckedConfig(c.mst_key, c.model_id, c.compile_params, list(parse_fit(c.fit_params).thawed()))
+            CheckedConfig(
+                c.mst_key, c.model_id, c.compile_params, list(parse_fit(c.fit_params).thawed()), c.batch_size
+            )
             for c in request.configs
         ],
         functions=registry.needed(
@@ -175,6 +177,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
         # NULL stands first; those behind the classes only leave room.
         null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
         recompute=request.limits.recompute,
+        device_memory_mb=request.limits.device_memory_mb,
     )
 
 

@@ -128,6 +128,7 @@ def begin(db: Database, call: RunCall) -> None:
     topology = choose(db, request.tables, None if given.background or earlier else request.handed_rows)
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)
+    cutting.check_device(request)
     described = runner.check(
         db, topology, replace(request, configs=examples), sessions=1 if given.background else None
     )

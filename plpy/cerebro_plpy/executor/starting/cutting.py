@@ -31,6 +31,9 @@ def settled(
     There are none where each config has frozen weights of its own, or where groups train.
     """
     request = with_stored(request, described, examples)
+    if request.limits.device_memory_mb is not None:
+        # What is computed once would have to be on the device as a whole.
+        return request
     if not request.limits.materialize or request.groups is not None or request.source.summary.stored:
         return request
     configs = request.configs or examples
@@ -125,6 +128,29 @@ def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[
         recomputed.check(asked, [facts["json"] for facts in described.values()])
 
 
+def check_device(request: requests.Request) -> None:
+    """Refuse shards where there are none: with other engines, other forms, groups or stored features."""
+    if request.limits.device_memory_mb is None:
+        return
+    fuse, others = request.limits.fuse, [name for name in request.backends if name != "jax"]
+    because, hint = None, "Leave out one of the two."
+    if others:
+        because, hint = f"backend is {' and '.join(others)}", 'Train with {"backend": "jax"}.'
+    elif fuse in (EXACT, FAST):
+        because = f"fuse is {fuse}"
+    elif request.limits.recompute:
+        because, hint = "recompute is given", "Leave out recompute: every shard is computed again."
+    elif request.groups is not None:
+        because, hint = "the table is in groups", "Leave out the option: nets of groups are small."
+    elif request.source.summary.stored:
+        because = f"{request.source.table.quoted} is a table of features"
+        hint = "Train on the table that the features were made from."
+    if because is not None:
+        raise CerebroError(
+            f"option device_memory_mb is given, and {because}", hint=hint, sqlstate=NOT_SUPPORTED
+        )
+
+
 def check_memory(
     request: requests.Request,
     examples: Sequence[requests.Chosen],
@@ -132,9 +158,10 @@ def check_memory(
 ) -> None:
     """Refuse a config whose mini-batch cannot fit into the machine's memory.
 
-    Groups are too small for that, and a GPU says so itself.
+    Groups are too small for that, and a GPU says so itself. Nets in shards are checked with their shards.
     """
-    if request.engines.use_gpus or request.groups is not None:
+    in_shards = request.limits.device_memory_mb is not None
+    if request.engines.use_gpus or request.groups is not None or in_shards:
         return
     summary, memory = request.source.summary, requests.machine_memory()
     # A fold's rows are left out, and an epoch may have a part of the rest.

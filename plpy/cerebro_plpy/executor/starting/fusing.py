@@ -51,7 +51,7 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
         host=db.server.segment_hosts(request.source.summary)[0],
         in_memory=found["in_memory"],
         averages=request.limits.average_from is not None,
-        again=bool(request.limits.recompute),
+        again=request.limits.saves_memory,
     )
 
 
@@ -155,5 +155,6 @@ def replayed(db: Database, request: requests.Request) -> requests.Request:
         small_nets=known.get("small_nets") or {},
         # The last bits of a net may depend on it.
         recompute=request.limits.recompute or known.get("recompute") or False,
+        device_memory_mb=request.limits.device_memory_mb or known.get("device_memory_mb"),
     )
     return replace(request, limits=limits)

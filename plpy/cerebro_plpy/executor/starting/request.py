@@ -39,6 +39,13 @@ from cerebro_plpy.topology.choose import RowsToHand
 MAX_PARAMETERS = 2_000_000_000
 # The engines for which the planner has constants and which the lock file has.
 CHOOSABLE = ("tensorflow", "jax")
+
+
+def engines_for(limits: Limits) -> tuple[str, ...]:
+    """Return the engines from which the planner chooses: shards are JAX's."""
+    return session.engines_here(*(CHOOSABLE if limits.device_memory_mb is None else ("jax",)))
+
+
 OFF = "off"
 LONGEST_NAME, LONGEST_DESCRIPTION = 200, 10_000
 
@@ -381,7 +388,7 @@ def choosable(
         most = db.server.usual_threads(segments, configs or None)
         threads = [most] if given.threads == parse.AUTO else sorted({usual, most})
     return Choosable(
-        backends=session.engines_here(*CHOOSABLE) if open_backends else (),
+        backends=engines_for(given.limits) if open_backends else (),
         threads=threads,
         measures=given.plan is not None and frequency is None,
         aim=given.plan,

@@ -45,6 +45,9 @@ class ConfigKind:
     # The bytes stored once for all states of the config or, if weights were given, of the architecture.
     frozen_bytes: int = 0
     weight_bytes: int = 0
+    # Into how many parts the net is cut, and what is on the device at most if there are several.
+    shards: int = 1
+    device_bytes: int = 0
     # The share of a segment's rows that a visit trains on: all but a fold's, of those an epoch's part.
     share: float = 1.0
     # Which frozen layers are computed once, and what the kind is without that.
@@ -191,6 +194,8 @@ class RunWork:
 
     def activation_bytes(self, kind: ConfigKind) -> int:
         """Return the bytes that a mini-batch keeps for the backward pass."""
+        if kind.shards > 1:
+            return 0
         most = max(self.rows) if self.groups is None else max(self.groups.sizes, default=0)
         return int(4 * kind.work.get("kept", 0.0) * min(kind.batch_size, int(most * kind.share)))
 

@@ -1,0 +1,136 @@
+"""Measures a net in shards: the memory of the device, and what the moves cost.
+
+It needs no server: .local/venv/bin/python bench/sharding.py
+With a GPU, its allocator gets no more than the device's share, so a net that needs more fails:
+python bench/sharding.py --gpu --units 8192
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+
+HERE = Path(__file__).resolve().parent
+MB = 2**20
+PARTS = (1, 3, 4)
+
+
+def main() -> None:
+    asked = _arguments()
+    if asked.part is not None:
+        print(json.dumps(measure(asked, asked.part)))
+        return
+    print(
+        "state ÷ device  shards  MB device  MB placed at most  MB moved per step  s per step"
+        "  MB of the session"
+    )
+    for part in (0, *([-PARTS[1]] if asked.gpu else []), *PARTS):
+        done = _apart(asked, part)
+        if done is None:
+            print(f"{f'whole in 1/{-part}':>14} the memory runs out")
+            continue
+        print(
+            f"{part or 'whole':>14} {done['shards']:7} {done['device'] / MB:10.0f}"
+            f" {done['most'] / MB:18.0f} {done['moved'] / MB:18.0f} {done['seconds']:11.3f}"
+            f" {done['pss'] / MB:18.0f}"
+        )
+
+
+def _arguments() -> argparse.Namespace:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--units", type=int, default=1024)
+    parser.add_argument("--layers", type=int, default=24)
+    parser.add_argument("--batch", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=4)
+    parser.add_argument("--part", type=int)
+    return parser.parse_args()
+
+
+def _apart(asked: argparse.Namespace, part: int) -> dict[str, float] | None:
+    """Measure in a process of its own; None if a whole net does not fit there."""
+    done = subprocess.run(
+        [sys.executable, __file__, *sys.argv[1:], f"--part={part}"],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent / "plpy"), *sys.path])},
+        capture_output=True,
+        text=True,
+    )
+    if part < 0 and "RESOURCE_EXHAUSTED" in done.stderr:
+        return None
+    if done.returncode:
+        sys.exit(done.stderr[-3000:])
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+def measure(asked: argparse.Namespace, part: int) -> dict[str, float]:
+    """Train in shards on a device that has one part of what weights and moments take.
+
+    With 0, a whole net trains with as much as it wants; with a part below, in that part.
+    """
+    from cerebro_plpy.engine.backends import runtime
+
+    state_bytes = 12 * asked.layers * asked.units**2
+    device = state_bytes // abs(part) if abs(part) > 1 else 4 * state_bytes
+    gpu = runtime.Gpu("0", min(0.9, _fraction(device)), None) if asked.gpu else None
+    runtime.start("jax", 1, asked.gpu, gpu)
+    from cerebro_plpy.engine.activations.shards import DeviceRoom
+    from cerebro_plpy.engine.checks import architecture
+    from cerebro_plpy.engine.models import model
+    from cerebro_plpy.engine.models.data import INDEX, Dataset, Target, whole
+    from cerebro_plpy.madlib.params import Call, CompileParams
+
+    params = CompileParams(
+        optimizer=Call("Adam", ()), loss="sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
+    keras = runtime.keras()
+    hidden = [keras.layers.Dense(asked.units, activation="relu") for _ in range(asked.layers)]
+    last = keras.layers.Dense(10, activation="softmax")
+    with architecture.unallocated():
+        net = keras.Sequential([keras.Input((asked.units,)), *hidden, last])
+        text = architecture.describe(net.to_json()).json
+    room = DeviceRoom(device, asked.batch, 256) if part > 0 else None
+    made = model.compiled(text, params, room=room)
+    random, rows = np.random.default_rng(0), asked.batch * asked.steps
+    inputs = random.normal(size=(rows, asked.units)).astype(np.float32)
+    data = Dataset([inputs], [Target(random.integers(0, 10, rows, np.int32), INDEX)])
+    state, seconds = made.initial_state(params, 1, None), []
+    logs: dict[str, float] = {}
+    for _ in range(3):
+        began = time.monotonic()
+        _, logs = made.train(state, [[whole(data)]], asked.batch, None, lambda: None, rows=rows)
+        seconds.append((time.monotonic() - began) / asked.steps)
+    ledger = getattr(made._loop, "ledger", None)
+    return {
+        "device": device,
+        "shards": len(getattr(made._loop, "shards", [0])),
+        "most": ledger.most if ledger else 0,
+        "moved": ledger.moved / 3 / asked.steps if ledger else 0,
+        "seconds": min(seconds),
+        "loss": logs["loss"],
+        "pss": _pss(),
+    }
+
+
+def _pss() -> float:
+    told = Path("/proc/self/smaps_rollup").read_text().split("Pss:")[1]
+    return 1024 * float(told.split()[0])
+
+
+def _fraction(device: int) -> float:
+    told = subprocess.run(
+        ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"],
+        capture_output=True,
+        text=True,
+    )
+    return device / MB / float(told.stdout.split()[0])
+
+
+if __name__ == "__main__":
+    main()

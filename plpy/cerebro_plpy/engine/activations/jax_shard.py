@@ -1,0 +1,192 @@
+"""JAX: one shard of a net, as functions that can be compiled.
+
+Each takes the values of the shard's variables and what enters it. None reads a variable of Keras'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from cerebro_plpy.engine.activations import blocks, recompute
+from cerebro_plpy.engine.activations.shards import Span, is_of_each, slots_of
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.backends.jax_given import given_to
+from cerebro_plpy.engine.models import forms
+
+
+class Shard:
+    """Some layers of a model in a row, with the variables that they and the optimizer have for them."""
+
+    def __init__(self, model: Any, span: Span, inputs: Sequence[str]) -> None:
+        self._model, self._names = model, inputs
+        self._functional = getattr(model, "_functional", None) or model
+        nodes = blocks.nodes_of(self._functional)
+        self._nodes = nodes[span.first : span.last]
+        self._is_first = span.first == 0
+        self._enters = self._functional.inputs if self._is_first else nodes[span.first - 1].outputs
+        is_last = span.last == len(nodes)
+        self._leaves = self._functional.outputs if is_last else self._nodes[-1].outputs
+        own = {id(v): v for node in self._nodes for v in getattr(node.operation, "variables", ())}
+        places = [n for n, v in enumerate(model.trainable_variables) if id(v) in own]
+        self.trainable = [model.trainable_variables[place] for place in places]
+        trained = {id(v) for v in self.trainable}
+        self.others = [v for key, v in own.items() if key not in trained]
+        # Those of the others that the forward pass changes, known once it has been traced.
+        self.changed: list[Any] = []
+        every = slots_of(model.optimizer, len(model.trainable_variables))
+        self.slots = [slot for place in places for slot in every[place]]
+        owned = {id(slot) for slots in every for slot in slots}
+        self.shared = [v for v in model.optimizer.variables if id(v) not in owned]
+        self._optimizer = _optimizer_of(model.optimizer, places, [*self.shared, *self.slots])
+        # Whether a shard before this one trains, and needs the slopes of what enters here.
+        self.hands_slopes_on = False
+
+    def forward(self, training: bool, train: Any, others: Any, passing: Any) -> Any:
+        """Return what leaves the shard, the losses of layers so far, and the values that have changed.
+
+        `passing` is what enters it, and the losses of layers before it.
+        """
+        return self._compute(training, train, others, *passing)
+
+    def backward(self, own: Any, others: Any, steps: Any, passing: Any) -> Any:
+        """Compute the shard again; return the slopes of what enters it, and the values after a step: those
+        that train, the optimizer's for them, and the optimizer's for all.
+
+        `own` is the first two of these, `steps` the third and the optimizer's numbers; `passing` is what
+        enters the shard, and the slopes of what leaves it.
+        """
+        enter, slopes = passing
+
+        def through(train: Any, enter: Any) -> Any:
+            return self._compute(True, train, others, enter, jnp.zeros(()))[:2]
+
+        return self._step(through, own, steps, enter, (slopes, jnp.ones(())))[0]
+
+    def finish(self, own: Any, others: Any, steps: Any, passing: Any, batch: Any) -> Any:
+        """Compute the last shard and the loss; return what `backward` does, the other values that have
+        changed, and the metrics.
+
+        `passing` is what enters it, and the losses of layers so far; `batch` is the labels and the metrics.
+        """
+        enter, extra = passing
+        labels, metrics = batch
+
+        def through(train: Any, enter: Any) -> Any:
+            left, total, changed = self._compute(True, train, others, enter, extra)
+            loss, seen = self._loss(True, left, total, labels, metrics)
+            return loss, (loss, left, changed, seen)
+
+        stepped, (loss, left, changed, seen) = self._step(through, own, steps, enter, None)
+        return stepped, changed, self._measured(seen, loss, enter, left, labels)
+
+    def measure(self, train: Any, others: Any, passing: Any, batch: Any) -> Any:
+        """Compute the last shard; return the values that have changed, and the metrics."""
+        enter, extra = passing
+        labels, metrics = batch
+        left, total, changed = self._compute(False, train, others, enter, extra)
+        loss, seen = self._loss(False, left, total, labels, metrics)
+        return changed, self._measured(seen, loss, enter, left, labels)
+
+    def _step(
+        self, through: Callable[[Any, Any], Any], own: Any, steps: Any, enter: Any, slopes: Any
+    ) -> tuple[Any, Any]:
+        """Return slopes and values after a step; and what the last shard, which makes its own slopes,
+        computes on the way."""
+        (train, slots), (shared, given) = own, steps
+        # Rows that are whole numbers have no slopes, and nobody asks for those of others.
+        sloped = enter if self.hands_slopes_on else []
+
+        def one(train: Any, sloped: Any) -> Any:
+            return through(train, sloped or enter)
+
+        if slopes is None:
+            loss, pull, aside = jax.vjp(one, train, sloped, has_aux=True)
+            slopes = jnp.ones_like(loss)
+        else:
+            _, pull = jax.vjp(one, train, sloped)
+            aside = None
+        train_slopes, enter_slopes = pull(slopes)
+        return (enter_slopes, self._apply(train, slots, shared, given, train_slopes)), aside
+
+    def _compute(self, training: bool, train: Any, others: Any, enter: Any, extra: Any) -> Any:
+        keras = runtime.keras()
+        told = [*zip(self.trainable, train, strict=True), *zip(self.others, others, strict=True)]
+        with keras.StatelessScope(told, collect_losses=True, initialize_variables=False) as scope:
+            before = dict(scope.state_mapping)
+            if self._is_first:
+                enter = self._functional._standardize_inputs(forms.pack(self._model, enter))
+            tensors = {id(x): y for x, y in zip(self._enters, enter, strict=True)}
+            recompute.run_nodes(self._nodes, {"training": training}, tensors)
+            weighed = [v.regularizer(v) for v in self.trainable if v.regularizer is not None]
+            extra = sum((keras.ops.sum(loss) for loss in [*scope.losses, *weighed]), extra)
+        self.changed = [v for v in self.others if scope.get_current_value(v) is not before[id(v)]]
+        left = [tensors[id(x)] for x in self._leaves]
+        return left, extra, [scope.get_current_value(v) for v in self.changed]
+
+    def _apply(self, train: Any, slots: Any, shared: Any, given: Any, slopes: Any) -> Any:
+        """Make a step of the optimizer for the shard's weights."""
+        if not self.trainable:
+            return train, slots, shared
+        variables = [*self.trainable, *self.slots, *self.shared]
+        told = list(zip(variables, [*train, *slots, *shared], strict=True))
+        scoped = runtime.keras().StatelessScope(told, initialize_variables=False)
+        with scoped as scope, given_to(self._optimizer, self._names, given):
+            self._optimizer.apply(slopes, self.trainable)
+        return tuple(
+            [scope.get_current_value(v) for v in part] for part in (self.trainable, self.slots, self.shared)
+        )
+
+    def _loss(self, training: bool, left: Any, extra: Any, labels: Any, metrics: Any) -> Any:
+        """Return the loss with those of layers, and the metrics that it counts."""
+        made = self._packed(left)
+        with _told_of(self._model.metrics_variables, metrics) as scope:
+            self._model._losses_override = [extra]
+            loss = self._model.compute_loss(
+                x=None, y=labels[0], y_pred=made, sample_weight=_weights(labels), training=training
+            )
+            self._model._losses_override = []
+        return loss, [scope.get_current_value(v) for v in self._model.metrics_variables]
+
+    def _measured(self, metrics: Any, loss: Any, enter: Any, left: Any, labels: Any) -> Any:
+        found = self._model._update_metrics_variables(
+            metrics, loss, enter, labels[0], self._packed(left), _weights(labels)
+        )
+        return found[1]
+
+    def _packed(self, left: Any) -> Any:
+        if len(left) == 1:
+            return left[0]
+        return runtime.keras().tree.pack_sequence_as(self._functional._outputs_struct, left)
+
+
+def _weights(labels: Sequence[Any]) -> Any:
+    return labels[1] if len(labels) > 1 else None
+
+
+def _told_of(variables: Iterable[Any], values: Iterable[Any]) -> Any:
+    told = list(zip(variables, values, strict=True))
+    return runtime.keras().StatelessScope(told, initialize_variables=False)
+
+
+def _optimizer_of(optimizer: Any, places: Sequence[int], variables: list[Any]) -> Any:
+    """Return a view of an optimizer that knows only some of the variables that train, and its own of them."""
+    # A copy by Python's means would go through Keras' files, and have variables of its own.
+    view = object.__new__(type(optimizer))
+    view.__dict__.update(vars(optimizer))
+    count = len(optimizer._trainable_variables)
+    known = {
+        name: [value[place] for place in places]
+        for name, value in vars(optimizer).items()
+        if is_of_each(name, value, count)
+    }
+    trained = [optimizer._trainable_variables[place] for place in places]
+    known["_trainable_variables"] = trained
+    known["_variables"] = variables
+    indices = {view._var_key(variable): place for place, variable in enumerate(trained)}
+    # Keras would track what is set in the usual way.
+    view.__dict__.update(known, _trainable_variables_indices=indices)
+    return view

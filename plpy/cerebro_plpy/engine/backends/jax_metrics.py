@@ -1,0 +1,47 @@
+"""JAX: the metrics of a model as arrays, and batches in the form that Keras' steps take."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from cerebro_plpy.engine.backends.interfaces import Feed
+from cerebro_plpy.engine.backends.jax_stacks import settled
+from cerebro_plpy.engine.models import forms
+
+
+class ArrayMetrics:
+    """A model's metrics; Keras' own variables are used only to read results."""
+
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.metrics_arrays: list[Any] = [variable.value for variable in model.metrics_variables]
+
+    def reset_metrics(self) -> None:
+        self._model.reset_metrics()
+        self.metrics_arrays = [settled(variable.value) for variable in self._model.metrics_variables]
+
+    def metrics(self) -> list[np.ndarray]:
+        return [np.asarray(array) for array in self.metrics_arrays]
+
+    def set_metrics(self, arrays: list[np.ndarray]) -> None:
+        self.metrics_arrays = [
+            settled(jnp.asarray(array, variable.dtype))
+            for variable, array in zip(self._model.metrics_variables, arrays, strict=True)
+        ]
+
+    def results(self) -> dict[str, Any]:
+        for variable, array in zip(self._model.metrics_variables, self.metrics_arrays, strict=True):
+            variable.assign(array)
+        return self._model.get_metrics_result()
+
+
+def pack_batch(model: Any, inputs: list[Any], targets: list[Any], weights: list[Any]) -> tuple[Any, ...]:
+    return (forms.pack(model, inputs), forms.one_or_all(targets), *forms.if_any(weights))
+
+
+def pick_rows(feed: Feed, rows: np.ndarray) -> tuple[list[Any], list[Any], list[Any]]:
+    picked = [[array[rows] for array in arrays] for arrays in (feed.inputs, feed.targets, feed.weights)]
+    return picked[0], picked[1], picked[2]

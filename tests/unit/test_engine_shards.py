@@ -1,0 +1,244 @@
+"""A net in shards learns what it learns as a whole, within the memory of the device."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from functools import cache
+
+import numpy as np
+import pytest
+
+import nets
+from cerebro_plpy.engine.activations import shards
+from cerebro_plpy.engine.activations.shards import DeviceRoom
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import model, sizing
+from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
+from cerebro_plpy.engine.state import State
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.madlib.literal import Value
+from cerebro_plpy.madlib.params import Call, CompileParams
+from engines import BACKEND, nothing
+
+pytestmark = pytest.mark.usefixtures("engine")
+on_jax = pytest.mark.skipif(BACKEND != "jax", reason="no other engine trains nets in shards")
+ROWS, BATCH, SEED, MEASURED = 45, 20, 5, 32
+
+
+def params(optimizer: str = "SGD", **given: Value) -> CompileParams:
+    call = Call(optimizer, (("learning_rate", 0.05), *given.items()))
+    return CompileParams(optimizer=call, loss="categorical_crossentropy", metrics=["accuracy"])
+
+
+def dense(units: int = 64, **config: object) -> nets.Layer:
+    return nets.layer("Dense", units=units, activation="tanh", **config)
+
+
+def deep(*between: nets.Layer, hidden: int = 4) -> str:
+    last = nets.layer("Dense", units=nets.CLASSES, activation="softmax")
+    return nets.sequential([nets.FEATURES], dense(), *between, *(dense() for _ in range(hidden - 1)), last)
+
+
+def nested() -> str:
+    """A net whose first part is frozen, and which has a model inside that is one layer to it."""
+    inner = json.loads(nets.sequential([64], dense(), dense()))
+    inner["config"]["name"] = "inner"
+    return deep(dense(trainable=False), inner)
+
+
+def with_penalties() -> str:
+    l2 = {"module": "keras.regularizers", "class_name": "L2", "config": {"l2": 0.01}, "registered_name": None}
+    return deep(dense(kernel_regularizer=l2), dense(activity_regularizer=l2))
+
+
+EVERY_NET = {
+    "changing": deep(
+        nets.layer("Dropout", rate=0.3), nets.layer("BatchNormalization"), nets.layer("Dropout", rate=0.2)
+    ),
+    "penalties": with_penalties(),
+    "nested": nested(),
+    "convolutions": nets.cnn(),
+    "recurrent": nets.lstm(),
+    "two ends": nets.two_by_two([nets.FEATURES, 5], nets.CLASSES),
+    "branches": nets.branches(),
+    "attention": nets.encoder(),
+}
+
+
+@cache
+def data(text: str) -> Dataset:
+    random = np.random.default_rng(1)
+    found = architecture.describe(text)
+    inputs = [random.random((ROWS, *(d or 1 for d in shape)), np.float32) for shape in found.inputs]
+    classes = [random.integers(0, shape[0] or 1, ROWS) for shape in found.outputs]
+    targets = [
+        Target(np.eye(shape[0] or 1, dtype=np.int16)[own], ONE_HOT)
+        for shape, own in zip(found.outputs, classes, strict=True)
+    ]
+    return Dataset(inputs, targets)
+
+
+def find_room(
+    text: str, own: CompileParams, least: bool = False, batch: int = BATCH, measured: int = MEASURED
+) -> DeviceRoom:
+    """The smallest device on which the net can train, or a larger one on which it is cut into few shards."""
+
+    def count(size: int) -> int:
+        room = DeviceRoom(size, batch, measured)
+        try:
+            return len(sizing.shards_of(architecture.describe(text).json, own, room))
+        except CerebroError:
+            return 0
+
+    low, high = 1, 4096
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if count(1024 * middle) else (middle + 1, high)
+    sizes = [int(1024 * low * more) for more in (2.0, 1.6, 1.3, 1.1)] if not least else []
+    chosen = next((size for size in sizes if count(size) > 2), 1024 * low)
+    return DeviceRoom(chosen, batch, measured)
+
+
+def made(text: str, own: CompileParams, room: DeviceRoom | None = None) -> model.CompiledModel:
+    return model.compiled(architecture.describe(text).json, own, room=room)
+
+
+def trained(
+    net: model.CompiledModel, text: str, own: CompileParams, passes: int = 2
+) -> tuple[State, dict[str, float]]:
+    rows = data(text)
+    orders = [np.random.default_rng(n).permutation(ROWS) for n in range(passes)]
+    begun = net.initial_state(own, SEED, None)
+    return net.train(begun, [[Block(rows, o)] for o in orders], BATCH, None, nothing, params=own)
+
+
+def check_alike(text: str, own: CompileParams, passes: int = 2) -> model.CompiledModel:
+    room = find_room(text, own)
+    net = made(text, own, room)
+    assert len(net._loop.shards) > 1  # type: ignore[attr-defined]
+    whole, losses = trained(made(text, own), text, own, passes)
+    parts, its_losses = trained(net, text, own, passes)
+    assert its_losses == pytest.approx(losses, rel=1e-5)
+    assert whole.kinds == parts.kinds
+    for one, other in zip(whole.arrays, parts.arrays, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-6)
+    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+    return net
+
+
+@on_jax
+@pytest.mark.parametrize("name", EVERY_NET)
+def test_a_net_in_shards_learns_the_same(name: str) -> None:
+    """Seeds, moving averages and losses of layers included."""
+    own = replace(params(), loss="mse") if name == "two ends" else params()
+    check_alike(EVERY_NET[name], own)
+
+
+@on_jax
+def test_it_is_measured_in_shards() -> None:
+    """Keep only the last of what passes between them."""
+    text, own = deep(hidden=12), params()
+    room = find_room(text, own, least=True, batch=1, measured=ROWS)
+    net, whole = made(text, own, room), made(text, own)
+    state, rows = net.initial_state(own, SEED, None), [Block(data(text), np.arange(ROWS))]
+    found = [one.merge([one.evaluate(state, rows, ROWS, nothing)]) for one in (net, whole)]
+    assert found[0] == pytest.approx(found[1], rel=1e-5)
+    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+
+
+@on_jax
+@pytest.mark.parametrize(
+    ("optimizer", "given"),
+    [
+        ("Adam", {"weight_decay": 0.01, "clipnorm": 0.5}),
+        ("Nadam", {}),
+        ("Adafactor", {}),
+        ("Lion", {"use_ema": True, "ema_momentum": 0.5}),
+        ("RMSprop", {"gradient_accumulation_steps": 2}),
+    ],
+    ids=lambda given: given if isinstance(given, str) else "",
+)
+def test_each_optimizer_makes_the_steps_of_the_whole(optimizer: str, given: dict[str, Value]) -> None:
+    check_alike(deep(), params(optimizer, **given), passes=1)
+
+
+@on_jax
+def test_what_stays_on_the_device_has_no_say() -> None:
+    own, text = params("Adam"), EVERY_NET["changing"]
+    room = find_room(text, own, least=True)
+    net = made(text, own, room)
+    spilled, _ = trained(net, text, own)
+    spans = sizing.shards_of(architecture.describe(text).json, own, room)
+    large = replace(room, bytes=100 * room.bytes)
+    backend, variables = runtime.get_keras_backend(), net.layout.variables
+    moved = net._loop.ledger.moved  # type: ignore[attr-defined]
+    net._loop = backend.make_sharded_loop(net._model, variables, net._inputs, spans, large)
+    resident, _ = trained(net, text, own)
+    for one, other in zip(spilled.arrays, resident.arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+    # It came and went once.
+    assert net._loop.ledger.moved < moved / 3  # type: ignore[attr-defined]
+
+
+@on_jax
+def test_a_host_with_pinned_memory_gives_the_same_bits() -> None:
+    """As beside a GPU."""
+    import jax
+
+    own, text = params("Adam"), deep()
+    net = made(text, own, find_room(text, own, least=True))
+    usual, _ = trained(net, text, own)
+    store = net._loop._store  # type: ignore[attr-defined]
+    device = jax.devices()[0]
+    store._pinned = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
+    pinned, _ = trained(net, text, own)
+    for one, other in zip(usual.arrays, pinned.arrays, strict=True):
+        np.testing.assert_array_equal(one, other)
+
+
+@on_jax
+def test_a_net_that_fits_is_not_cut() -> None:
+    own, text = params(), deep()
+    assert not hasattr(made(text, own, DeviceRoom.of(64, BATCH, MEASURED))._loop, "shards")
+
+
+def test_the_cuts_lie_where_one_tensor_passes() -> None:
+    """Not within a skip connection, nor between two uses of one layer."""
+    text = nets.encoder(blocks=3)
+    known = architecture.describe(text).json
+    spans = sizing.shards_of(known, params(), find_room(text, params(), least=True))
+    names = [node["name"] for node in json.loads(known)["config"]["layers"][1:]]
+    assert {names[span.first - 1] for span in spans[1:]} <= {"steps", "embed"} | {
+        f"{part}_{n}" for n in range(3) for part in ("norm", "next")
+    }
+    assert [span.last for span in spans[:-1]] == [span.first for span in spans[1:]]
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "given", "said"),
+    [
+        ("SGD", {"global_clipnorm": 1.0}, "global_clipnorm needs the slopes of all weights at once"),
+    ],
+)
+def test_what_needs_all_weights_at_once_is_refused(
+    optimizer: str, given: dict[str, Value], said: str
+) -> None:
+    text, own = deep(), params(optimizer, **given)
+    room = DeviceRoom(400 * 1024, BATCH, MEASURED)
+    with pytest.raises(CerebroError, match="device_memory_mb cannot be used") as caught:
+        sizing.shards_of(architecture.describe(text).json, own, room)
+    assert said in (caught.value.detail or "")
+    assert caught.value.sqlstate == NOT_SUPPORTED
+
+
+def test_the_least_that_is_named_is_enough() -> None:
+    text, own = deep(dense(units=700), dense(units=700, name="large")), params("Adam")
+    known = architecture.describe(text).json
+    with pytest.raises(CerebroError, match="the least is ") as caught:
+        sizing.shards_of(known, own, DeviceRoom.of(1, BATCH, MEASURED))
+    assert 'layer "large"' in (caught.value.detail or "")
+    least = int(caught.value.message.rsplit(" ", 1)[1])
+    spans = sizing.shards_of(known, own, DeviceRoom.of(least, BATCH, MEASURED))
+    assert shards.peak_bytes(spans, DeviceRoom.of(least, BATCH, MEASURED)) <= least * 2**20
