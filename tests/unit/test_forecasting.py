@@ -310,6 +310,14 @@ def test_theta_is_the_mean_of_two_lines(season: int, multiplies: bool) -> None:
         assert np.abs(found - wanted).max() < 5 and np.corrcoef(found, wanted)[0, 1] > 0.97
 
 
+def test_theta_of_two_values_by_hand() -> None:
+    """Every weight misses the second value alike, so the least is taken: 0.05 of 10. The trend is 10."""
+    rows = windows.cut([series(0, 10)], [[2]], WindowShape(2, 2, 1))
+    (found,) = baselines.BASELINES["theta"](rows, 2, 1)
+    long_ago = (1 - 0.95**2) / 0.05
+    assert found == pytest.approx([0.5 + 5 * long_ago, 0.5 + 5 * (1 + long_ago)])
+
+
 @pytest.mark.parametrize("multiplies", [True, False])
 def test_smoothing_goes_on_with_level_trend_and_season(multiplies: bool) -> None:
     """Beside the same by hand, for the weights that the errors of one step choose."""

@@ -16,10 +16,11 @@ from cerebro_plpy.planner.estimating import calibration
 from cerebro_plpy.planner.estimating.estimates import Estimate, estimate
 from cerebro_plpy.planner.estimating.rates import MEASURED, SCALED, Rates
 from cerebro_plpy.planner.estimating.searching import scenarios
-from cerebro_plpy.planner.estimating.simulation import TRAIN, Prices
+from cerebro_plpy.planner.estimating.simulation import TRAIN, WRITE, Prices
 from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 from cerebro_plpy.planner.explanation import Alternative, Explained, Machine
 from cerebro_plpy.planner.explanation import tree as explained
+from cerebro_plpy.planner.units import AVERAGE, Unit
 from measured_kinds import GRID, kind, observed
 
 RATES = Rates([observed(k) for k in GRID], "localhost", 1)
@@ -145,6 +146,13 @@ def test_very_many_segments_are_counted() -> None:
 def test_averaging_has_a_bound_of_its_own() -> None:
     found = estimate(work(many(1), 4, average_from=1), RATES)
     assert found.bound <= found.seconds
+
+
+def test_averaging_reads_the_states_of_all_segments_and_writes_one() -> None:
+    plan = work(many(1), 4, average_from=1)
+    prices = Prices(plan, RATES)
+    merged = prices.price_unit(Unit(AVERAGE, 1, 1, 0), plan.kinds[1], 0)
+    assert merged[WRITE] == 5 * prices.seconds(plan.kinds[1], 0)[WRITE] > 0
 
 
 def test_so_are_very_many_configs() -> None:

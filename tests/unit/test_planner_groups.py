@@ -127,6 +127,16 @@ def test_a_plan_of_groups_counts_models() -> None:
     assert 0.1 < found.waiting < 0.5
 
 
+def test_groups_that_hop_leave_a_state_at_each_stop() -> None:
+    """Two kinds, two such groups, two segments and five epochs."""
+    homes = GroupSizes([[100] * 30, [100] * 20])
+    plain, hopping = (
+        estimate(work(groups), Rates((), "here", 1)).played.states_written or 0
+        for groups in (homes, replace(homes, cut=[9000, 9000]))
+    )
+    assert hopping - plain == 2 * 2 * 2 * 5
+
+
 def test_a_plan_of_groups_follows_the_facts() -> None:
     base = GroupSizes([[100] * 5000, [100] * 5000])
     assert estimate_seconds(base) < estimate_seconds(replace(base, fuse=False))
