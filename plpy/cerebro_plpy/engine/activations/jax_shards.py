@@ -22,7 +22,7 @@ from cerebro_plpy.engine.activations.ledger import DeviceLedger
 from cerebro_plpy.engine.activations.shards import DeviceRoom, Span, bytes_of, peak_bytes
 from cerebro_plpy.engine.backends.interfaces import Feed, KnownArrays, Tick
 from cerebro_plpy.engine.backends.jax_given import numbers
-from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows
+from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows, release_values
 from cerebro_plpy.engine.backends.jax_stacks import settled
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 
@@ -62,9 +62,7 @@ class ShardedLoop(ArrayMetrics):
                 *((_BACKWARD, number) for number in range(self._last, self._lowest - 1, -1)),
             ]
         )
-        # Keras' own values would take the room of the net once more. Nobody reads them.
-        for variable in variables:
-            variable._value = None
+        release_values(variables)
         self._measuring = self._cycle([(_MEASURE, number) for number in range(self._last + 1)])
 
     def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:

@@ -1,7 +1,8 @@
-"""JAX: the metrics of a model as arrays, and batches in the form that Keras' steps take."""
+"""JAX: the parts that its loops share: metrics as arrays, and batches in the form that Keras' steps take."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import jax.numpy as jnp
@@ -10,6 +11,13 @@ import numpy as np
 from cerebro_plpy.engine.backends.interfaces import Feed
 from cerebro_plpy.engine.backends.jax_stacks import settled
 from cerebro_plpy.engine.models import forms
+
+
+def release_values(variables: Iterable[Any]) -> None:
+    """Drop the values that Keras has given to variables: the loops have arrays of their own, and a large net
+    would be there twice."""
+    for variable in variables:
+        variable._value = None
 
 
 class ArrayMetrics:

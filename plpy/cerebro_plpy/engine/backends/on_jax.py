@@ -30,7 +30,7 @@ from cerebro_plpy.engine.backends.interfaces import (
     Tick,
 )
 from cerebro_plpy.engine.backends.jax_given import numbers, with_given
-from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows
+from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows, release_values
 from cerebro_plpy.engine.backends.jax_programs import keep_programs
 from cerebro_plpy.engine.backends.jax_stacks import JaxStack, settled
 from cerebro_plpy.engine.backends.runtime import Running, no_signals
@@ -131,6 +131,7 @@ class JaxLoop(ArrayMetrics):
         self._given = settled(numbers(model.optimizer, inputs))
         self._many_at_once = many_at_once
         self._state = _JaxState(model, variables)
+        release_values(variables)
         train = with_given(model, inputs)
         self._train_one = jax.jit(train, donate_argnums=0)
         self._train_many = jax.jit(_repeat(model, train), donate_argnums=0)
@@ -203,7 +204,11 @@ class _JaxState:
         self._model = model
         self._variables = variables
         self._groups = (model.trainable_variables, model.non_trainable_variables, model.optimizer.variables)
-        self.trainable, self.non_trainable, self.optimizer = ([v.value for v in g] for g in self._groups)
+        self.trainable: list[Any] = []
+        self.non_trainable: list[Any] = []
+        self.optimizer: list[Any] = []
+        # Of what was saved, the arrays that no training changes, by their variables.
+        self._kept: dict[int, Any] = {}
 
     def get(self, optimizer: bool) -> tuple[list[Any], ...]:
         kept = (self.trainable, self.non_trainable)
@@ -216,7 +221,8 @@ class _JaxState:
             self.trainable, self.non_trainable = state
 
     def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
-        held = self._by_variable() if known else {}
+        held = self._kept | self._by_variable() if known else {}
+        self._kept = {}
         # A copy, since the steps are given these buffers to write over.
         by_variable = {
             id(v): held[id(v)] if place in known else settled(jnp.array(array, v.dtype, copy=True))
@@ -228,8 +234,11 @@ class _JaxState:
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
         by_variable = self._by_variable()
+        self._kept = {id(v): by_variable[id(v)] for n, v in enumerate(self._variables) if n in known}
+        # Each array goes when its copy is made: otherwise a large net would be there once more.
+        self.trainable, self.non_trainable, self.optimizer = [], [], []
         return [
-            known[place] if place in known else np.array(by_variable[id(variable)])
+            known[place] if place in known else np.array(by_variable.pop(id(variable)))
             for place, variable in enumerate(self._variables)
         ]
 
@@ -238,7 +247,7 @@ class _JaxState:
         return {
             id(variable): array
             for group, arrays in zip(self._groups, values, strict=True)
-            for variable, array in zip(group, arrays, strict=True)
+            for variable, array in zip(group, arrays, strict=bool(arrays))
         }
 
     def to_model(self) -> None:
