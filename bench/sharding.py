@@ -3,11 +3,13 @@
 It needs no server: .local/venv/bin/python bench/sharding.py
 With a GPU, its allocator gets no more than the device's share, so a net that needs more fails:
 python bench/sharding.py --gpu --units 8192
+With --simulate, it says what a device would gain if it took turns between the shards of several nets.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import subprocess
@@ -20,10 +22,15 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 MB = 2**20
 PARTS = (1, 3, 4)
+# Of a step through a shard: the seconds of computing, of bringing its variables, and of taking them away.
+Step = tuple[float, float, float]
 
 
 def main() -> None:
     asked = _arguments()
+    if asked.simulate:
+        simulate()
+        return
     if asked.part is not None:
         print(json.dumps(measure(asked, asked.part)))
         return
@@ -46,12 +53,52 @@ def main() -> None:
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser()
     parser.add_argument("--gpu", action="store_true")
+    parser.add_argument("--simulate", action="store_true")
     parser.add_argument("--units", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=24)
     parser.add_argument("--batch", type=int, default=256)
     parser.add_argument("--steps", type=int, default=4)
     parser.add_argument("--part", type=int)
     return parser.parse_args()
+
+
+def simulate() -> None:
+    """Print the most that any of the tried orders saves, over many speeds of computing and of moving.
+
+    In each order the next shard is brought while one computes, whichever net it is of; two are on the device.
+    """
+    print("shards  nets  saved by turns  no order saves more than")
+    for shards, nets in itertools.product((4, 8, 16), (2, 4)):
+        saved = [_saved(_cycle(shards, speed / 10), nets) for speed in range(1, 41)]
+        most, bound = (max(values) for values in zip(*saved, strict=True))
+        print(f"{shards:6} {nets:5} {most:15.0%} {bound:25.0%}")
+
+
+def _cycle(shards: int, forward: float) -> list[Step]:
+    """Return the steps of a mini-batch, where bringing a shard's weights takes a second.
+
+    On the way back it is computed twice and its slopes once, and the optimizer's two moments move as well.
+    The first shard is still there when the next mini-batch begins.
+    """
+    first, last = (forward, 0.0, 0.0), (3 * forward, 3.0, 3.0)
+    return [first, *[(forward, 1.0, 0.0)] * (shards - 2), *[last] * shards]
+
+
+def _saved(steps: list[Step], nets: int) -> tuple[float, float]:
+    """Return what turns save beside one net after the other, and what no order can exceed."""
+    alone = nets * _makespan(steps)
+    least = nets * max(sum(step[part] for step in steps) for part in range(3))
+    orders = [
+        [steps[(net * apart + place) % len(steps)] for place in range(len(steps)) for net in range(nets)]
+        for apart in range(len(steps))
+    ]
+    return 1 - min(alone, *map(_makespan, orders)) / alone, 1 - least / alone
+
+
+def _makespan(steps: list[Step]) -> float:
+    """Return the time of a cycle: while a shard computes, the next comes and the last goes."""
+    beside = zip(steps, [*steps[1:], steps[0]], [steps[-1], *steps[:-1]], strict=True)
+    return sum(max(own[0], following[1], before[2]) for own, following, before in beside)
 
 
 def _apart(asked: argparse.Namespace, part: int) -> dict[str, float] | None:

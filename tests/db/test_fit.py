@@ -403,17 +403,6 @@ def test_a_transaction_that_is_rolled_back_leaves_no_tables(trial: Trial, begin:
     assert trial.weights(f"done_{expected}") == weights
 
 
-def test_a_config_that_fails_in_the_callers_own_session_is_left_out(trial: Trial) -> None:
-    trial.select("far_mst", [1], [DIVERGING, SGD], ["batch_size=16,epochs=1"])
-    trial.notices()
-    trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
-    trial.fit("packed", "without_one", "far_mst", 3)
-    assert topology(trial, "without_one") == "inline"
-    trial.sql("COMMIT")
-    assert len(trial.weights("without_one")) == 1
-    assert "failed and is left out: the loss became" in trial.notices()
-
-
 def test_a_savepoint_survives_a_call_that_fails(trial: Trial) -> None:
     trial.keep("mst_savepoint", "mst", [2])
     trial.sql("BEGIN")

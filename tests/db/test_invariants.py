@@ -193,6 +193,18 @@ def test_same_bits_in_the_transaction_that_packed(trial: Trial, done: Done) -> N
     assert trial.value("SELECT count(*) FROM cerebro.visits WHERE run_id = %s", run_id) == len(CONFIGS) * 4
 
 
+def test_a_config_that_fails_in_the_callers_own_session_is_left_out(trial: Trial) -> None:
+    diverging = "loss='mse',optimizer='SGD(lr=1e20)'"
+    trial.select("far_mst", [1], [diverging, SGD], ["batch_size=16,epochs=1"])
+    trial.notices()
+    trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    run_id = trial.fit("packed", "without_one", "far_mst", 3)
+    assert trial.value("SELECT topology FROM cerebro.runs WHERE run_id = %s", run_id) == "inline"
+    trial.sql("COMMIT")
+    assert len(trial.weights("without_one")) == 1
+    assert "failed and is left out: the loss became" in trial.notices()
+
+
 def test_number_of_segments_decides_the_bits(trial: Trial, done: Done) -> None:
     trial.pack("blobs", "in_one", buffer_size=37, options={"segments": 1})
     trial.keep("mst_in_one", "mst", [1])

@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.logical.options import Validator, integer, number, one_of, read_object
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.nets import forecasts, hops, line, members, periodic
+from cerebro_plpy.nets import choices, forecasts, hops, line, members, periodic
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
@@ -166,7 +166,7 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
             raise unknown(f"no net is called {name}", name, sorted(POINTS))
         if given is not None:
             raise CerebroError("params are for nets by name alone", hint=f"Names: {_NAMES}.")
-        return [(" ".join(name.split()), _from_line(name, wanted))]
+        return [(title, _from_line(text, wanted)) for title, text in choices.find_lines(name)]
     point = POINTS[name]
     rank, what = NEEDS.get(name, (0, ""))
     if rank and all(len(shape) != rank for shape in wanted.inputs):
