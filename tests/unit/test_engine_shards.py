@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -146,6 +149,43 @@ def test_it_is_measured_in_shards() -> None:
     found = [one.merge([one.evaluate(state, rows, ROWS, nothing)]) for one in (net, whole)]
     assert found[0] == pytest.approx(found[1], rel=1e-5)
     assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+
+
+@on_jax
+def test_it_trains_on_after_it_was_measured() -> None:
+    """As in each epoch: training changes averages and seeds, which measuring leaves alone."""
+    text, own = EVERY_NET["changing"], params()
+    rows, order = data(text), np.arange(ROWS)
+    states = []
+    for net in (made(text, own), made(text, own, find_room(text, own))):
+        state = net.initial_state(own, SEED, None)
+        for _ in range(2):
+            state, _ = net.train(state, [[Block(rows, order)]], BATCH, None, nothing)
+            net.evaluate(state, [Block(rows, order)], MEASURED, nothing)
+        states.append(state)
+    for one, other in zip(states[0].arrays, states[1].arrays, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-6)
+
+
+@on_jax
+def test_a_visit_that_is_broken_off_leaves_nothing_on_the_device() -> None:
+    text, own = EVERY_NET["changing"], params()
+    net = made(text, own, find_room(text, own))
+    rest = set()
+    for most in (1, 4, 7):
+        calls = itertools.count()
+
+        def tick(calls: Iterator[int] = calls, most: int = most) -> None:
+            if next(calls) == most:
+                raise KeyboardInterrupt
+
+        state = net.initial_state(own, SEED, None)
+        with pytest.raises(KeyboardInterrupt):
+            net.train(state, [[Block(data(text), np.arange(ROWS))]], BATCH, None, tick)
+        loop: Any = net._loop
+        placed = loop._store._placed.values()
+        rest.add(loop.ledger.held - sum(array.nbytes for array in placed))
+    assert rest == {0}
 
 
 @on_jax
