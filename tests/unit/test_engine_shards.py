@@ -205,6 +205,17 @@ def test_each_optimizer_makes_the_steps_of_the_whole(optimizer: str, given: dict
 
 
 @on_jax
+@pytest.mark.parametrize("optimizer", ["Muon", "Adafactor"])
+def test_optimizers_that_compute_with_copies_stay_within_the_memory(optimizer: str) -> None:
+    """Large weights and a single row: the step takes most of the memory."""
+    text, own = deep(*(dense(units=256) for _ in range(3))), params(optimizer)
+    room = find_room(text, own, least=True, batch=1, measured=1)
+    net = made(text, own, room)
+    net.train(net.initial_state(own, SEED, None), [[Block(data(text), np.arange(2))]], 1, None, nothing)
+    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+
+
+@on_jax
 def test_what_stays_on_the_device_has_no_say() -> None:
     own, text = params("Adam"), EVERY_NET["changing"]
     room = find_room(text, own, least=True)
