@@ -189,6 +189,19 @@ def test_a_visit_that_is_broken_off_leaves_nothing_on_the_device() -> None:
 
 
 @on_jax
+def test_nothing_stays_on_the_device_between_visits() -> None:
+    """Nor after it was measured: the next visit may be to the net of another config."""
+    text, own = deep(), params()
+    net = made(text, own, find_room(text, own))
+    rows = [Block(data(text), np.arange(ROWS))]
+    state, _ = net.train(net.initial_state(own, SEED, None), [rows], BATCH, None, nothing)
+    held = [net._loop.ledger.held]  # type: ignore[attr-defined]
+    net.evaluate(state, rows, MEASURED, nothing)
+    held.append(net._loop.ledger.held)  # type: ignore[attr-defined]
+    assert held == [0, 0]
+
+
+@on_jax
 @pytest.mark.parametrize(
     ("optimizer", "given"),
     [

@@ -78,6 +78,11 @@ class ShardedLoop(ArrayMetrics):
             for place, variable in enumerate(self._variables)
         ]
 
+    def metrics(self) -> list[np.ndarray]:
+        # Nets of other configs have the device next, each with its own count.
+        self._store.keep_only([])
+        return super().metrics()
+
     def give(self, optimizer: Any) -> None:
         self._given = settled(numbers(optimizer, self._inputs))
 
