@@ -45,6 +45,27 @@ def test_a_net_of_three_times_the_memory_learns_the_same(trial: Trial) -> None:
     np.testing.assert_allclose(weights[1], weights[0], rtol=1e-3, atol=1e-5)
 
 
+def test_a_replay_is_in_shards_whatever_it_says_of_fusion(trial: Trial) -> None:
+    run = trial.fit("packed", "first", "mst", 1, options=SHARDED)
+    again = trial.fit("packed", "repeated", "mst", 1, options=WHOLE | {"replay": run, "fuse": "off"})
+    limits = trial.value("SELECT limits::jsonb FROM cerebro._run WHERE run_id = %s", again)
+    assert limits["device_memory_mb"] == 1
+    assert trial.weights("first") == trial.weights("repeated")
+
+
+def test_a_net_that_no_machine_holds_is_refused_if_it_is_not_cut(trial: Trial) -> None:
+    large = nets.sequential(
+        [nets.FEATURES],
+        nets.layer("RepeatVector", n=1_000_000),
+        *(nets.layer("Dense", units=1900, activation="relu") for _ in range(8)),
+        nets.layer("GlobalAveragePooling1D"),
+        nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
+    )
+    trial.select("large_mst", [trial.model(large)], [ADAM], ["batch_size=1000"])
+    with pytest.raises(psycopg2.errors.OutOfMemory, match="config 1 needs at least"):
+        trial.fit("packed", "refused", "large_mst", 1, options=SHARDED | {"device_memory_mb": 10**12})
+
+
 def test_the_plan_says_how_the_net_is_cut(trial: Trial) -> None:
     nodes = trial.value(
         "SELECT cerebro.explain_fit('packed', 'mst', 3, options => %s, format => 'json')::jsonb"

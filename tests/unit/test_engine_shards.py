@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
+from typing import Any
 
 import numpy as np
 import pytest
@@ -149,6 +152,56 @@ def test_it_is_measured_in_shards() -> None:
 
 
 @on_jax
+def test_it_trains_on_after_it_was_measured() -> None:
+    """As in each epoch: training changes averages and seeds, which measuring leaves alone."""
+    text, own = EVERY_NET["changing"], params()
+    rows, order = data(text), np.arange(ROWS)
+    states = []
+    for net in (made(text, own), made(text, own, find_room(text, own))):
+        state = net.initial_state(own, SEED, None)
+        for _ in range(2):
+            state, _ = net.train(state, [[Block(rows, order)]], BATCH, None, nothing)
+            net.evaluate(state, [Block(rows, order)], MEASURED, nothing)
+        states.append(state)
+    for one, other in zip(states[0].arrays, states[1].arrays, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-6)
+
+
+@on_jax
+def test_a_visit_that_is_broken_off_leaves_nothing_on_the_device() -> None:
+    text, own = EVERY_NET["changing"], params()
+    net = made(text, own, find_room(text, own))
+    rest = set()
+    for most in (1, 4, 7):
+        calls = itertools.count()
+
+        def tick(calls: Iterator[int] = calls, most: int = most) -> None:
+            if next(calls) == most:
+                raise KeyboardInterrupt
+
+        state = net.initial_state(own, SEED, None)
+        with pytest.raises(KeyboardInterrupt):
+            net.train(state, [[Block(data(text), np.arange(ROWS))]], BATCH, None, tick)
+        loop: Any = net._loop
+        placed = loop._store._placed.values()
+        rest.add(loop.ledger.held - sum(array.nbytes for array in placed))
+    assert rest == {0}
+
+
+@on_jax
+def test_nothing_stays_on_the_device_between_visits() -> None:
+    """Nor after it was measured: the next visit may be to the net of another config."""
+    text, own = deep(), params()
+    net = made(text, own, find_room(text, own))
+    rows = [Block(data(text), np.arange(ROWS))]
+    state, _ = net.train(net.initial_state(own, SEED, None), [rows], BATCH, None, nothing)
+    held = [net._loop.ledger.held]  # type: ignore[attr-defined]
+    net.evaluate(state, rows, MEASURED, nothing)
+    held.append(net._loop.ledger.held)  # type: ignore[attr-defined]
+    assert held == [0, 0]
+
+
+@on_jax
 @pytest.mark.parametrize(
     ("optimizer", "given"),
     [
@@ -162,6 +215,17 @@ def test_it_is_measured_in_shards() -> None:
 )
 def test_each_optimizer_makes_the_steps_of_the_whole(optimizer: str, given: dict[str, Value]) -> None:
     check_alike(deep(), params(optimizer, **given), passes=1)
+
+
+@on_jax
+@pytest.mark.parametrize("optimizer", ["Muon", "Adafactor"])
+def test_optimizers_that_compute_with_copies_stay_within_the_memory(optimizer: str) -> None:
+    """Large weights and a single row: the step takes most of the memory."""
+    text, own = deep(*(dense(units=256) for _ in range(3))), params(optimizer)
+    room = find_room(text, own, least=True, batch=1, measured=1)
+    net = made(text, own, room)
+    net.train(net.initial_state(own, SEED, None), [[Block(data(text), np.arange(2))]], 1, None, nothing)
+    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
 
 
 @on_jax

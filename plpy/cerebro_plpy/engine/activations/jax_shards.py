@@ -52,7 +52,7 @@ class ShardedLoop(ArrayMetrics):
             shard.hands_slopes_on = True
         self.ledger = DeviceLedger()
         self._store = VariableStore(self.ledger)
-        self._programs: dict[Any, tuple[Any, int]] = {}
+        self._programs: dict[Any, _ShardProgram] = {}
         self._most = room.bytes
         # What two shards at a time leave free.
         self._spare = room.bytes - peak_bytes(spans, room)
@@ -75,6 +75,11 @@ class ShardedLoop(ArrayMetrics):
             known[place] if place in known else self._store.read(variable)
             for place, variable in enumerate(self._variables)
         ]
+
+    def metrics(self) -> list[np.ndarray]:
+        # Nets of other configs have the device next, each with its own count.
+        self._store.keep_only([])
+        return super().metrics()
 
     def give(self, optimizer: Any) -> None:
         self._given = settled(numbers(optimizer, self._inputs))
@@ -105,14 +110,17 @@ class ShardedLoop(ArrayMetrics):
         for first in range(0, len(order), batch_size):
             picked = pick_rows(feed, order[first : first + batch_size])
             batch = _ShardBatch.begin(self._model, picked, self.ledger)
-            for step in steps:
-                self._store.bring(step.wants)
-                self._step(step, batch)
-                self._store.keep_only([*self._shared, *step.keeps])
-                tick()
-            if batch.shared is not None:
-                self._store.put(self._shared, batch.shared)
-            batch.end()
+            try:
+                for step in steps:
+                    self._store.bring(step.wants)
+                    self._step(step, batch)
+                    self._store.keep_only([*self._shared, *step.keeps])
+                    tick()
+                if batch.shared is not None:
+                    self._store.put(self._shared, batch.shared)
+            finally:
+                # Also where a visit is broken off: the count goes on with the next one.
+                batch.end()
 
     def _wanted(self, kind: str, number: int) -> list[Any]:
         shard = self.shards[number]
@@ -178,11 +186,13 @@ class ShardedLoop(ArrayMetrics):
         batch.leave(slopes, shared)
 
     def _call(self, step: _ShardStep, function: Callable[..., Any], given: Any) -> Any:
-        run, extra = self._program((step.kind, step.number), function, given)
-        self._make_room(step, extra)
-        made = run(*given)
+        program = self._program((step.kind, step.number), function, given)
+        # Not what the last trace found: in training, a shard changes more than when it is measured.
+        self.shards[step.number].changed = program.changed
+        self._make_room(step, program.extra)
+        made = program.run(*given)
         self._store.bring(step.next)
-        self.ledger.run(extra)
+        self.ledger.run(program.extra)
         return jax.block_until_ready(made)
 
     def _make_room(self, step: _ShardStep, extra: int) -> None:
@@ -201,16 +211,26 @@ class ShardedLoop(ArrayMetrics):
     def _needs(self, step: _ShardStep, extra: int) -> int:
         return self.ledger.held + self._store.missing_bytes(step.next) + extra
 
-    def _program(self, key: tuple[str, int], function: Callable[..., Any], given: Any) -> tuple[Any, int]:
-        """Return the compiled program for what it is given, and the memory that it takes besides that."""
+    def _program(self, key: tuple[str, int], function: Callable[..., Any], given: Any) -> _ShardProgram:
+        """Return the compiled program for what it is given."""
         known = (*key, tuple(leaf.shape for leaf in jax.tree_util.tree_leaves(given)))
         if known not in self._programs:
             donated = 0 if key[0] == _BACKWARD else ()
             made = jax.jit(function, donate_argnums=donated).lower(*given).compile()
             needs: Any = made.memory_analysis()
             extra = needs.temp_size_in_bytes + needs.output_size_in_bytes - needs.alias_size_in_bytes
-            self._programs[known] = made, extra
+            self._programs[known] = _ShardProgram(made, extra, self.shards[key[1]].changed)
         return self._programs[known]
+
+
+@dataclass(frozen=True)
+class _ShardProgram:
+    """A compiled program: the memory that it takes besides what it is given, and which of the variables that
+    do not train it changes."""
+
+    run: Any
+    extra: int
+    changed: list[Any]
 
 
 @dataclass(frozen=True)

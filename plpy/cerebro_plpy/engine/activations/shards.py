@@ -95,9 +95,17 @@ def is_of_each(name: str, value: Any, count: int) -> bool:
 _NO_SLOTS = frozenset({"_variables", "_trainable_variables"})
 
 
-def copies_in_a_step(optimizer: Any) -> bool:
-    """Return whether a step has what the optimizer keeps twice: as it was, and as it may become."""
-    return bool(optimizer.gradient_accumulation_steps or optimizer.use_ema)
+def slot_bytes_of(optimizer: Any, weight: int, held: int) -> SlotBytes:
+    """Return what an optimizer needs for a variable of `weight` bytes, of which it keeps `held` bytes."""
+    # Such steps have what the optimizer keeps twice: as it was, and as it may become.
+    twice = optimizer.gradient_accumulation_steps or optimizer.use_ema
+    step = 2 * weight + held if twice else weight
+    return SlotBytes(held, max(step, _STEP_COPIES.get(type(optimizer).__name__, 1) * weight))
+
+
+# How often a step has each weight in its memory, its slopes among them, where that is more than once:
+# Muon computes products of matrices, Adafactor the squares of slopes and their roots.
+_STEP_COPIES = {"Muon": 6, "Adafactor": 2}
 
 
 def check_optimizer(optimizer: Any, slots: Sequence[Sequence[Any]]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.engine.activations import shards
-from cerebro_plpy.engine.activations.shards import DeviceRoom, SlotBytes, Span
+from cerebro_plpy.engine.activations.shards import DeviceRoom, Span
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture, calls
 from cerebro_plpy.engine.models import frozen, symbolic
@@ -66,11 +66,11 @@ def shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) -
     _build(optimizer, trained)
     slots = shards.slots_of(optimizer, len(trained))
     shards.check_optimizer(optimizer, slots)
-    twice, kept = shards.copies_in_a_step(optimizer), []
+    kept = []
     for own, of in zip(slots, trained, strict=True):
         held = sum(math.prod(_shape_for(slot, of)) * shards.size_of(str(slot.dtype)) for slot in own)
         weight = math.prod(of.shape) * shards.size_of(of.dtype)
-        kept.append(SlotBytes(held, 2 * weight + held if twice else weight))
+        kept.append(shards.slot_bytes_of(optimizer, weight, held))
 
     def look() -> tuple[Span, ...]:
         with architecture.unallocated():

@@ -160,17 +160,23 @@ def check_memory(
 
     Groups are too small for that, and a GPU says so itself. Nets in shards are checked with their shards.
     """
-    in_shards = request.limits.device_memory_mb is not None
-    if request.engines.use_gpus or request.groups is not None or in_shards:
+    if request.engines.use_gpus or request.groups is not None:
         return
     summary, memory = request.source.summary, requests.machine_memory()
     # A fold's rows are left out, and an epoch may have a part of the rest.
     left = 1 - 1 / summary.folds if summary.folds and request.cross_validates else 1.0
     rows = int(left * summary.total_rows / request.segments / (request.limits.epochs_per_pass or 1))
     for config in examples:
-        needs = needs_of(described[str(config.model_id)], min(config.batch_size, rows))
-        if needs.bytes > memory:
+        facts = described[str(config.model_id)]
+        needs = needs_of(facts, min(config.batch_size, rows))
+        if needs.bytes > memory and not _is_in_shards(facts, config):
             raise _too_large(config.key, needs, memory)
+
+
+def _is_in_shards(facts: Mapping[str, Any], config: requests.Chosen) -> bool:
+    """Return whether a net is cut: where it fits on the device that is asked for, it trains as a whole."""
+    sizes = facts["sizes"].get(config.key) or facts["sizes"].get(str(config.key)) or {}
+    return sizes.get("shards", 1) > 1
 
 
 def _too_large(key: int, needs: BatchNeeds, memory: int) -> CerebroError:

@@ -146,15 +146,15 @@ def _configs(keys: set[int]) -> str:
 def replayed(db: Database, request: requests.Request) -> requests.Request:
     """Return the request with the form of the run to repeat, and its facts, where the call names none."""
     run_id = request.limits.replay
-    if run_id is None or request.limits.fuse is not None:
+    if run_id is None:
         return request
     known = runs.limits(runs.own_run(db, run_id, session.current_user(db)))
     limits = replace(
         request.limits,
-        fuse=known.get("fuse"),
-        small_nets=known.get("small_nets") or {},
-        # The last bits of a net may depend on it.
+        # The last bits of a net may depend on these, also where the call names a form of fusion.
         recompute=request.limits.recompute or known.get("recompute") or False,
         device_memory_mb=request.limits.device_memory_mb or known.get("device_memory_mb"),
     )
+    if limits.fuse is None:
+        limits = replace(limits, fuse=known.get("fuse"), small_nets=known.get("small_nets") or {})
     return replace(request, limits=limits)
