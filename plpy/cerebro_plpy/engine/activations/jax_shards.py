@@ -213,7 +213,8 @@ class ShardedLoop(ArrayMetrics):
 
     def _program(self, key: tuple[str, int], function: Callable[..., Any], given: Any) -> _ShardProgram:
         """Return the compiled program for what it is given."""
-        known = (*key, tuple(leaf.shape for leaf in jax.tree_util.tree_leaves(given)))
+        leaves = jax.tree_util.tree_leaves(given)
+        known = (*key, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
         if known not in self._programs:
             donated = 0 if key[0] == _BACKWARD else ()
             made = jax.jit(function, donate_argnums=donated).lower(*given).compile()

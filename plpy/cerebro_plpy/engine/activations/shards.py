@@ -88,7 +88,9 @@ def slots_of(optimizer: Any, count: int) -> list[list[Any]]:
 
 def is_of_each(name: str, value: Any, count: int) -> bool:
     """Return whether an attribute of an optimizer is a list with something for each of its variables."""
-    return name not in _NO_SLOTS and isinstance(value, list) and len(value) == count
+    if name in _NO_SLOTS or not isinstance(value, list) or len(value) != count:
+        return False
+    return all(each is None or hasattr(each, "assign") for each in value)
 
 
 # The variables of the net, and all variables of the optimizer in the order of their making.
