@@ -178,6 +178,8 @@ def check_command(db: Database, request: requests.Request) -> Check:
         null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
         recompute=request.limits.recompute,
         device_memory_mb=request.limits.device_memory_mb,
+        # Whether the machine has room for a net depends on whether it is cut.
+        sizes=request.limits.device_memory_mb is not None,
     )
 
 

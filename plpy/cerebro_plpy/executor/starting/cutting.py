@@ -175,7 +175,7 @@ def check_memory(
 
 def _is_in_shards(facts: Mapping[str, Any], config: requests.Chosen) -> bool:
     """Return whether a net is cut: where it fits on the device that is asked for, it trains as a whole."""
-    sizes = facts["sizes"].get(config.key) or facts["sizes"].get(str(config.key)) or {}
+    sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key)) or {}
     return sizes.get("shards", 1) > 1
 
 
