@@ -69,7 +69,7 @@ def measure(engine: str, net: str, again: bool) -> dict[str, float]:
         began = time.monotonic()
         made.train(state, [[whole(data)]], batch, None, lambda: None, rows=rows)
         seconds.append(time.monotonic() - began)
-    found = _temporary(made, data, batch) if runtime.backend() == "jax" else _peak() - before
+    found = _temporary(made, state, data, batch) if runtime.backend() == "jax" else _peak() - before
     return {"bytes": found, "seconds": min(seconds)}
 
 
@@ -90,11 +90,12 @@ def _net(keras: Any, net: str) -> Any:
     return keras.Model(image, layers.Dense(10, activation="softmax")(pooled))
 
 
-def _temporary(made: Any, data: Any, batch: int) -> float:
+def _temporary(made: Any, state: Any, data: Any, batch: int) -> float:
     """Return the memory that XLA has planned for all that is neither weights nor rows."""
     from cerebro_plpy.engine.backends import jax_metrics
 
     loop, feed = made._loop, made._feed(data, None)
+    made._load(state)
     rows = jax_metrics.pack_batch(made._model, *jax_metrics.pick_rows(feed, np.arange(batch)))
     program = loop._train_one.lower(loop._get(True), loop._given, rows).compile()
     return float(program.memory_analysis().temp_size_in_bytes)

@@ -160,6 +160,7 @@ rows = Dataset([np.ones((2048, 8), np.float32)], [Target(np.eye(3, dtype=np.int1
 for again in (False, True):
     made = model.compiled(text, params, again)
     loop, feed = made._loop, made._feed(rows, None)
+    loop.load(made.initial_state(params, 1, None).arrays, {})
     batch = jax_metrics.pack_batch(made._model, *jax_metrics.pick_rows(feed, np.arange(2048)))
     compiled = loop._train_one.lower(loop._get(True), loop._given, batch).compile()
     print(compiled.memory_analysis().temp_size_in_bytes)

@@ -131,8 +131,14 @@ def check_alike(text: str, own: CompileParams, passes: int = 2) -> model.Compile
     return net
 
 
+# Each shard of each net is compiled twice, so most of them are left to the slow tests.
+QUICK = ("changing", "penalties")
+
+
 @on_jax
-@pytest.mark.parametrize("name", EVERY_NET)
+@pytest.mark.parametrize(
+    "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EVERY_NET]
+)
 def test_a_net_in_shards_learns_the_same(name: str) -> None:
     """Seeds, moving averages and losses of layers included."""
     own = replace(params(), loss="mse") if name == "two ends" else params()
@@ -202,6 +208,7 @@ def test_nothing_stays_on_the_device_between_visits() -> None:
 
 
 @on_jax
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("optimizer", "given"),
     [
