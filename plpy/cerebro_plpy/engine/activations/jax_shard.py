@@ -100,14 +100,14 @@ class Shard:
         # Rows that are whole numbers have no slopes, and nobody asks for those of others.
         sloped = enter if self.hands_slopes_on else []
 
-        def one(train: Any, sloped: Any) -> Any:
+        def compute(train: Any, sloped: Any) -> Any:
             return through(train, sloped or enter)
 
         if slopes is None:
-            loss, pull, aside = jax.vjp(one, train, sloped, has_aux=True)
+            loss, pull, aside = jax.vjp(compute, train, sloped, has_aux=True)
             slopes = jnp.ones_like(loss)
         else:
-            _, pull = jax.vjp(one, train, sloped)
+            _, pull = jax.vjp(compute, train, sloped)
             aside = None
         train_slopes, enter_slopes = pull(slopes)
         return (enter_slopes, self._apply(train, slots, shared, given, train_slopes)), aside

@@ -21,8 +21,7 @@ from cerebro_plpy.engine.activations.jax_shard import Shard
 from cerebro_plpy.engine.activations.ledger import DeviceLedger
 from cerebro_plpy.engine.activations.shards import DeviceRoom, Span, bytes_of, peak_bytes
 from cerebro_plpy.engine.backends.interfaces import Feed, KnownArrays, Tick
-from cerebro_plpy.engine.backends.jax_given import numbers
-from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows, release_values
+from cerebro_plpy.engine.backends.jax_metrics import ArrayLoop, pack_batch, pick_rows, release_values
 from cerebro_plpy.engine.backends.jax_stacks import settled
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 
@@ -30,7 +29,7 @@ from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 _FORWARD, _BACKWARD, _MEASURE = "forward", "backward", "measure"
 
 
-class ShardedLoop(ArrayMetrics):
+class ShardedLoop(ArrayLoop):
     """A loop over a net in shards, whose variables lie on the host until it is their turn."""
 
     def __init__(
@@ -41,9 +40,8 @@ class ShardedLoop(ArrayMetrics):
         spans: Sequence[Span],
         room: DeviceRoom,
     ) -> None:
-        super().__init__(model)
-        self._inputs, self._variables = inputs, variables
-        self._given = settled(numbers(model.optimizer, inputs))
+        super().__init__(model, inputs)
+        self._variables = variables
         self.shards = [Shard(model, span, inputs) for span in spans]
         self._shared = self.shards[0].shared
         self._last = len(spans) - 1
@@ -80,12 +78,6 @@ class ShardedLoop(ArrayMetrics):
         # Nets of other configs have the device next, each with its own count.
         self._store.keep_only([])
         return super().metrics()
-
-    def give(self, optimizer: Any) -> None:
-        self._given = settled(numbers(optimizer, self._inputs))
-
-    def start_pass(self) -> None:
-        self.reset_metrics()
 
     def finish_pass(self) -> None:
         """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
@@ -197,10 +189,10 @@ class ShardedLoop(ArrayMetrics):
 
     def _make_room(self, step: _ShardStep, extra: int) -> None:
         """Have only this shard and the next on the device if a program takes more than was counted."""
-        both = [*self._shared, *step.wants, *step.next]
-        if self._needs(step, extra) > self._most:
-            self._store.keep_only(both)
         needs = self._needs(step, extra)
+        if needs > self._most:
+            self._store.keep_only([*self._shared, *step.wants, *step.next])
+            needs = self._needs(step, extra)
         if needs > self._most:
             raise CerebroError(
                 f"its shards need {math.ceil(needs / 2**20)} MB on the device, more than device_memory_mb",

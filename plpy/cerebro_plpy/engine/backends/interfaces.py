@@ -138,7 +138,7 @@ class KerasBackend(Protocol):
         room: DeviceRoom,
     ) -> Loop:
         """Return a loop that has two of these shards on the device at a time, and more of them if
-        there is room."""
+        there is room. Runs on engines without such a loop are refused before they begin."""
         raise NotImplementedError
 
     def on_host(self) -> AbstractContextManager[None]:

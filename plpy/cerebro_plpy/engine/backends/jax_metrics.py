@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
 
 from cerebro_plpy.engine.backends.interfaces import Feed
+from cerebro_plpy.engine.backends.jax_given import numbers
 from cerebro_plpy.engine.backends.jax_stacks import settled
 from cerebro_plpy.engine.models import forms
 
@@ -20,12 +21,20 @@ def release_values(variables: Iterable[Any]) -> None:
         variable._value = None
 
 
-class ArrayMetrics:
-    """A model's metrics; Keras' own variables are used only to read results."""
+class ArrayLoop:
+    """The part of a loop that does not depend on where weights lie: metrics as arrays, and the optimizer's
+    numbers. Keras' own variables are used only to read results."""
 
-    def __init__(self, model: Any) -> None:
-        self._model = model
+    def __init__(self, model: Any, inputs: Sequence[str]) -> None:
+        self._model, self._inputs = model, inputs
+        self._given = settled(numbers(model.optimizer, inputs))
         self.metrics_arrays: list[Any] = [variable.value for variable in model.metrics_variables]
+
+    def give(self, optimizer: Any) -> None:
+        self._given = settled(numbers(optimizer, self._inputs))
+
+    def start_pass(self) -> None:
+        self.reset_metrics()
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()

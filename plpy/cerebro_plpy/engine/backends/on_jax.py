@@ -29,8 +29,8 @@ from cerebro_plpy.engine.backends.interfaces import (
     Slope,
     Tick,
 )
-from cerebro_plpy.engine.backends.jax_given import numbers, with_given
-from cerebro_plpy.engine.backends.jax_metrics import ArrayMetrics, pack_batch, pick_rows, release_values
+from cerebro_plpy.engine.backends.jax_given import with_given
+from cerebro_plpy.engine.backends.jax_metrics import ArrayLoop, pack_batch, pick_rows, release_values
 from cerebro_plpy.engine.backends.jax_programs import keep_programs
 from cerebro_plpy.engine.backends.jax_stacks import JaxStack, settled
 from cerebro_plpy.engine.backends.runtime import Running, no_signals
@@ -122,13 +122,11 @@ _WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
 _COPIED_BYTES = 16 * 2**20
 
 
-class JaxLoop(ArrayMetrics):
+class JaxLoop(ArrayLoop):
     """A loop that holds the model's variables as arrays."""
 
     def __init__(self, model: Any, variables: list[Any], inputs: Sequence[str], many_at_once: bool) -> None:
-        super().__init__(model)
-        self._inputs = inputs
-        self._given = settled(numbers(model.optimizer, inputs))
+        super().__init__(model, inputs)
         self._many_at_once = many_at_once
         self._state = _JaxState(model, variables)
         release_values(variables)
@@ -144,12 +142,6 @@ class JaxLoop(ArrayMetrics):
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
         return self._state.save(known)
-
-    def give(self, optimizer: Any) -> None:
-        self._given = settled(numbers(optimizer, self._inputs))
-
-    def start_pass(self) -> None:
-        self.reset_metrics()
 
     def finish_pass(self) -> None:
         """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
