@@ -19,7 +19,6 @@ from cerebro_plpy.madlib.layers import layers as all_layers
 from cerebro_plpy.madlib.layers import name_of
 from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.madlib.params import CompileParams, functions_in, parse_compile
-from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
 
 
 def check(asked: Check) -> Mapping[str, Any]:
@@ -76,10 +75,11 @@ def _shards(
     """Return into how many shards a config's net is cut at the most, and what they take on the device."""
     from cerebro_plpy.engine.activations import shards
     from cerebro_plpy.engine.models import sizing
+    from cerebro_plpy.segment.visits import room_on_device
 
-    if device_memory_mb is None:
+    room = room_on_device(device_memory_mb, config.batch_size)
+    if room is None:
         return {}
-    room = shards.DeviceRoom.of(device_memory_mb, config.batch_size, EVALUATION_BATCH)
     stages_of = [model_arch, *([stages.thawed(model_arch, config.thawed)] if config.thawed else [])]
     try:
         found = [sizing.shards_of(text, params, room) for text in stages_of]

@@ -62,7 +62,7 @@ class Task:
 
 def room_on_device(megabytes: int | None, batch_size: int) -> DeviceRoom | None:
     """Return what a net may have on the device, if that is limited."""
-    return None if megabytes is None else DeviceRoom.of(megabytes, batch_size, EVALUATION_BATCH)
+    return None if megabytes is None else DeviceRoom(megabytes * 2**20, batch_size, EVALUATION_BATCH)
 
 
 class _ReadTasks(dict[tuple[int, int], Task]):

@@ -10,7 +10,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -46,10 +46,6 @@ class Span:
     leaves: int
 
     @property
-    def forward_bytes(self) -> int:
-        return self.weight_bytes
-
-    @property
     def backward_bytes(self) -> int:
         return self.weight_bytes + self.slot_bytes
 
@@ -70,10 +66,6 @@ class DeviceRoom:
     bytes: int
     batch_size: int
     measured: int
-
-    @classmethod
-    def of(cls, megabytes: int, batch_size: int, measured: int) -> Self:
-        return cls(megabytes * 2**20, batch_size, measured)
 
 
 def slots_of(optimizer: Any, count: int) -> list[list[Any]]:
@@ -145,7 +137,7 @@ def cut(model: Any, kept: Sequence[SlotBytes], room: DeviceRoom) -> tuple[Span, 
 
 def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
     """Return the most that lies on the device while a net trains or is measured in these shards."""
-    forward = [(place, span.forward_bytes) for place, span in enumerate(spans[:-1])]
+    forward = [(place, span.weight_bytes) for place, span in enumerate(spans[:-1])]
     backward = [(place, span.backward_bytes) for place, span in reversed(list(enumerate(spans)))]
     train = max(
         held + _NUMBER * room.batch_size * sum(span.leaves for span in spans[:-1]) + work
@@ -156,7 +148,7 @@ def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
             strict=True,
         )
     )
-    measured = _held([*forward, (len(spans) - 1, spans[-1].forward_bytes)])
+    measured = _held([*forward, (len(spans) - 1, spans[-1].weight_bytes)])
     return max(
         train,
         *(held + _measure_bytes(s, room.measured) for held, s in zip(measured, spans, strict=True)),

@@ -61,6 +61,13 @@ def of_config(architecture_json: str, params: CompileParams) -> Sizes:
 
 def shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) -> tuple[Span, ...]:
     """Return the shards in which a config's net trains on a device with so much memory."""
+    known, key = memory.get_instance(_KnownShards), (architecture_json, params.compile_key(), room)
+    if key not in known:
+        known[key] = _shards_of(architecture_json, params, room)
+    return known[key]
+
+
+def _shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) -> tuple[Span, ...]:
     trained = [v for v in _variables(architecture_json) if v.trainable]
     optimizer = calls.optimizer(params.optimizer)
     _build(optimizer, trained)
@@ -77,6 +84,10 @@ def shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) -
             return shards.cut(architecture.build(architecture_json), kept, room)
 
     return symbolic.without_computing(look)
+
+
+class _KnownShards(dict[tuple[str, str, DeviceRoom], tuple[Span, ...]]):
+    """Shards by architecture, by what its code depends on, and by the memory of the device."""
 
 
 class _KnownSizes(dict[tuple[str, str], Sizes]):
