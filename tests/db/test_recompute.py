@@ -75,14 +75,7 @@ def test_the_plan_says_what_a_mini_batch_keeps(trial: Trial) -> None:
 
 
 def test_a_batch_that_no_machine_holds_is_refused_before_any_work(trial: Trial) -> None:
-    large = nets.sequential(
-        [nets.FEATURES],
-        nets.layer("RepeatVector", n=1_000_000),
-        *(nets.layer("Dense", units=1900, activation="relu") for _ in range(8)),
-        nets.layer("GlobalAveragePooling1D"),
-        nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
-    )
-    trial.select("large_mst", [trial.model(large)], [ADAM], ["batch_size=1000"])
+    trial.select("large_mst", [trial.model(nets.too_large())], [ADAM], ["batch_size=1000"])
     before = trial.value("SELECT count(*) FROM cerebro.runs")
     with pytest.raises(psycopg2.errors.OutOfMemory) as caught:
         trial.fit("packed", "refused", "large_mst", 1)

@@ -54,14 +54,7 @@ def test_a_replay_is_in_shards_whatever_it_says_of_fusion(trial: Trial) -> None:
 
 
 def test_a_net_that_no_machine_holds_is_refused_if_it_is_not_cut(trial: Trial) -> None:
-    large = nets.sequential(
-        [nets.FEATURES],
-        nets.layer("RepeatVector", n=1_000_000),
-        *(nets.layer("Dense", units=1900, activation="relu") for _ in range(8)),
-        nets.layer("GlobalAveragePooling1D"),
-        nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
-    )
-    trial.select("large_mst", [trial.model(large)], [ADAM], ["batch_size=1000"])
+    trial.select("large_mst", [trial.model(nets.too_large())], [ADAM], ["batch_size=1000"])
     with pytest.raises(psycopg2.errors.OutOfMemory, match="config 1 needs at least"):
         trial.fit("packed", "refused", "large_mst", 1, options=SHARDED | {"device_memory_mb": 10**12})
 

@@ -62,6 +62,17 @@ def cnn() -> str:
     )
 
 
+def too_large() -> str:
+    """A net of which no machine holds what its layers keep of a few rows."""
+    return sequential(
+        [FEATURES],
+        layer("RepeatVector", n=1_000_000),
+        *(layer("Dense", units=1900, activation="relu") for _ in range(8)),
+        layer("GlobalAveragePooling1D"),
+        layer("Dense", units=CLASSES, activation="softmax"),
+    )
+
+
 def lstm() -> str:
     return sequential(
         [FEATURES],

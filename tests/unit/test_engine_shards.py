@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
@@ -24,6 +24,9 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.madlib.literal import Value
 from cerebro_plpy.madlib.params import Call, CompileParams
 from engines import BACKEND, nothing
+
+if TYPE_CHECKING:
+    from cerebro_plpy.engine.activations.jax_shards import ShardedLoop
 
 pytestmark = pytest.mark.usefixtures("engine")
 on_jax = pytest.mark.skipif(BACKEND != "jax", reason="no other engine trains nets in shards")
@@ -108,6 +111,13 @@ def made(text: str, own: CompileParams, room: DeviceRoom | None = None) -> model
     return model.compiled(architecture.describe(text).json, own, room=room)
 
 
+def loop_of(net: model.CompiledModel) -> ShardedLoop:
+    from cerebro_plpy.engine.activations.jax_shards import ShardedLoop
+
+    assert isinstance(net._loop, ShardedLoop)
+    return net._loop
+
+
 def trained(
     net: model.CompiledModel, text: str, own: CompileParams, passes: int = 2
 ) -> tuple[State, dict[str, float]]:
@@ -120,14 +130,14 @@ def trained(
 def check_alike(text: str, own: CompileParams, passes: int = 2) -> model.CompiledModel:
     room = find_room(text, own)
     net = made(text, own, room)
-    assert len(net._loop.shards) > 1  # type: ignore[attr-defined]
+    assert len(loop_of(net).shards) > 1
     whole, losses = trained(made(text, own), text, own, passes)
     parts, its_losses = trained(net, text, own, passes)
     assert its_losses == pytest.approx(losses, rel=1e-5)
     assert whole.kinds == parts.kinds
     for one, other in zip(whole.arrays, parts.arrays, strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-4, atol=2e-6)
-    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+    assert loop_of(net).ledger.most <= room.bytes
     return net
 
 
@@ -154,7 +164,7 @@ def test_it_is_measured_in_shards() -> None:
     state, rows = net.initial_state(own, SEED, None), [Block(data(text), np.arange(ROWS))]
     found = [one.merge([one.evaluate(state, rows, ROWS, nothing)]) for one in (net, whole)]
     assert found[0] == pytest.approx(found[1], rel=1e-5)
-    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+    assert loop_of(net).ledger.most <= room.bytes
 
 
 @on_jax
@@ -201,9 +211,9 @@ def test_nothing_stays_on_the_device_between_visits() -> None:
     net = made(text, own, find_room(text, own))
     rows = [Block(data(text), np.arange(ROWS))]
     state, _ = net.train(net.initial_state(own, SEED, None), [rows], BATCH, None, nothing)
-    held = [net._loop.ledger.held]  # type: ignore[attr-defined]
+    held = [loop_of(net).ledger.held]
     net.evaluate(state, rows, MEASURED, nothing)
-    held.append(net._loop.ledger.held)  # type: ignore[attr-defined]
+    held.append(loop_of(net).ledger.held)
     assert held == [0, 0]
 
 
@@ -232,7 +242,7 @@ def test_optimizers_that_compute_with_copies_stay_within_the_memory(optimizer: s
     room = find_room(text, own, least=True, batch=1, measured=1)
     net = made(text, own, room)
     net.train(net.initial_state(own, SEED, None), [[Block(data(text), np.arange(2))]], 1, None, nothing)
-    assert net._loop.ledger.most <= room.bytes  # type: ignore[attr-defined]
+    assert loop_of(net).ledger.most <= room.bytes
 
 
 @on_jax
@@ -244,13 +254,13 @@ def test_what_stays_on_the_device_has_no_say() -> None:
     spans = sizing.shards_of(architecture.describe(text).json, own, room)
     large = replace(room, bytes=100 * room.bytes)
     backend, variables = runtime.get_keras_backend(), net.layout.variables
-    moved = net._loop.ledger.moved  # type: ignore[attr-defined]
+    moved = loop_of(net).ledger.moved
     net._loop = backend.make_sharded_loop(net._model, variables, net._inputs, spans, large)
     resident, _ = trained(net, text, own)
     for one, other in zip(spilled.arrays, resident.arrays, strict=True):
         np.testing.assert_array_equal(one, other)
     # It came and went once.
-    assert net._loop.ledger.moved < moved / 3  # type: ignore[attr-defined]
+    assert loop_of(net).ledger.moved < moved / 3
 
 
 @on_jax
@@ -261,7 +271,7 @@ def test_a_host_with_pinned_memory_gives_the_same_bits() -> None:
     own, text = params("Adam"), deep()
     net = made(text, own, find_room(text, own, least=True))
     usual, _ = trained(net, text, own)
-    store = net._loop._store  # type: ignore[attr-defined]
+    store = loop_of(net)._store
     device = jax.devices()[0]
     store._pinned = jax.sharding.SingleDeviceSharding(device, memory_kind="pinned_host")
     pinned, _ = trained(net, text, own)
@@ -272,7 +282,7 @@ def test_a_host_with_pinned_memory_gives_the_same_bits() -> None:
 @on_jax
 def test_a_net_that_fits_is_not_cut() -> None:
     own, text = params(), deep()
-    assert not hasattr(made(text, own, DeviceRoom.of(64, BATCH, MEASURED))._loop, "shards")
+    assert not hasattr(made(text, own, DeviceRoom(64 * 2**20, BATCH, MEASURED))._loop, "shards")
 
 
 def test_the_cuts_lie_where_one_tensor_passes() -> None:
@@ -308,8 +318,8 @@ def test_the_least_that_is_named_is_enough() -> None:
     text, own = deep(dense(units=700), dense(units=700, name="large")), params("Adam")
     known = architecture.describe(text).json
     with pytest.raises(CerebroError, match="the least is ") as caught:
-        sizing.shards_of(known, own, DeviceRoom.of(1, BATCH, MEASURED))
+        sizing.shards_of(known, own, DeviceRoom(2**20, BATCH, MEASURED))
     assert 'layer "large"' in (caught.value.detail or "")
     least = int(caught.value.message.rsplit(" ", 1)[1])
-    spans = sizing.shards_of(known, own, DeviceRoom.of(least, BATCH, MEASURED))
-    assert shards.peak_bytes(spans, DeviceRoom.of(least, BATCH, MEASURED)) <= least * 2**20
+    spans = sizing.shards_of(known, own, DeviceRoom(least * 2**20, BATCH, MEASURED))
+    assert shards.peak_bytes(spans, DeviceRoom(least * 2**20, BATCH, MEASURED)) <= least * 2**20
