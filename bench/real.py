@@ -188,8 +188,8 @@ def _ours(rows: Rows, seen: np.ndarray, unseen: np.ndarray, seed: int) -> dict[s
     made += ["real_ensemble", "real_ensemble_summary", "real_seen", "real_unseen"]
     with server.session() as connection:
         server.drop(connection, made)
-        _copy(connection, "real_seen", rows, seen)
-        _copy(connection, "real_unseen", rows, unseen)
+        copy(connection, "real_seen", rows, seen)
+        copy(connection, "real_unseen", rows, unseen)
         clock = time.perf_counter()
         server.query(
             connection,
@@ -205,7 +205,7 @@ def _ours(rows: Rows, seen: np.ndarray, unseen: np.ndarray, seed: int) -> dict[s
         }
 
 
-def _copy(connection: Any, table: str, rows: Rows, places: np.ndarray) -> None:
+def copy(connection: Any, table: str, rows: Rows, places: np.ndarray) -> None:
     target = "text" if rows.classes else "double precision"
     types = {name: "double precision" if name in rows.numbers else "text" for name in rows.x.columns}
     listed = ", ".join(f"{name} {kind}" for name, kind in {**types, "target": target, "place": "int"}.items())

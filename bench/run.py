@@ -24,6 +24,7 @@ import cold
 import columns
 import compare
 import details
+import experience
 import folds
 import forecasting
 import fused
@@ -57,6 +58,7 @@ PARTS = (
     *columns.PARTS,
     "accuracy",
     "real",
+    "experience",
     "million",
     "forecasts",
     "series",
@@ -144,6 +146,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: real.real(min(3, count), tell)
+        parts["experience"] = lambda: experience.experience(tell)
         parts["related"] = lambda: related.related("1 minute", tell)
         parts["living"] = lambda: living.living(min(3, count), tell)
         parts["graphs"] = lambda: graphs.graphs(tell)

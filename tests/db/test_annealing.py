@@ -57,8 +57,7 @@ def test_configs_that_share_visits_come_to_the_same_bits(trial: Trial) -> None:
     options = {"backend": BACKEND}
     trial.fit("packed", "alone", "adams", EPOCHS, options={**options, "fuse": "off"})
     run_id = trial.fit("packed", "shared", "adams", EPOCHS, options={**options, "fuse": "exact"})
-    shared = "SELECT count(*) - count(DISTINCT xmin::text::bigint) FROM cerebro._visit WHERE run_id = %s"
-    assert trial.value(shared, run_id) > 0
+    assert trial.count_shared(run_id) > 0
     assert trial.weights("shared") == trial.weights("alone")
 
 

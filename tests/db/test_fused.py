@@ -22,7 +22,6 @@ RATES = ("0.01", "0.003", "0.02", "0.001")
 LOSS = "loss='categorical_crossentropy',metrics=['accuracy'],optimizer="
 ADAMS = [f"{LOSS}'Adam(lr={rate})'" for rate in RATES]
 MOMENTA = [f"{LOSS}'SGD(lr={rate},momentum=0.9)'" for rate in RATES]
-SHARED = "SELECT count(*) - count(DISTINCT xmin::text::bigint) FROM cerebro._visit WHERE run_id = %s"
 METRICS = "SELECT mst_key, training_loss, training_metrics FROM {}_info ORDER BY 1"
 
 
@@ -60,7 +59,7 @@ def apart(trial: Trial, selection: str, backend: str, fuse: str = "off") -> str:
     out = f"{selection}_{backend}_by_{fuse}"
     if trial.value("SELECT to_regclass(%s)", out) is None:
         run_id = fit(trial, out, selection, fuse, backend=backend)
-        assert (trial.value(SHARED, run_id) == 0) == (fuse == "off")
+        assert (trial.count_shared(run_id) == 0) == (fuse == "off")
     return out
 
 
@@ -68,7 +67,7 @@ def test_configs_that_sum_gradients_of_several_batches_train_alone(trial: Trial)
     summing = [f"{LOSS}'Adam(lr={rate},gradient_accumulation_steps=3)'" for rate in RATES]
     trial.select("summing", [1], summing, ["batch_size=8"])
     run_id = fit(trial, "summed", "summing", "exact", epochs=1, backend=BACKEND)
-    assert trial.value(SHARED, run_id) == 0
+    assert trial.count_shared(run_id) == 0
 
 
 @pytest.mark.parametrize(
@@ -88,7 +87,7 @@ def test_configs_that_share_visits_come_to_the_same_bits(
 ) -> None:
     out, off = f"{selection}_{backend}_{fuse}".lower(), apart(trial, selection, backend)
     run_id = fit(trial, out, selection, fuse, backend=backend)
-    assert trial.value(SHARED, run_id) > 0
+    assert trial.count_shared(run_id) > 0
     assert trial.weights(out) == trial.weights(off)
     assert trial.sql(METRICS.format(out)) == trial.sql(METRICS.format(off))
     losses = "SELECT mst_key, step, loss FROM cerebro._visit WHERE run_id = %s ORDER BY 1, 2"
@@ -171,7 +170,7 @@ def test_a_search_shares_visits_and_compares_as_it_does_without(trial: Trial, ba
             "{'batch_size': [8], 'epochs': [1]}", "hyperband", "R=4, eta=2, skip_last=0", random_state=3,
             options={"backend": backend, "threads": 1, **({} if fuse == "chosen" else {"fuse": fuse})},
         )  # fmt: skip
-        shared = trial.value(SHARED, trial.value("SELECT max(run_id) FROM cerebro.runs"))
+        shared = trial.count_shared(trial.value("SELECT max(run_id) FROM cerebro.runs"))
         assert (shared > 0) == (fuse != "off")
         assert trial.weights(f"searched_{out}") == trial.weights(f"searched_{backend}_exact")
 

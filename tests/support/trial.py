@@ -89,6 +89,13 @@ class Trial:
     def weights(self, out: str) -> dict[int, bytes]:
         return {key: bytes(data) for key, data in self.sql(f"SELECT mst_key, model_weights FROM {out}")}
 
+    def count_shared(self, run_id: int) -> int:
+        """Count the visits of a run beyond the first in a transaction; each segment numbers its own."""
+        return self.value(
+            "SELECT count(*) - count(DISTINCT (segment, xmin::text)) FROM cerebro._visit WHERE run_id = %s",
+            run_id,
+        )
+
     def read_row(self, query: str, *values: object) -> dict[str, Any]:
         """A single row by its columns' names."""
         with self.connection.cursor() as cursor:

@@ -88,6 +88,8 @@ class FitOptions:
     compare_by: str | None = None
     # The configs that a search tries before those that it draws.
     try_first: Sequence[GridRow] = ()
+    # Whether a search begins with the best configs of earlier searches on like tables.
+    experience: bool = False
 
     @property
     def measures_each_epoch(self) -> bool:

@@ -10,15 +10,16 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.executor.calls import experience
 from cerebro_plpy.executor.calls.fit import ManyTables
 from cerebro_plpy.executor.running import output, replay
 from cerebro_plpy.executor.running import run as runner
 from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.metrics import standing
-from cerebro_plpy.logical.options import FIT_OPTIONS, LOSS, METRIC, FitOptions, one_of, parse_options
+from cerebro_plpy.logical.options import FIT_OPTIONS, LOSS, METRIC, FitOptions, boolean, one_of, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall, read_first
-from cerebro_plpy.logical.search.method import WHO
+from cerebro_plpy.logical.search.method import WHO, SearchMethod
 from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.logical.search.procedures.groups import SCOPES
 from cerebro_plpy.madlib.params import reparse_compile
@@ -34,6 +35,7 @@ OPTIONS = {
     "search": one_of(*SCOPES),
     "compare_by": one_of(LOSS, METRIC),
     "try_first": read_first,
+    experience.OPTION: boolean(),
 }
 
 
@@ -126,28 +128,23 @@ class AutomlCall:
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
         random_state, drawn = _random_state(db, self, given)
         seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
-        search = SearchCall(
-            method=method,
-            model_ids=_model_ids(self.model_id_list),
-            compile_grid=_grid(self.compile_params_grid, "compile_params_grid"),
-            fit_grid=_grid(self.fit_params_grid, "fit_params_grid"),
-            random_state=random_state,
-            segments=source.summary.segments,
-            first=given.try_first,
-        ).limited(given.max_configs)
-        search.procedure()
+        search = self._describe_search(given, method, random_state, source.summary.segments)
+        architectures = models.architectures(db, arch_table, search.model_ids)
+        facts = experience.SearchFacts.describe(source.summary, architectures)
         found = groups.to_search(db, source, given)
+        if found is None:
+            search = experience.begin_with_best(db, given, search, facts)
         groups.check(given, source)
         if found is not None:
             groups.refuse_balanced(search.fit_grid)
             groups.check_of_run(db, found, given, validation)
-        architectures = models.architectures(db, arch_table, search.model_ids)
         engines = requests.engines(db, given, bool(self.use_gpus), source.summary.segments)
         described = {
             "method": method.name,
             "arguments": search.arguments,
             "by_loss": given.compare_by != METRIC,
             **({replay.DRAWN: True} if drawn else {}),
+            **(facts.as_json if found is None else {}),
             "backend": engines.backend,
             **({} if found is None else {"scope": groups.scope(method, given)}),
         }
@@ -179,6 +176,22 @@ class AutomlCall:
                 model_selection_table=self.model_selection_table,
             ),
         ).on(engines)
+
+    def _describe_search(
+        self, given: FitOptions, method: SearchMethod, random_state: int, segments: int
+    ) -> SearchCall:
+        """Return the search as the call describes it, after checking all that can be checked."""
+        search = SearchCall(
+            method=method,
+            model_ids=_model_ids(self.model_id_list),
+            compile_grid=_grid(self.compile_params_grid, "compile_params_grid"),
+            fit_grid=_grid(self.fit_params_grid, "fit_params_grid"),
+            random_state=random_state,
+            segments=segments,
+            first=given.try_first,
+        ).limited(given.max_configs)
+        search.procedure()
+        return search
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
         rows = search_of(request).examples()

@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
-from cerebro_plpy.executor.calls import nets, train_ensemble
+from cerebro_plpy.executor.calls import experience, nets, train_ensemble
 from cerebro_plpy.executor.calls.automl import AutomlCall
 from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble
@@ -82,6 +82,7 @@ OPTIONS: Mapping[str, Validator] = {
     "epochs": integer(1, LARGEST),
     "single": boolean(),
     "folds": _folds,
+    experience.OPTION: boolean(),
     "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),
 }
 # The thresholds of AUC, for all classes together, and the least for each. Rare classes need many: their
@@ -307,6 +308,8 @@ def _build_search(
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
     if task.metric is not None:
         options["compare_by"] = METRIC
+    if task.given.get(experience.OPTION):
+        options[experience.OPTION] = True
     if ranked:
         options["try_first"] = list(map(asdict, ranked))
     parts = round(summary.total_rows / EPOCH_ROWS)

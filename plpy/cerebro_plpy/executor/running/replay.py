@@ -15,6 +15,9 @@ from cerebro_plpy.store.runs import decisions, runs
 
 # In the description of a search: its random state was drawn, not given. The configs are the same either way.
 DRAWN: Final = "drawn"
+# There too, for searches that come after it: the facts of its packed table, and the names of its nets.
+TABLE, NETS = "table", "nets"
+_NOT_COMPARED: Final = (DRAWN, TABLE, NETS)
 
 
 def seed(db: Database, given: FitOptions) -> int:
@@ -58,4 +61,6 @@ def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int
 
 def _search(described: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return what a search says of its configs and decisions."""
-    return None if described is None else {key: value for key, value in described.items() if key != DRAWN}
+    if described is None:
+        return None
+    return {key: value for key, value in described.items() if key not in _NOT_COMPARED}

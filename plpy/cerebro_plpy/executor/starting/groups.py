@@ -96,6 +96,12 @@ def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups 
                 sqlstate=NOT_SUPPORTED,
             )
         return None
+    if given.experience:
+        raise CerebroError(
+            "option experience is for tables that were not packed in groups",
+            hint="Leave it out, or name configs with option try_first.",
+            sqlstate=NOT_SUPPORTED,
+        )
     if given.fallback:
         raise CerebroError(
             "option fallback is for fits: a search trains each config on groups alone",

@@ -39,6 +39,15 @@ def _read_config(key: str, value: Any) -> GridRow:
     return found
 
 
+def refuse_proposing(method: SearchMethod, option: str) -> CerebroError:
+    """Return the error for an option that names configs, given to a method that proposes its own."""
+    return CerebroError(
+        f"{WHO}: {method.name} proposes configs by what it has measured, so option {option} cannot be given",
+        hint="Leave it out, or search by asha, median or hyperband.",
+        sqlstate=NOT_SUPPORTED,
+    )
+
+
 @dataclass(frozen=True)
 class SearchCall:
     """A search as it is written down: the same search always makes the same procedure."""
@@ -78,12 +87,7 @@ class SearchCall:
     def procedure(self) -> Procedure:
         """Make the procedure, checking everything that can be checked."""
         if self.first and self.method.proposes:
-            raise CerebroError(
-                f"{WHO}: {self.method.name} proposes configs by what it has measured, so option try_first"
-                " cannot be given",
-                hint="Leave it out, or search by asha, median or hyperband.",
-                sqlstate=NOT_SUPPORTED,
-            )
+            raise refuse_proposing(self.method, "try_first")
         strangers = {row.model_id for row in self.first} - set(self.model_ids)
         if strangers:
             raise CerebroError(

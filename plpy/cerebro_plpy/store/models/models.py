@@ -71,13 +71,14 @@ class Architecture:
     model_id: int
     model_arch: str
     has_weights: bool
+    name: str | None = None
 
 
 def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[Architecture]:
     """Read architectures by their ids; raise an error for an id that is missing."""
     check_architectures(db, table)
     rows = db.query(
-        "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights"
+        "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights, name"
         f" FROM {table.quoted} WHERE model_id = ANY ($1) ORDER BY model_id",
         ["integer[]"],
         [list(model_ids)],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.dialect import is_greenplum
@@ -74,6 +75,21 @@ def entries(db: Database, run_id: int) -> list[Entry]:
         [run_id],
     )
     return [Entry(**row) for row in rows]
+
+
+@as_owner
+def ended_searches(db: Database, role: str) -> list[tuple[int, Mapping[str, Any]]]:
+    """Return the descriptions of the role's searches that have ended and describe their tables."""
+    rows = db.query(
+        "SELECT r.run_id, r.search FROM cerebro._run AS r"
+        " WHERE r.owner = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1)"
+        " AND r.search::pg_catalog.json -> 'table' IS NOT NULL"
+        " AND EXISTS (SELECT FROM cerebro._run_event AS e WHERE e.run_id = r.run_id AND e.event = 'finished')"
+        " ORDER BY r.run_id",
+        ["name"],
+        [role],
+    )
+    return [(row["run_id"], json.loads(row["search"])) for row in rows]
 
 
 @as_owner

@@ -1,0 +1,112 @@
+"""Experience: the configs that were best in a role's earlier searches on like tables.
+
+All of it follows from what was written down with those searches, so the same searches give the same configs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final
+
+from cerebro_plpy.madlib.literal import read_arguments
+from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings
+from cerebro_plpy.madlib.spaces.render import render_row
+
+# Tables are alike if the doublings between their counts are no more than this, all counts together.
+MOST_DOUBLINGS: Final = 5.0
+# The searches that are asked, the nearest first; and how many of a search's configs they give.
+MOST_SEARCHES: Final = 10
+MOST_CONFIGS, SHARE = 8, 1 / 3
+
+
+@dataclass(frozen=True)
+class TableFacts:
+    """The facts of a packed table by which it is like another."""
+
+    rows: int
+    # The number of classes of each output; 0 for a quantity.
+    outputs: Sequence[int]
+    # How many columns there are of each kind; empty where the inputs were packed as they are.
+    columns: Mapping[str, int] = field(default_factory=dict[str, int])
+    # The shapes of inputs that were packed as they are.
+    shapes: Sequence[Sequence[int]] = field(default_factory=list[Sequence[int]])
+
+    def measure_distance(self, other: TableFacts) -> float:
+        """Return the doublings between the counts of both; infinite where something else is learned."""
+        if self._form != other._form:
+            return math.inf
+        kinds = sorted({*self.columns, *other.columns})
+        pairs = [
+            (self.rows, other.rows),
+            *zip(self.outputs, other.outputs, strict=True),
+            *((self.columns.get(kind, 0), other.columns.get(kind, 0)) for kind in kinds),
+            *(
+                pair
+                for ours, theirs in zip(self.shapes, other.shapes, strict=True)
+                for pair in zip(ours, theirs, strict=True)
+            ),
+        ]
+        return math.fsum(abs(math.log2((ours + 1) / (theirs + 1))) for ours, theirs in pairs)
+
+    @property
+    def _form(self) -> tuple[object, ...]:
+        return [n > 0 for n in self.outputs], bool(self.columns), [len(shape) for shape in self.shapes]
+
+
+@dataclass(frozen=True)
+class EarlierSearch:
+    """A search that has ended: its table, its nets by model_id, and its configs, the best first."""
+
+    run_id: int
+    facts: TableFacts
+    nets: Mapping[int, str]
+    configs: Sequence[GridRow] = ()
+
+
+def find_nearest(ours: TableFacts, known: Sequence[EarlierSearch]) -> list[EarlierSearch]:
+    """Return the searches on like tables, the nearest first, and of equally near ones the latest first."""
+    near = [(ours.measure_distance(search.facts), -search.run_id, search) for search in known]
+    alike = sorted((one for one in near if one[0] <= MOST_DOUBLINGS), key=lambda one: one[:2])
+    return [search for _, _, search in alike[:MOST_SEARCHES]]
+
+
+def choose_configs(
+    nearest: Sequence[EarlierSearch], nets: Mapping[int, str], examples: Mapping[int, GridRow], most: int
+) -> tuple[list[GridRow], list[int]]:
+    """Return at most so many configs for these nets, with the runs they come from.
+
+    The best config of each search comes first, then the second of each, and so on. A config keeps its
+    optimizer and its fit parameters; its loss and metrics are those of the example of its net.
+    """
+    own = {name: model_id for model_id, name in sorted(nets.items(), reverse=True)}
+    meanings = Meanings()
+    found: dict[tuple[int, str, str], GridRow] = {}
+    used: set[int] = set()
+    for search, config in _take_in_turn(nearest):
+        model_id = own.get(search.nets.get(config.model_id, ""))
+        if model_id is None:
+            continue
+        row = _move(config, examples[model_id])
+        key = meanings.make_key(row)
+        if key in found:
+            used.add(search.run_id)
+        elif len(found) < most:
+            found[key] = row
+            used.add(search.run_id)
+    return list(found.values()), sorted(used)
+
+
+def _take_in_turn(nearest: Sequence[EarlierSearch]) -> Iterator[tuple[EarlierSearch, GridRow]]:
+    for place in range(max((len(search.configs) for search in nearest), default=0)):
+        for search in nearest:
+            if place < len(search.configs):
+                yield search, search.configs[place]
+
+
+def _move(config: GridRow, example: GridRow) -> GridRow:
+    """Return a config as one of another search, of which an example is given."""
+    theirs, ours = read_arguments(config.compile_params), read_arguments(example.compile_params)
+    compiled = {**ours, **({"optimizer": theirs["optimizer"]} if "optimizer" in theirs else {})}
+    return GridRow(example.model_id, render_row(compiled), config.fit_params)

@@ -1,0 +1,31 @@
+"""Greenplum: what a segment's process says that it lacks, before it has done anything."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from cerebro_plpy.cluster.process import ToldSupply
+from cerebro_plpy.cluster.protocol import Lacking
+
+DB: Any = None
+RUN, KEYS, STEP = 7, (1, 2), 3
+
+
+def test_states_of_a_bundle_that_it_may_not_read_are_asked_for() -> None:
+    with pytest.raises(Lacking) as lacking:
+        ToldSupply(DB, commits=False).states(RUN, KEYS, STEP)
+    assert lacking.value.what == ["states", RUN, STEP, *KEYS]
+
+
+@pytest.mark.parametrize("found", [None, {}, {1: [b"first"]}])
+def test_states_of_a_bundle_that_other_servers_do_not_give_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch, found: Mapping[int, Sequence[bytes]] | None
+) -> None:
+    supply = ToldSupply(DB)
+    monkeypatch.setattr(supply.connections, "states", lambda *asked: found)
+    with pytest.raises(Lacking) as lacking:
+        supply.states(RUN, KEYS, STEP)
+    assert lacking.value.what == ["states", RUN, STEP, *KEYS]
