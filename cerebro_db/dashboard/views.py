@@ -16,6 +16,8 @@ from cerebro_db.link import EngineLink, pinned
 from cerebro_db.run import Run
 
 MOST_RUNS = 50
+# The states of a run that goes on.
+LIVE = ("running", "paused")
 MOST_COMPARED = 8
 # What the report is drawn with: the extra `plot`.
 DRAWING = ("pandas", "matplotlib")
@@ -162,6 +164,10 @@ SELECT epoch, dataset, metric, value FROM cerebro.metrics
 WHERE run_id = %(run)s AND mst_key = %(config)s ORDER BY dataset, metric, epoch
 """
 
+COSTS = """
+SELECT core_seconds, gpu_seconds, moved_bytes, stored_bytes, price, watt_hours
+FROM cerebro.costs WHERE run_id = %(run)s
+"""
 PLAN = 'SELECT "QUERY PLAN" AS line FROM cerebro.explain_run(%(run)s)'
 
 Row = dict[str, Any]
@@ -209,6 +215,8 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | No
             "metrics": metrics,
             "visits": visits,
             "decisions": decisions,
+            # While a run goes on, the page asks often, and what it costs has not come to its end.
+            "costs": [] if found[0]["status"] in LIVE else rows(connection, COSTS, run=run_id),
             "next": {
                 "metrics": _last(metrics, "at", since.get("metrics", 0.0)),
                 "visits": _last(visits, "ended_at", since.get("visits", 0.0)),

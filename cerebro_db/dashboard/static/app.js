@@ -306,7 +306,21 @@ function showStanding(run) {
     secondsLeft === null ? null : `about ${duration(secondsLeft)} left`,
     best && !run.groups ? `best ${best.metric} ${number(best.value)} (config ${best.mst_key})` : null,
     run.failed_configs ? `${run.failed_configs} failed` : null,
+    ...costs(state.run.costs),
   ].filter(Boolean).join(" · "));
+}
+
+// What the run has taken, and its price where an administrator has set one.
+function costs(taken) {
+  if (!taken) return [];
+  return [
+    `${duration(taken.core_seconds)} of cores`,
+    taken.gpu_seconds ? `${duration(taken.gpu_seconds)} of GPUs` : null,
+    `${bytes(taken.moved_bytes)} moved`,
+    `${bytes(taken.stored_bytes)} stored`,
+    taken.price === null ? null : `price ${number(taken.price)}`,
+    taken.watt_hours === null ? null : `${number(taken.watt_hours)} Wh`,
+  ];
 }
 
 function showRunActions() {

@@ -22,6 +22,7 @@ export function duration(seconds) {
 export function bytes(size) {
   if (size === null || size === undefined) return "";
   const mega = size / 2 ** 20;
+  if (mega < 1) return `${Math.round(size / 1024)} kB`;
   return mega < 1000 ? `${Math.round(mega)} MB` : `${(mega / 1024).toFixed(2)} GB`;
 }
 

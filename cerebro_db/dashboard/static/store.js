@@ -18,6 +18,7 @@ export class Run {
     this.visits = new Map(); // "key:step" → visit
     this.losses = new Map(); // key → step → [loss of the visit, when it ended]
     this.decisions = [];
+    this.costs = null; // once it has ended
     this.skew = 0;
   }
 
@@ -28,6 +29,7 @@ export class Run {
     for (const row of records(answer.metrics)) this.takeMetric(row);
     for (const row of records(answer.visits)) this.takeVisit(row);
     this.decisions.push(...records(answer.decisions));
+    this.costs = answer.costs[0] ?? null;
     this.next = answer.next;
   }
 

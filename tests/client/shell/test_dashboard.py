@@ -79,6 +79,16 @@ def test_a_run_is_shown_with_all_that_belongs_to_it(page: Page, run: int, sql: S
     assert {row[3] for row in found["metrics"]["rows"]} == {"accuracy", "loss"}
 
 
+def test_a_run_that_has_ended_says_what_it_has_cost(page: Page, run: int, sql: Sql) -> None:
+    (taken,) = content(page.ask(f"/api/runs/{run}"))["costs"]
+    assert taken["core_seconds"] > 0 and taken["moved_bytes"] > 0
+    assert taken["price"] is None and taken["watt_hours"] is None
+    sql("INSERT INTO cerebro.settings VALUES ('price_per_core_hour', '36')")
+    (priced,) = content(page.ask(f"/api/runs/{run}"))["costs"]
+    sql("DELETE FROM cerebro.settings WHERE name = 'price_per_core_hour'")
+    assert priced["price"] == pytest.approx(taken["core_seconds"] / 100)
+
+
 @pytest.mark.doors("page", "explain")
 def test_a_run_has_its_plan(page: Page, run: int) -> None:
     lines = content(page.ask(f"/api/runs/{run}/plan"))["lines"]

@@ -131,6 +131,7 @@ def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, tria
     tab.get_by_role("button", name="Stop", exact=True).first.click()
     confirm(tab, "ends well", f"SELECT cerebro.stop({run})")
     expect(tab.locator("#status")).to_have_text("finished")
+    expect(tab.locator("#standing")).to_contain_text(" of cores · ")
     decisions = [
         (key, what)
         for key, what in trial.sql(
