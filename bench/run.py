@@ -31,6 +31,7 @@ import fused
 import graphs
 import groups
 import growth
+import headline
 import living
 import million
 import real
@@ -51,6 +52,7 @@ JOBS = ("digits", "images", "wide")
 QUICK = ("digits", "packing", "prediction")
 PARTS = (
     *JOBS,
+    "headline",
     "cold",
     "time",
     "hop",
@@ -142,6 +144,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
     )
     parts["hop"] = lambda: details.hops(count, tell)
     if not arguments.quick:
+        parts["headline"] = lambda: headline.headline(options, tell)
         parts["cold"] = lambda: cold.cold(min(3, count), tell)
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
