@@ -69,6 +69,8 @@ def test_the_plan_says_how_the_net_is_cut(trial: Trial) -> None:
     assert train["Shards"] > 3
     assert train["Device Bytes"] <= 2**20
     assert train["State Bytes"] > 3 * 2**20
+    lines = trial.sql("SELECT cerebro.explain_fit('packed', 'mst', 3, options => %s)", json.dumps(SHARDED))
+    assert any("Form alone, Reason nets may be in shards on the device" in line for (line,) in lines)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ The segments must be on the coordinator's host: a process there is stopped, so t
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import closing
 
@@ -89,3 +90,19 @@ def test_a_timeout_while_a_subtransaction(session: Connection, moment: str) -> N
     execute(session, CALL.format(before=False, statements=[NEXT, NEXT], pid=pid))
     assert execute(session, OWN) == [(pid,)]
     assert execute(session, "SELECT pg_postmaster_start_time()") == started
+
+
+def test_a_statement_that_waits_for_a_lock_hears_a_timeout(session: Connection, database: str) -> None:
+    execute(session, "CREATE TABLE kept (i integer) DISTRIBUTED BY (i)")
+    pid = execute(session, OWN)[0][0]
+    with closing(psycopg2.connect(dbname=database)) as other:
+        # It lets go in the end, also if the timeout is not heard.
+        execute(other, "SET idle_in_transaction_session_timeout = '20s'")
+        execute(other, "LOCK TABLE kept IN ACCESS EXCLUSIVE MODE")
+        execute(session, "SET statement_timeout = '1s'")
+        begun = time.monotonic()
+        with pytest.raises(psycopg2.errors.QueryCanceled):
+            execute(session, CALL.format(before=False, statements=["SELECT count(*) FROM kept"], pid=pid))
+        assert time.monotonic() - begun < 10
+    execute(session, "RESET statement_timeout")
+    execute(session, CALL.format(before=False, statements=[NEXT], pid=pid))

@@ -58,9 +58,13 @@ class Limits:
     device_memory_mb: int | None = None
 
     @property
-    def saves_memory(self) -> bool:
-        """Whether nets train by themselves, in a form that takes less memory."""
-        return bool(self.recompute) or self.device_memory_mb is not None
+    def why_alone(self) -> str | None:
+        """Why nets train by themselves, in a form that takes less memory; None if they need not."""
+        if self.recompute:
+            return "layers are computed again in the backward pass"
+        if self.device_memory_mb is not None:
+            return "nets may be in shards on the device"
+        return None
 
 
 @dataclass(frozen=True)

@@ -52,15 +52,15 @@ class FusionFacts:
     # Whether all rows are within the budget of memory, wherever they lie.
     in_memory: bool
     averages: bool = False
-    # Whether layers are computed again in the backward pass.
-    again: bool = False
+    # Why all nets of the run train by themselves.
+    alone: str | None = None
 
     def choose(self, kind: ConfigKind, alike: int | None) -> FormChoice:
         """Choose the form for a kind with `alike` configs in a lane, None if a search has yet to say."""
         if self.asked == OFF:
             return FormChoice(None, "option fuse is off")
-        if self.again:
-            return FormChoice(None, "layers are computed again in the backward pass")
+        if self.alone is not None:
+            return FormChoice(None, self.alone)
         if kind.trunk is not None:
             return FormChoice(None, "its frozen layers are computed once")
         if kind.thaws:
@@ -104,7 +104,7 @@ class FusionFacts:
         return None
 
 
-def facts_of(work: RunWork, asked: str | None, *, again: bool = False) -> FusionFacts:
+def facts_of(work: RunWork, asked: str | None, *, alone: str | None = None) -> FusionFacts:
     everything = sum(work.segment_bytes(segment) for segment in range(work.segments))
     return FusionFacts(
         asked=asked,
@@ -115,7 +115,7 @@ def facts_of(work: RunWork, asked: str | None, *, again: bool = False) -> Fusion
         host=work.host_of(0),
         in_memory=everything <= work.memory_mb * 2**20,
         averages=work.average_from is not None,
-        again=again,
+        alone=alone,
     )
 
 
@@ -135,9 +135,9 @@ def alike(facts: FusionFacts, kind: ConfigKind, beside: int | None, epochs_befor
     return None if form is None else Alike(program(kind, epochs_before), form)
 
 
-def bundles(work: RunWork, asked: str | None, *, again: bool = False) -> Iterator[Mapping[str, object]]:
+def bundles(work: RunWork, asked: str | None, *, alone: str | None = None) -> Iterator[Mapping[str, object]]:
     """Yield the configs of each program, with how many of them share a visit, and why."""
-    facts, counts = facts_of(work, asked, again=again), lanes(work.kinds, work.segments)
+    facts, counts = facts_of(work, asked, alone=alone), lanes(work.kinds, work.segments)
     by_program: dict[str, list[int]] = {}
     for key, kind in work.kinds.items():
         by_program.setdefault(program(kind), []).append(key)

@@ -172,7 +172,7 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
     cut: list[int] = []
     for group in found:
         (cut if group.home is None else at_home[group.home]).append(group.rows)
-    as_one = limits.fuse != OFF and not limits.saves_memory
+    as_one = limits.fuse != OFF and limits.why_alone is None
     return GroupSizes(at_home, cut, fallback, as_one, limits.checkpoint_every)
 
 

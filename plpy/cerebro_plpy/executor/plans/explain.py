@@ -366,7 +366,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
     notes += _break_even(work, rates, requests.engines_for(limits))
     bundles: list[Mapping[str, object]] = []
     if work.groups is None:
-        bundles = list(fusion.bundles(work, limits.fuse, again=limits.saves_memory))
+        bundles = list(fusion.bundles(work, limits.fuse, alone=limits.why_alone))
     return Explained(
         name="Fit",
         estimate=found,

@@ -51,7 +51,7 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
         host=db.server.segment_hosts(request.source.summary)[0],
         in_memory=found["in_memory"],
         averages=request.limits.average_from is not None,
-        again=request.limits.saves_memory,
+        alone=request.limits.why_alone,
     )
 
 
