@@ -69,8 +69,6 @@ def _paper(name: str) -> list[str]:
     if name not in PAPER:
         return ["", ""]
     system, figures = PAPER[name]
-    ratios = [
-        (hours / ours[0], size / ours[1]) for (hours, size), ours in zip(figures, CEREBRO, strict=True)
-    ]
+    ratios = [(hours / ours[0], size / ours[1]) for (hours, size), ours in zip(figures, CEREBRO, strict=True)]
     times, stored = (" and ".join(f"{ratio:.2f}" for ratio in each) for each in zip(*ratios, strict=True))
     return [f"{times} ({system})", stored]

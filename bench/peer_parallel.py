@@ -9,9 +9,10 @@ cheapest way there is on one machine.
 from __future__ import annotations
 
 import multiprocessing
+import queue
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing import shared_memory
 from multiprocessing.synchronize import Barrier
@@ -85,7 +86,9 @@ def main() -> None:
     )
     done: Any = context.Queue()
     workers = [
-        context.Process(target=worker, args=(order, n, processes, barrier, board.name, ready, go, done))
+        context.Process(
+            target=worker, args=(order, n, processes, barrier, board.name, ready, go, done), daemon=True
+        )
         for n in range(processes)
     ]
     for process in workers:
@@ -94,7 +97,7 @@ def main() -> None:
     at = time.perf_counter()
     jobs.export(order)
     go.wait()
-    answers = [done.get() for _ in workers]
+    answers = _collect(done, workers)
     results = next(results for results, _ in answers if results)
     accuracy = jobs.write_leaderboard(Path(order.folder), results)
     jobs.answer(accuracy, began, at, sum(moved for _, moved in answers))
@@ -102,6 +105,18 @@ def main() -> None:
         process.join()
     board.close()
     board.unlink()
+
+
+def _collect(done: Any, workers: Sequence[Any]) -> list[Any]:
+    """Return the answers of all workers; raise if one has failed, since the others then wait for ever."""
+    answers: list[Any] = []
+    while len(answers) < len(workers):
+        try:
+            answers.append(done.get(timeout=1))
+        except queue.Empty:
+            if any(one.exitcode for one in workers):
+                raise RuntimeError("a worker has failed") from None
+    return answers
 
 
 def worker(
@@ -199,8 +214,8 @@ class TensorFlowGradients:
     _functions: dict[int, tuple[Any, Any]] = {}
 
     def __init__(self, model: Any, state: Any) -> None:
-        self._model, self._layout, self._loop = model._model, model._layout, model._loop
-        self._loop.load(state.arrays)
+        self._model, self._layout, self._loop = model._model, model.layout, model._loop
+        self._loop.load(state.arrays, {})
         if id(model) not in self._functions:
             self._functions[id(model)] = self._trace()
         self._gradients, self._apply = self._functions[id(model)]
@@ -236,7 +251,7 @@ class TensorFlowGradients:
         self._apply(*gradients)
 
     def state(self) -> Any:
-        return self._layout.state(self._loop.save())
+        return self._layout.state(self._loop.save({}))
 
 
 GRADIENTS = {"tensorflow": TensorFlowGradients}
