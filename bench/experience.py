@@ -18,7 +18,7 @@ from tables import Goal
 
 # So many rows of each table, and a search that draws its configs at random, for the same epochs everywhere.
 MOST_ROWS = 2_000
-METHOD, METHOD_PARAMS = "asha", "num_configs=18, num_iterations=27, min_iterations=3, eta=3"
+METHOD, METHOD_PARAMS = "asha", "num_configs=12, num_iterations=9, min_iterations=1, eta=3"
 NETS = (("linear", None), ("tabular", {"width": [64, 128]}), ("tabm", {"width": [64, 128]}))
 FIT = "{'batch_size': [16, 64, 256]}"
 # A search is as good as the other once its best loss is this close to that of the other.

@@ -50,6 +50,8 @@ BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
 # What fits into five minutes.
 QUICK = ("digits", "packing", "prediction")
+# What is run once, without a warm-up.
+ONCE = ("headline", "experience")
 PARTS = (
     *JOBS,
     "headline",
@@ -86,7 +88,7 @@ def main() -> None:
         parts = _parts(arguments)
         for name in [name for name in PARTS if name in arguments.only and name in parts]:
             tell(f"{name} (load {os.getloadavg()[0]:.2f})")
-            kept[name] = replace(parts[name](), about=_about(arguments))
+            kept[name] = replace(parts[name](), about=_about(arguments, name))
             if arguments.write:
                 KEPT.write_text(json.dumps({n: asdict(s) for n, s in kept.items()}, indent=1) + "\n")
     finally:
@@ -186,7 +188,7 @@ def report(sections: Sequence[Section]) -> str:
     return "\n\n".join(parts)
 
 
-def _about(arguments: argparse.Namespace) -> str:
+def _about(arguments: argparse.Namespace, part: str) -> str:
     with closing(server.connect("postgres")) as connection:
         version = server.value(connection, "SHOW server_version").split()[0]
         settings = server.query(
@@ -200,6 +202,7 @@ def _about(arguments: argparse.Namespace) -> str:
     machine = f"{os.cpu_count()} cores ({_processor()}), Linux {platform.release().split('-')[0]}"
     server_side = f"PostgreSQL {version} ({settings}), Python {platform.python_version()}"
     rounds = f"{arguments.repetitions} repetitions after a warm-up (one of those who take long)"
+    rounds = "Each once" if part in ONCE else rounds
     day = time.strftime("%Y-%m-%d")
     return f"{day}, {machine}, {server_side}, {packages}; commit {_commit()}. {rounds}."
 

@@ -96,7 +96,7 @@ def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[run
 def _of_group(known: fusion.FusionFacts, kind: ConfigKind) -> Alike:
     if known.asked == FAST and known.why_not_batched(kind) is None:
         return Alike(fusion.program(kind), FAST)
-    return Alike(fusion.program(kind), OFF if known.asked == OFF or known.again else EXACT)
+    return Alike(fusion.program(kind), OFF if known.asked == OFF or known.alone is not None else EXACT)
 
 
 def check(request: requests.Request) -> None:
