@@ -24,6 +24,7 @@ import numpy as np
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
 BOARD_BYTES = 512 * 2**20
+START_SECONDS = 120
 
 
 @dataclass
@@ -93,7 +94,8 @@ def main() -> None:
     ]
     for process in workers:
         process.start()
-    ready.wait()
+    # A worker that cannot start never gets there.
+    ready.wait(START_SECONDS)
     at = time.perf_counter()
     jobs.export(order)
     go.wait()

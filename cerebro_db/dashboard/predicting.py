@@ -12,6 +12,7 @@ from cerebro_db import stored
 from cerebro_db.dashboard import views
 from cerebro_db.dashboard.actions import UnknownAction
 from cerebro_db.dashboard.views import Row
+from cerebro_db.run import GOING
 from cerebro_db.statements import ALL, identifier, names, table_name
 
 MOST_ROWS = 50
@@ -125,7 +126,7 @@ def _texts(connection: Connection, table: str, alias: str) -> list[tuple[str, st
 
 def _model(connection: Connection, run: Row, mst_key: int) -> tuple[str, int | None]:
     """Return the table that has the config's model, and the key that it goes by there."""
-    if run["status"] in ("running", "paused"):
+    if run["status"] in GOING:
         raise UnknownAction(f"run {run['run_id']} is {run['status']}: its models are there when it is over")
     if not run["model_table"]:
         raise UnknownAction(f"run {run['run_id']} has left no models")

@@ -13,11 +13,9 @@ from sqlalchemy import Connection, Engine
 
 from cerebro_db.database import Database
 from cerebro_db.link import EngineLink, pinned
-from cerebro_db.run import Run
+from cerebro_db.run import GOING, Run
 
 MOST_RUNS = 50
-# The states of a run that goes on.
-LIVE = ("running", "paused")
 MOST_COMPARED = 8
 # What the report is drawn with: the extra `plot`.
 DRAWING = ("pandas", "matplotlib")
@@ -216,7 +214,7 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | No
             "visits": visits,
             "decisions": decisions,
             # While a run goes on, the page asks often, and what it costs has not come to its end.
-            "costs": [] if found[0]["status"] in LIVE else rows(connection, COSTS, run=run_id),
+            "costs": [] if found[0]["status"] in GOING else rows(connection, COSTS, run=run_id),
             "next": {
                 "metrics": _last(metrics, "at", since.get("metrics", 0.0)),
                 "visits": _last(visits, "ended_at", since.get("visits", 0.0)),

@@ -14,7 +14,7 @@ from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search import experience
 from cerebro_plpy.logical.search.automl import SearchCall, refuse_proposing
 from cerebro_plpy.logical.search.experience import EarlierSearch, TableFacts
-from cerebro_plpy.madlib.spaces.grid import GridRow, distinct
+from cerebro_plpy.madlib.spaces.grid import GridRow
 from cerebro_plpy.planner.explanation import counted
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import models
@@ -78,7 +78,7 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
         db.notice(f"experience: the search begins with {which}")
     else:
         db.notice("experience: no earlier search of yours has trained these nets on a table like this one")
-    return replace(search, first=distinct([*found, *search.first]))
+    return replace(search, first=[*found, *search.first])
 
 
 def _repeat(db: Database, run_id: int) -> list[GridRow]:

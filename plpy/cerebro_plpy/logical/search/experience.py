@@ -85,15 +85,12 @@ def choose_configs(
     found: dict[tuple[int, str, str], GridRow] = {}
     used: set[int] = set()
     for search, config in _take_in_turn(nearest):
+        if len(found) == most:
+            break
         model_id = own.get(search.nets.get(config.model_id, ""))
-        if model_id is None:
-            continue
-        row = _move(config, examples[model_id])
-        key = meanings.make_key(row)
-        if key in found:
-            used.add(search.run_id)
-        elif len(found) < most:
-            found[key] = row
+        if model_id is not None:
+            row = _move(config, examples[model_id])
+            found.setdefault(meanings.make_key(row), row)
             used.add(search.run_id)
     return list(found.values()), sorted(used)
 
