@@ -36,6 +36,7 @@ HINTS = {"42P01": "The extension cerebro is not in this database: `cerebro init`
 # What a bigint and an integer can hold; a timestamp holds a little more seconds.
 MOST_RUN, MOST_CONFIG, MOST_SECONDS = 2**63 - 1, 2**31 - 1, 9e12
 MOST_SHOWN = 50
+_NO_SERIES = 'series must be a JSON object, such as {"shop": "shop 1"}'
 
 
 def make_app(
@@ -175,10 +176,14 @@ def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
 
     async def forecast(request: Request) -> Response:
         name, series = asked = _texts(request, "name", "series")
+        if series and not _is_object(series):
+            return _problem(400, _NO_SERIES)
         return await _answer_about(asked, lambda: forecasts.forecast(acting, name, series or None))
 
     async def reasons(request: Request) -> Response:
         name, series = asked = _texts(request, "name", "series")
+        if not _is_object(series):
+            return _problem(400, _NO_SERIES)
         return await _answer_about(asked, lambda: forecasts.explain(acting, name, series))
 
     return [
@@ -188,6 +193,15 @@ def _registered_routes(reading: Engine, acting: Engine) -> list[Route]:
         Route("/api/importance", importance),
         Route("/api/explanation", explanation),
     ]
+
+
+def _is_object(text: str) -> bool:
+    """Return whether a text is a JSON object."""
+    try:
+        return isinstance(json.loads(text), dict)
+    # Digits without an end are a ValueError, too.
+    except (ValueError, RecursionError):
+        return False
 
 
 def _texts(request: Request, *names: str) -> list[str]:

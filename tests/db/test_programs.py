@@ -74,11 +74,12 @@ def test_a_table_of_a_few_more_rows_trains_with_the_same_programs(
 
 @pytest.mark.slow
 def test_a_folder_for_others_is_left_alone(trial: Trial, database: str, folder: str, greenplum: bool) -> None:
+    fit_anew(database, "before")
     trial.sql(f"COPY (SELECT 1) TO PROGRAM 'chmod g+w {folder}'")
     reason = "compiled programs are not kept for other sessions: others than its owner may write to "
     # The data directory of a segment is another one.
     assert reason + (folder if greenplum else f"programs_{database}") in fit_anew(database, "third").notices()
-    assert trial.weights("first") == trial.weights("third")
+    assert trial.weights("before") == trial.weights("third")
     ((status, text, advice),) = trial.sql(
         "SELECT status, found, advice FROM cerebro.diagnose() WHERE item = 'compiled programs'"
     )

@@ -18,6 +18,7 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from cerebro_plpy.threads import Threads
 from engines import BACKEND, nothing
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -147,7 +148,7 @@ def test_its_layers_train_and_predict_as_in_keras(layers: Any) -> None:
     for one, other in zip(found, alone.get_weights(), strict=True):
         np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-6)
     forward = inference.inference(described)
-    (predicted,) = forward.predict_many(forward.load(weights(trained)), [x], ROWS, nothing)
+    (predicted,) = forward.predict_many(forward.load(weights(trained)), [x], ROWS, Threads(1, nothing))
     np.testing.assert_allclose(predicted, alone.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
 
 

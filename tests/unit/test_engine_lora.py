@@ -16,6 +16,7 @@ from cerebro_plpy.engine.checks import architecture, lora
 from cerebro_plpy.engine.models import inference, model
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from cerebro_plpy.threads import Threads
 from engines import nothing
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -66,12 +67,12 @@ def test_predictions_are_those_of_the_adapted_net(name: str) -> None:
     assert len(described.adapters) == 1
     forward = inference.inference(described)
     loaded = forward.load(flat(made.get_weights()))
-    (found,) = forward.predict_many(loaded, [x], 9, nothing)
+    (found,) = forward.predict_many(loaded, [x], 9, Threads(1, nothing))
     np.testing.assert_allclose(found, made.predict(x, verbose=0), rtol=1e-4, atol=1e-5)
     assert not lora.adapters(forward.model)
     # And those of the base, where these are all the weights that there are.
     base = [w for w in made.weights if not w.name.startswith("lora_")]
-    (plain,) = forward.predict_many(forward.load(flat(w.numpy() for w in base)), [x], 9, nothing)
+    (plain,) = forward.predict_many(forward.load(flat(w.numpy() for w in base)), [x], 9, Threads(1, nothing))
     assert np.abs(plain - found).max() > 1e-3
 
 

@@ -16,6 +16,7 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import from_parts, frozen_from_parts, frozen_to_parts, to_parts, weights
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.params import Call, CompileParams
+from cerebro_plpy.threads import Threads
 from engines import nothing
 
 pytestmark = pytest.mark.usefixtures("engine")
@@ -109,7 +110,7 @@ def test_an_int8_kernel_stands_once_and_does_not_hop(name: str) -> None:
 def test_predictions_are_those_of_keras(name: str) -> None:
     made, (x, _) = net(name), rows(name)
     forward = inference.inference(architecture.describe(made.to_json()))
-    (found,) = forward.predict_many(forward.load(flat(made)), [x], ROWS, nothing)
+    (found,) = forward.predict_many(forward.load(flat(made)), [x], ROWS, Threads(1, nothing))
     np.testing.assert_allclose(found, made.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
     (bound,) = forward.bound(forward.load(flat(made)), flat(made))([x])
     np.testing.assert_allclose(bound, found, rtol=1e-5, atol=1e-6)
@@ -118,7 +119,7 @@ def test_predictions_are_those_of_keras(name: str) -> None:
     for weight in made.weights:
         if weight.name.startswith("lora_"):
             weight.assign(np.zeros(weight.shape))
-    (plain,) = forward.predict_many(forward.load(base), [x], ROWS, nothing)
+    (plain,) = forward.predict_many(forward.load(base), [x], ROWS, Threads(1, nothing))
     np.testing.assert_allclose(plain, made.predict(x, verbose=0), rtol=1e-5, atol=1e-6)
     assert np.abs(plain - found).max() > 1e-3
 

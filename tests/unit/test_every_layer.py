@@ -15,6 +15,7 @@ from cerebro_plpy.engine.models import inference, model
 from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.state import State, from_parts, to_parts, weights
 from cerebro_plpy.madlib.params import Call, CompileParams
+from cerebro_plpy.threads import Threads
 from engines import nothing
 
 pytestmark = [
@@ -54,7 +55,7 @@ def assert_predicts(net: Any, described: architecture.DescribedModel, given: byt
     forward = inference.inference(described)
     loaded = forward.load(given)
     expected = plain(net, x)
-    (found,) = forward.predict_many(loaded, [x], ROWS, nothing)
+    (found,) = forward.predict_many(loaded, [x], ROWS, Threads(1, nothing))
     np.testing.assert_allclose(found, expected, **CLOSE)
     np.testing.assert_allclose(forward.bound(loaded)([x])[0], expected, **CLOSE)
 

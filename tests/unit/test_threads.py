@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 import time
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from functools import partial
 
 import pytest
@@ -63,3 +66,58 @@ def test_the_first_error_ends_the_others() -> None:
     with pytest.raises(ValueError, match="not a number"):
         Threads(2, lambda: None).run([work, fail])
     assert ended.is_set()
+
+
+def test_a_stream_begins_no_more_calls_than_it_needs() -> None:
+    """The calls are made one by one, in the session's own thread, a few before their results are taken."""
+    made, ended = list[int](), list[int]()
+
+    def end(number: int, tick: Tick) -> int:
+        tick()
+        ended.append(number)
+        return number
+
+    def calls() -> Iterator[Callable[[Tick], int]]:
+        for number in range(20):
+            assert threading.current_thread() is threading.main_thread()
+            made.append(number)
+            yield partial(end, number)
+
+    for count in (1, 2, 5):
+        made.clear()
+        with closing(Threads(count, lambda: None).stream(calls())) as results:
+            for place, number in enumerate(results):
+                assert number == place and len(made) <= place + count + 1
+        assert sorted(ended[-20:]) == list(range(20))
+
+
+def test_what_nobody_waits_for_is_ended() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(tick: Tick) -> None:
+        begun.set()
+        try:
+            while True:
+                tick()
+                time.sleep(0.001)
+        finally:
+            ended.set()
+
+    def calls() -> Iterator[Callable[[Tick], None]]:
+        yield work
+        begun.wait()
+        raise ValueError("no more rows")
+
+    with pytest.raises(ValueError, match="no more rows"):
+        list(Threads(2, lambda: None).stream(calls()))
+    assert ended.is_set()
+
+
+def test_a_thread_gets_no_signal() -> None:
+    def look(tick: Tick) -> set[int]:
+        return set(signal.pthread_sigmask(signal.SIG_BLOCK, []))
+
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, [])
+    for blocked in Threads(2, lambda: None).run([look, look]):
+        assert {signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, signal.SIGALRM} <= blocked
+    assert signal.pthread_sigmask(signal.SIG_BLOCK, []) == before

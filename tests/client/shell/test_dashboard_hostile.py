@@ -139,6 +139,8 @@ def test_every_action_refuses_what_is_no_value(page: Page, run: int, action: str
         ("/api/runs/1/configs/2147483648/predictions?table=blobs&columns=x", 404, "has no config 2147483648"),
         ("/api/runs/1?visits=1e308", 400, "'visits' is '1e308', and must be a number from -9e+12 to 9e+12"),
         ("/api/runs/1?metrics=1e18", 400, "'metrics' is '1e18', and must be"),
+        ("/api/forecast/reasons?name=f", 400, "series must be a JSON object"),
+        ("/api/forecast?name=f&series=[", 400, "series must be a JSON object"),
         (f"/api/runs/1/groups?search={'x' * 1_001}", 400, "more than 1000 characters"),
     ],
 )

@@ -18,6 +18,7 @@ from cerebro_plpy.packing.rows.reading import by_column
 from cerebro_plpy.predicting import choices
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.outputs import Output
+from cerebro_plpy.threads import Threads
 
 # id, class_name, class_value, prob, rank, prediction
 PredictedRow = tuple[str | None, str, str | None, float | None, int | None, list[float] | None]
@@ -65,7 +66,7 @@ class Predicting:
             return
         texts = [None if own is None else own.decode() for own in ids]
         batch_rows = min(self._forward.rows, self._batch)
-        results = self._forward.predict_many(self._loaded, inputs, batch_rows, self._tick)
+        results = self._forward.predict_many(self._loaded, inputs, batch_rows, Threads(1, self._tick))
         self._found += [(o, texts, r) for o, r in zip(self._outputs, results, strict=True)]
 
     def _read(self, number: int, values: Sequence[Sequence[Any]]) -> np.ndarray:

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from cerebro_plpy import threads
 from cerebro_plpy.engine.activations.jax_shards import ShardedLoop
 from cerebro_plpy.engine.activations.shards import DeviceRoom, Span
 from cerebro_plpy.engine.backends import runtime
@@ -33,7 +34,7 @@ from cerebro_plpy.engine.backends.jax_given import with_given
 from cerebro_plpy.engine.backends.jax_metrics import ArrayLoop, pack_batch, pick_rows, release_values
 from cerebro_plpy.engine.backends.jax_programs import keep_programs
 from cerebro_plpy.engine.backends.jax_stacks import JaxStack, settled
-from cerebro_plpy.engine.backends.runtime import Running, no_signals
+from cerebro_plpy.engine.backends.runtime import Running
 from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.engine.models import forms
 from cerebro_plpy.engine.models.data import is_shareable
@@ -45,7 +46,7 @@ class Jax(KerasBackend):
     fixed_rows = True
 
     def set_up(self, wanted: Running) -> None:
-        with no_signals():
+        with threads.no_signals():
             # What makes its threads.
             jax.devices()
             folder = find_folder(wanted.cache_folder)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from cerebro_plpy import threads
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
     Again,
@@ -26,7 +27,7 @@ from cerebro_plpy.engine.backends.interfaces import (
     Tick,
     VariableLoop,
 )
-from cerebro_plpy.engine.backends.runtime import Running, no_signals
+from cerebro_plpy.engine.backends.runtime import Running
 from cerebro_plpy.engine.backends.tensorflow_rows import specs_of, tensors_of
 from cerebro_plpy.engine.backends.tensorflow_stacks import TensorFlowStack
 from cerebro_plpy.engine.checks.architecture import Shape
@@ -53,7 +54,7 @@ class TensorFlow(KerasBackend):
         if already:
             return
         _choose_gpu(wanted)
-        with no_signals():
+        with threads.no_signals():
             # What makes its threads.
             tf.config.list_logical_devices()
 

@@ -9,7 +9,6 @@ import importlib.metadata
 import importlib.util
 import os
 import random
-import signal
 import sys
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
@@ -34,9 +33,6 @@ _DISTRIBUTIONS = {
 # as long as all the rest, and half as much memory again, in every process.
 _COMPANIONS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 
-# What a thread brings upon itself.
-_FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
-
 
 @dataclass(frozen=True)
 class Gpu:
@@ -58,6 +54,8 @@ class Running:
     gpu: Gpu | None = field(default=None, compare=False)
     # Where compiled programs are kept for other sessions (programs.py).
     cache_folder: str | None = field(default=None, compare=False)
+    # How many threads of this process may call the engine at the same time.
+    calls: int = field(default=1, compare=False)
 
 
 class _Started:
@@ -68,10 +66,16 @@ class _Started:
 
 
 def start(
-    backend: str, threads: int, use_gpus: bool, gpu: Gpu | None = None, cache_folder: str | None = None
+    backend: str,
+    threads: int,
+    use_gpus: bool,
+    gpu: Gpu | None = None,
+    cache_folder: str | None = None,
+    *,
+    calls: int = 1,
 ) -> None:
     """Bring up Keras on one backend; calling again with the same arguments does nothing."""
-    wanted = Running(backend, threads, use_gpus, gpu, cache_folder)
+    wanted = Running(backend, threads, use_gpus, gpu, cache_folder, calls)
     if _running() == wanted:
         return
     _check(wanted)
@@ -101,6 +105,12 @@ def threads_of(backend: str) -> int | None:
     """Give the number of threads that this process has, if it runs on that backend."""
     running = _running()
     return running.threads if running is not None and running.backend == backend else None
+
+
+def calls_at_a_time() -> int:
+    """Give the number of threads that may call the engine at the same time."""
+    running = _running()
+    return 1 if running is None else running.calls
 
 
 def keras() -> Any:
@@ -214,7 +224,8 @@ def _set_environment(wanted: Running) -> None:
         "KERAS_BACKEND": wanted.backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
         "TF_NUM_INTRAOP_THREADS": threads,
-        "TF_NUM_INTEROP_THREADS": threads,
+        # Each call into TensorFlow runs in one of these, which change no bit.
+        "TF_NUM_INTEROP_THREADS": str(wanted.threads * wanted.calls),
         "OMP_NUM_THREADS": threads,
         "OPENBLAS_NUM_THREADS": threads,
         "MKL_NUM_THREADS": threads,
@@ -279,17 +290,6 @@ def hidden(names: Iterable[str]) -> Iterator[None]:
     finally:
         for name in absent:
             del sys.modules[name]
-
-
-@contextlib.contextmanager
-def no_signals() -> Iterator[None]:
-    """Block signals in threads made meanwhile: the server's are for its own thread alone, and a thread that
-    is interrupted in one of oneDNN's kernels leaves the heap broken (clocks.py)."""
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
-    try:
-        yield
-    finally:
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 @contextlib.contextmanager

@@ -10,23 +10,24 @@ import functools
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy.engine.backends import runtime
-from cerebro_plpy.engine.backends.interfaces import Tick
 from cerebro_plpy.engine.checks import architecture, lora
 from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.threads import Threads, Tick
 
 Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 # How much work one call into a backend may be, so that a cancel is noticed soon.
 FLOPS_PER_CALL = 5_000_000_000
-MOST_ROWS = 4096
+MOST_ROWS = 256
 # How far NumPy may be from the engine.
 TOLERANCE = 1e-5
 
@@ -125,18 +126,23 @@ class Inference:
         return True
 
     def predict_many(
-        self, loaded: Loaded, inputs: list[np.ndarray], batch_rows: int, tick: Tick
+        self, loaded: Loaded, inputs: list[np.ndarray], batch_rows: int, threads: Threads
     ) -> list[np.ndarray]:
-        """Give the outputs for any number of rows, with a tick after each call."""
-        found = []
-        for first in range(0, len(inputs[0]), batch_rows):
-            batch = [array[first : first + batch_rows] for array in inputs]
-            rows = len(batch[0])
-            if self._backend.fixed_rows:
-                batch = [pad(array, batch_rows) for array in batch]
-            found.append([output[:rows] for output in self.predict(loaded, batch)])
-            tick()
+        """Give the outputs for any number of rows, with a tick after each call into the backend."""
+        starts = range(0, len(inputs[0]), batch_rows)
+        found = threads.run([partial(self._predict_batch, loaded, inputs, at, batch_rows) for at in starts])
         return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
+
+    def _predict_batch(
+        self, loaded: Loaded, inputs: list[np.ndarray], first: int, batch_rows: int, tick: Tick
+    ) -> list[np.ndarray]:
+        batch = [array[first : first + batch_rows] for array in inputs]
+        rows = len(batch[0])
+        if self._backend.fixed_rows:
+            batch = [pad(array, batch_rows) for array in batch]
+        found = [output[:rows] for output in self.predict(loaded, batch)]
+        tick()
+        return found
 
 
 @functools.lru_cache(maxsize=16)

@@ -23,6 +23,7 @@ from cerebro_plpy.store import session
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
+from cerebro_plpy.threads import Threads
 
 # The most rows whose groups are kept once they have been looked up.
 _KEPT_ROWS = 10_000
@@ -93,7 +94,8 @@ class NetOfConfig:
 
         def by_engine(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
             forward = self._forward(db)
-            return forward.predict_many(forward.load(weights), inputs, min(rows, forward.rows), tick)
+            loaded, batch_rows = forward.load(weights), min(rows, forward.rows)
+            return forward.predict_many(loaded, inputs, batch_rows, Threads(1, tick))
 
         if plain is None or not plain.is_light:
             return by_engine

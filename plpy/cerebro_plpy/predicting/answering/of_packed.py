@@ -30,7 +30,8 @@ def answers(
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     forward = inference(models.described(model, shapes))
-    return forward.predict_many(forward.load(weights), list(inputs), min(forward.rows, _ROWS), tick)
+    loaded, threads = forward.load(weights), models.answer_threads(tick)
+    return forward.predict_many(loaded, list(inputs), min(forward.rows, _ROWS), threads)
 
 
 def _in_batches(

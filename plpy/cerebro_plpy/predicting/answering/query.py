@@ -35,6 +35,8 @@ from cerebro_plpy.store.packed import packed
 # class, probability, prediction of each row
 BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
 KEPT = 8
+# The rows that one thread answers at a time, of the rows of a batch.
+_ROWS = 1024
 
 
 # What a net says of inputs; models of groups by the rows' keys, with the rows that have an answer.
@@ -96,7 +98,8 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     loaded = forward.load(model.weights())
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
-        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, grouped.BATCH), tick)
+        threads = models.answer_threads(tick)
+        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, _ROWS), threads)
         return result.reshape(len(result), -1), None
 
     return Reader(parts, model.divisor, answer, output)

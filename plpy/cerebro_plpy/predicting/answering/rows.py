@@ -6,8 +6,10 @@ row is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -40,6 +42,10 @@ from cerebro_plpy.store.models import predictions
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 from cerebro_plpy.store.packed import packed
+from cerebro_plpy.threads import Threads, Tick
+
+# The ids of some rows, and each output for them.
+AnsweredBatch = tuple[list[Any], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -311,13 +317,18 @@ class PredictorHere:
         forward = inference(asked.described)
         loaded = forward.load(asked.model.weights())
         predictions.create(self._db, asked.output, asked.source.table, asked.about)
-        _run(self._db, asked, forward, loaded, predictions.PredictionWriter(self._db, asked.output))
+        writer = predictions.PredictionWriter(self._db, asked.output)
+        threads = models.answer_threads(ticker(self._db))
+        with closing(threads.stream(_answer_batches(self._db, asked, forward, loaded))) as answered:
+            for ids, results in answered:
+                for output, result in zip(asked.outputs, results, strict=True):
+                    _write(writer, asked.source.choice, output, ids, result)
 
 
-def _run(
-    db: Database, asked: Prediction, forward: Inference, loaded: Loaded, writer: predictions.PredictionWriter
-) -> None:
-    """Predict all rows; rows that cannot be used are counted to the end."""
+def _answer_batches(
+    db: Database, asked: Prediction, forward: Inference, loaded: Loaded
+) -> Iterator[Callable[[Tick], AnsweredBatch]]:
+    """Read all rows, and yield the calls that answer them; count rows that cannot be used to the end."""
     tick = ticker(db)
     batch_rows = min(forward.rows, asked.batch_rows)
     total = 0
@@ -327,13 +338,19 @@ def _run(
         found = zip(asked.columns, reading.by_column(values, asked.columns), strict=True)
         inputs = [reading.read_column(column, own, total) for column, own in found]
         total += len(batch)
+        tick()
         if not asked.seen:
-            results = forward.predict_many(loaded, inputs, batch_rows, tick)
             ids = [row["c0"] for row in batch]
-            for output, result in zip(asked.outputs, results, strict=True):
-                _write(writer, asked.source.choice, output, ids, result)
+            yield partial(_answer_batch, forward, loaded, ids, inputs, batch_rows)
     if asked.seen:
         raise asked.seen.error(total)
+
+
+def _answer_batch(
+    forward: Inference, loaded: Loaded, ids: list[Any], inputs: list[np.ndarray], batch_rows: int, tick: Tick
+) -> AnsweredBatch:
+    """Answer a batch of rows in this thread."""
+    return ids, forward.predict_many(loaded, inputs, batch_rows, Threads(1, tick))
 
 
 def _write(

@@ -46,10 +46,10 @@ def confusion(
     _check_inputs(described, summary, table.quoted)
     output = _output(trained.outputs(described), model)
     forward = inference(described)
-    loaded, tick = forward.load(trained.weights()), ticker(db)
+    loaded, threads = forward.load(trained.weights()), models.answer_threads(ticker(db))
     counts = np.zeros((len(labels), len(output.values or ())), np.int64)
     for rows in _buffers(db, table.quoted, len(summary.keys)):
-        (result,) = forward.predict_many(loaded, rows.inputs, forward.rows, tick)
+        (result,) = forward.predict_many(loaded, rows.inputs, forward.rows, threads)
         likely = choices.probabilities(result, output.logits, output.is_binary)[:, : counts.shape[1]]
         np.add.at(counts, (rows.targets[0].values.argmax(axis=1), likely.argmax(axis=1)), 1)
     predicted = output.values or []

@@ -27,6 +27,7 @@ from cerebro_plpy.store.names import Table, resolve_table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.packed.groups import KEY_TEXT
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn
+from cerebro_plpy.threads import Threads
 
 # The models that a judge has: one of all rows, or those of groups.
 JudgedModel = TrainedModel | TableOfGroups | VersionOfGroups
@@ -91,7 +92,7 @@ class OneNet:
     def answer(
         self, inputs: Sequence[np.ndarray], groups: Sequence[str | None], tick: Callable[[], None]
     ) -> np.ndarray:
-        (result,) = self.forward.predict_many(self.loaded, list(inputs), self.forward.rows, tick)
+        (result,) = self.forward.predict_many(self.loaded, list(inputs), self.forward.rows, Threads(1, tick))
         return result
 
 
