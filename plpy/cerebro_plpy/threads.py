@@ -45,7 +45,7 @@ class Threads:
 
         Only the session's own thread may ask the server. Once it has found a cancel, ticks end the calls.
         """
-        return list(Threads(min(self.count, len(calls)), self.tick)._results(calls, len(calls)))
+        return list(self._results(calls, min(self.count, len(calls)), len(calls)))
 
     def stream(self, calls: Iterable[Callable[[Tick], Result]]) -> Generator[Result]:
         """Yield what each call returns, in the order of the calls, while a few calls after it run.
@@ -53,16 +53,16 @@ class Threads:
         The session's own thread makes the calls, which may take it to the server. Close the generator to end
         the calls that nobody waits for.
         """
-        return self._results(calls, self.count + 1)
+        return self._results(calls, self.count, self.count + 1)
 
-    def _results(self, calls: Iterable[Callable[[Tick], Result]], most: int) -> Generator[Result]:
+    def _results(self, calls: Iterable[Callable[[Tick], Result]], count: int, most: int) -> Generator[Result]:
         """Yield the results of calls, of which no more than `most` have begun before the first is taken."""
-        if self.count < 2:
+        if count < 2:
             for call in calls:
                 yield call(self.tick)
             return
         stopped, begun = threading.Event(), deque[Future[Result]]()
-        with ThreadPoolExecutor(self.count) as pool:
+        with ThreadPoolExecutor(count) as pool:
             try:
                 for call in calls:
                     with no_signals():

@@ -14,6 +14,16 @@ import pytest
 from cerebro_plpy.threads import Threads, Tick
 
 
+def work_on(ended: threading.Event, tick: Tick) -> None:
+    """Work until a tick ends it."""
+    try:
+        while True:
+            tick()
+            time.sleep(0.001)
+    finally:
+        ended.set()
+
+
 def test_results_come_in_the_order_of_the_calls() -> None:
     def wait(number: int, tick: Tick) -> tuple[int, bool]:
         time.sleep(0.02 * (3 - number))
@@ -55,16 +65,8 @@ def test_the_first_error_ends_the_others() -> None:
     def fail(tick: Tick) -> None:
         raise ValueError("not a number")
 
-    def work(tick: Tick) -> None:
-        try:
-            while True:
-                tick()
-                time.sleep(0.001)
-        finally:
-            ended.set()
-
     with pytest.raises(ValueError, match="not a number"):
-        Threads(2, lambda: None).run([work, fail])
+        Threads(2, lambda: None).run([partial(work_on, ended), fail])
     assert ended.is_set()
 
 
@@ -96,12 +98,7 @@ def test_what_nobody_waits_for_is_ended() -> None:
 
     def work(tick: Tick) -> None:
         begun.set()
-        try:
-            while True:
-                tick()
-                time.sleep(0.001)
-        finally:
-            ended.set()
+        work_on(ended, tick)
 
     def calls() -> Iterator[Callable[[Tick], None]]:
         yield work

@@ -26,7 +26,7 @@ from cerebro_plpy.store.models import functions, models
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed.packed import FEATURES
 from cerebro_plpy.store.runs import results
-from cerebro_plpy.threads import Threads, Tick
+from cerebro_plpy.threads import Threads
 
 
 @dataclass(frozen=True)
@@ -161,7 +161,7 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
         chosen = backend or session.setting(db, "backend") or session.default_backend()
         fixed = session.setting(db, session.CACHE_FOLDER)
         gpu = _first_gpu(db) if use_gpus else None
-        runtime.start(chosen, _threads(db), use_gpus, gpu, fixed, calls=_calls(db))
+        runtime.start(chosen, _threads(db), use_gpus, gpu, fixed, calls=count_sessions(db))
 
 
 def _first_gpu(db: Database) -> runtime.Gpu | None:
@@ -196,20 +196,9 @@ def _threads(db: Database) -> int:
     return int(session.setting(db, "threads") or max(1, cores // count_sessions(db)))
 
 
-def _calls(db: Database) -> int:
-    """Return how many calls into the engine use the cores that all sessions of a run would."""
-    cores = len(os.sched_getaffinity(0))
-    return max(1, min(count_sessions(db), cores // _threads(db)))
-
-
 def open_threads(db: Database) -> Threads:
-    """Return threads that calculate as many at a time as sessions train."""
+    """Return threads that calculate, or ask the engine, as many at a time as sessions train."""
     return Threads(count_sessions(db), partial(interrupts.tick, db))
-
-
-def answer_threads(tick: Tick) -> Threads:
-    """Return threads that ask the engine of this session at the same time, each for other rows."""
-    return Threads(runtime.calls_at_a_time(), tick)
 
 
 def count_sessions(db: Database) -> int:

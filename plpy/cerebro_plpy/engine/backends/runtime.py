@@ -107,12 +107,6 @@ def threads_of(backend: str) -> int | None:
     return running.threads if running is not None and running.backend == backend else None
 
 
-def calls_at_a_time() -> int:
-    """Give the number of threads that may call the engine at the same time."""
-    running = _running()
-    return 1 if running is None else running.calls
-
-
 def keras() -> Any:
     """Give the Keras module; it is imported nowhere else, so that nothing loads before `start`."""
     backend()

@@ -9,8 +9,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import partial
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -27,6 +29,7 @@ Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 # How much work one call into a backend may be, so that a cancel is noticed soon.
 FLOPS_PER_CALL = 5_000_000_000
+# What the layers of usual nets make of as many rows stays in a processor's caches.
 MOST_ROWS = 256
 # How far NumPy may be from the engine.
 TOLERANCE = 1e-5
@@ -51,6 +54,9 @@ class Inference:
         self.model = architecture.build(text)
         self.variables = [*self.model.trainable_variables, *self.model.non_trainable_variables]
         self._call = self._backend.make_forward(self.model, described.inputs)
+        # Where each number of rows has a program of its own, threads would compile the same one side by side,
+        # and there calls wait for each other anyway.
+        self._turns = Lock() if self._backend.fixed_rows else nullcontext()
         self._shapes = described.weight_shapes
         self._described = described
         self.rows = max(1, min(MOST_ROWS, FLOPS_PER_CALL // max(1, described.flops_per_row)))
@@ -140,7 +146,8 @@ class Inference:
         rows = len(batch[0])
         if self._backend.fixed_rows:
             batch = [pad(array, batch_rows) for array in batch]
-        found = [output[:rows] for output in self.predict(loaded, batch)]
+        with self._turns:
+            found = [output[:rows] for output in self.predict(loaded, batch)]
         tick()
         return found
 

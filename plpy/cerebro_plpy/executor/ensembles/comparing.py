@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 
 import numpy as np
 
@@ -16,7 +15,6 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering import of_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
-from cerebro_plpy.store import interrupts
 from cerebro_plpy.store.packed import partitions
 
 # More rows would change nothing.
@@ -42,7 +40,7 @@ class JudgingRows:
         if len(self.truth) > MOST_BY_NUMPY:
             models.start_engine(db, model.backend, False)
         inputs = self.inputs if places is None else [one[places] for one in self.inputs]
-        (answers,) = of_packed.answers(db, model, inputs, partial(interrupts.tick, db))
+        (answers,) = of_packed.answers(db, model, inputs)
         return answers.reshape(len(answers), -1).astype(np.float64)
 
     def check(self, answers: np.ndarray, what: str) -> None:

@@ -15,23 +15,20 @@ from cerebro_plpy.predicting import models
 _ROWS = 1024
 
 
-def answers(
-    db: Database, model: models.Model, inputs: Sequence[np.ndarray], tick: Callable[[], None]
-) -> list[np.ndarray]:
+def answers(db: Database, model: models.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return a net's outputs for these rows, as float32; NumPy computes small nets."""
     shapes = tuple(tuple(rows.shape[1:]) for rows in inputs)
-    weights = model.weights()
+    weights, threads = model.weights(), models.open_threads(db)
     plain = None if models.runs_engine() else plain_net(model.model_arch, weights, shapes)
     if plain is not None and plain.is_light:
         try:
-            return _in_batches(plain, inputs, tick)
+            return _in_batches(plain, inputs, threads.tick)
         except NotHere:
             pass
     models.start_engine(db, model.backend, False)
     models.take_functions(db, model)
     forward = inference(models.described(model, shapes))
-    loaded, threads = forward.load(weights), models.answer_threads(tick)
-    return forward.predict_many(loaded, list(inputs), min(forward.rows, _ROWS), threads)
+    return forward.predict_many(forward.load(weights), list(inputs), forward.rows, threads)
 
 
 def _in_batches(

@@ -31,12 +31,11 @@ from cerebro_plpy.store import session
 from cerebro_plpy.store.models import predictions
 from cerebro_plpy.store.models.predictions import QueryRows
 from cerebro_plpy.store.packed import packed
+from cerebro_plpy.threads import Threads
 
 # class, probability, prediction of each row
 BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
 KEPT = 8
-# The rows that one thread answers at a time, of the rows of a batch.
-_ROWS = 1024
 
 
 # What a net says of inputs; models of groups by the rows' keys, with the rows that have an answer.
@@ -95,11 +94,10 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
         described = _described(db, model)
         output = _output(name, model, described)
     forward = inference(described)
-    loaded = forward.load(model.weights())
+    loaded, count = forward.load(model.weights()), models.count_sessions(db)
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
-        threads = models.answer_threads(tick)
-        (result,) = forward.predict_many(loaded, inputs, min(forward.rows, _ROWS), threads)
+        (result,) = forward.predict_many(loaded, inputs, forward.rows, Threads(count, tick))
         return result.reshape(len(result), -1), None
 
     return Reader(parts, model.divisor, answer, output)

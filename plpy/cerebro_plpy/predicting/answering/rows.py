@@ -318,7 +318,7 @@ class PredictorHere:
         loaded = forward.load(asked.model.weights())
         predictions.create(self._db, asked.output, asked.source.table, asked.about)
         writer = predictions.PredictionWriter(self._db, asked.output)
-        threads = models.answer_threads(ticker(self._db))
+        threads = models.open_threads(self._db)
         with closing(threads.stream(_answer_batches(self._db, asked, forward, loaded))) as answered:
             for ids, results in answered:
                 for output, result in zip(asked.outputs, results, strict=True):

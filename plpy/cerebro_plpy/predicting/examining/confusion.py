@@ -14,7 +14,6 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.predicting import belonging, choices, models
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
-from cerebro_plpy.segment.cancel import ticker
 from cerebro_plpy.segment.rows import TableSource, layout
 from cerebro_plpy.store import session
 from cerebro_plpy.store.names import resolve_table
@@ -46,7 +45,7 @@ def confusion(
     _check_inputs(described, summary, table.quoted)
     output = _output(trained.outputs(described), model)
     forward = inference(described)
-    loaded, threads = forward.load(trained.weights()), models.answer_threads(ticker(db))
+    loaded, threads = forward.load(trained.weights()), models.open_threads(db)
     counts = np.zeros((len(labels), len(output.values or ())), np.int64)
     for rows in _buffers(db, table.quoted, len(summary.keys)):
         (result,) = forward.predict_many(loaded, rows.inputs, forward.rows, threads)

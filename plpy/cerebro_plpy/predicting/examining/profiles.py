@@ -200,7 +200,7 @@ def _answer(
     output = _find_output(db, model, _shapes(inputs))
     if output is None:
         return None
-    (found,) = of_packed.answers(db, model, inputs, partial(interrupts.tick, db))
+    (found,) = of_packed.answers(db, model, inputs)
     return output, output.read(found)
 
 
