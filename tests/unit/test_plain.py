@@ -179,3 +179,16 @@ def test_a_word_that_an_embedding_does_not_have_is_an_engines_matter() -> None:
     assert plain is not None
     with pytest.raises(NotHere):
         plain([x + 7])
+
+
+def test_an_embedding_looks_up_a_single_value_as_it_does_many() -> None:
+    net, _ = made("Embedding", (1,), {"input_dim": 7, "output_dim": 3})
+    plain = plain_net(net.to_json(), flat(net))
+    assert plain is not None
+    places = np.arange(7, dtype=np.float32).reshape(-1, 1)
+    (together,) = plain([places])
+    for place, expected in zip(places, together, strict=True):
+        np.testing.assert_array_equal(plain([place[np.newaxis]])[0][0], expected)
+    for absent in (-1, 7, np.nan, np.inf):
+        with pytest.raises(NotHere):
+            plain([np.full((1, 1), absent, np.float32)])

@@ -15,6 +15,7 @@ import numpy as np
 
 from cerebro_plpy.engine.checks.architecture import DescribedModel, Shape, canonical
 from cerebro_plpy.engine.plain import layers, members
+from cerebro_plpy.engine.plain.activations import linear
 from cerebro_plpy.engine.plain.layers import Array, LayerCall, NotHere, Params, Size
 from cerebro_plpy.engine.plain.nodes import LayerNode, wiring
 from cerebro_plpy.errors import CerebroError
@@ -29,13 +30,9 @@ _OF_A_STEP = 250_000
 _LIGHT = 100_000
 
 
-@dataclass(frozen=True)
-class LayerStep:
-    """One layer's computation, and the names of those whose outputs it takes."""
-
-    name: str
-    sources: tuple[str, ...]
-    apply: LayerCall
+# One layer's computation, and the places of the values that it takes, among the inputs and what earlier steps
+# have made.
+LayerStep = tuple[LayerCall, tuple[int, ...]]
 
 
 @dataclass(frozen=True)
@@ -46,9 +43,9 @@ class PlainNet:
     nbytes: int
     # Of one row, beyond what an engine takes as long for.
     work: int
-    inputs: tuple[str, ...]
     steps: tuple[LayerStep, ...]
-    outputs: tuple[str, ...]
+    # The places of the outputs' values.
+    outputs: tuple[int, ...]
 
     @property
     def is_light(self) -> bool:
@@ -57,11 +54,14 @@ class PlainNet:
 
     def __call__(self, inputs: list[Array]) -> list[Array]:
         """Return the outputs; raise NotHere for values that only an engine can handle."""
-        values = dict(zip(self.inputs, inputs, strict=True))
+        values = list(inputs)
         with np.errstate(all="ignore"):
-            for step in self.steps:
-                values[step.name] = step.apply(*[values[source] for source in step.sources])
-        return [np.asarray(values[name], np.float32) for name in self.outputs]
+            for apply, sources in self.steps:
+                if len(sources) == 1:
+                    values.append(apply(values[sources[0]]))
+                else:
+                    values.append(apply(*[values[source] for source in sources]))
+        return [np.asarray(values[place], np.float32) for place in self.outputs]
 
 
 def plain_net(
@@ -84,14 +84,20 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
     values = {
         name: np.zeros((1, *shape), np.float32) for name, shape in zip(wired.inputs, shapes, strict=True)
     }
+    places = {name: place for place, name in enumerate(wired.inputs)}
     steps: list[LayerStep] = []
     work = 0
     with np.errstate(all="ignore"):
         for node in wired.nodes:
             given = [values[source] for source in node.sources]
             known = len(reader.shapes)
-            steps.append(LayerStep(node.name, node.sources, _layer(node, given, reader)))
-            values[node.name] = made = steps[-1].apply(*given)
+            apply = _layer(node, given, reader)
+            values[node.name] = made = apply(*given)
+            if apply is linear:
+                places[node.name] = places[node.sources[0]]
+            else:
+                places[node.name] = len(wired.inputs) + len(steps)
+                steps.append((apply, tuple(places[source] for source in node.sources)))
             if node.layer["class_name"] in _CONVOLUTIONS:
                 work += math.prod(made.shape[1:-1]) * math.prod(reader.shapes[known])
             elif node.layer["class_name"] in _RECURRENT:
@@ -112,9 +118,8 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
         described=described,
         nbytes=len(weights),
         work=work,
-        inputs=tuple(wired.inputs),
         steps=tuple(steps),
-        outputs=wired.outputs,
+        outputs=tuple(places[name] for name in wired.outputs),
     )
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_plpy.engine.plain.activations import ACTIVATIONS, Apply, Array, softmax
+from cerebro_plpy.engine.plain.activations import ACTIVATIONS, Apply, Array, linear, positive, softmax
 
 Size = tuple[int, ...]
 # The next weights of the model, by their shape.
@@ -78,11 +78,7 @@ def _is_idle(name: str) -> bool:
 def _identity(params: Params, shape: Size, take: Take) -> Apply:
     for name in ("rate", "stddev", "l1", "l2", "noise_shape", "data_format"):
         params.take(name)
-
-    def apply(x: Array) -> Array:
-        return x
-
-    return apply
+    return linear
 
 
 def _activation(params: Params, shape: Size, take: Take) -> Apply:
@@ -103,9 +99,11 @@ def _relu(params: Params, shape: Size, take: Take) -> Apply:
     )
     if threshold or (slope and most is not None):
         raise NotHere
+    if not slope:
+        return positive if most is None else lambda x: positive(np.minimum(x, np.float32(most)))
 
     def apply(x: Array) -> Array:
-        return np.where(x > 0, x if most is None else np.minimum(x, most), slope * x)
+        return np.where(x > 0, x, slope * x)
 
     return apply
 
@@ -179,6 +177,13 @@ def _embedding(params: Params, shape: Size, take: Take) -> Apply:
     table = take(rows, params.take("output_dim"))
 
     def apply(x: Array) -> Array:
+        if x.size == 1:
+            # For one row, this takes a third of the time.
+            place = x.item()
+            # NaN is in no interval.
+            if not -1 < place < rows:
+                raise NotHere
+            return table[int(place)].reshape(*x.shape, -1)
         places = x.astype(np.int32)
         if places.size and not (places.min() >= 0 and places.max() < rows):
             raise NotHere
@@ -228,9 +233,10 @@ def _normalization(params: Params, shape: Size, take: Take) -> Apply:
     if mean is None:
         mean, variance, _ = take(shape[-1]), take(shape[-1]), take()
     mean, deviation = np.asarray(mean, np.float32), np.sqrt(np.asarray(variance, np.float32))
+    divisor = np.maximum(deviation, np.float32(1e-7))
 
     def apply(x: Array) -> Array:
-        return (x - mean) / np.maximum(deviation, np.float32(1e-7))
+        return (x - mean) / divisor
 
     return apply
 

@@ -8,7 +8,7 @@ from functools import partial
 
 import numpy as np
 
-from cerebro_plpy.engine.plain.activations import Apply, Array
+from cerebro_plpy.engine.plain.activations import Apply, Array, linear
 from cerebro_plpy.engine.plain.layers import Make, NotHere, Params, Size, Take
 from cerebro_plpy.madlib.layers import COS, LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
@@ -24,11 +24,7 @@ PLACES = {
 
 def _members(params: Params, shape: Size, take: Take) -> Apply:
     params.take("classes")
-
-    def apply(x: Array) -> Array:
-        return x
-
-    return apply
+    return linear
 
 
 def _repeat_vector(params: Params, shape: Size, take: Take) -> Apply:
@@ -44,9 +40,10 @@ def _take(params: Params, shape: Size, take: Take) -> Apply:
     places, axis = params.take("indices"), params.take("axis")
     if axis not in (-1, len(shape)) or not all(isinstance(place, int) for place in places):
         raise NotHere
+    chosen = np.asarray(places, np.intp)
 
     def apply(x: Array) -> Array:
-        return x[..., places]
+        return x.take(chosen, axis=-1)
 
     return apply
 
