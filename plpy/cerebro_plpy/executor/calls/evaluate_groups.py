@@ -69,13 +69,8 @@ class AnsweringModels:
 
 def find_models(db: Database, found: GroupsHolder, source: requests.Data) -> AnsweringModels:
     """Find the model that answers for each group of the rows; refuse rows that are in other groups."""
-    rows, known = groups.read_groups(db, source), found.models
-    if rows is None or rows.types.keys() != known.types.keys():
-        raise CerebroError(
-            f"{source.table.quoted} was not packed in the groups of {known.name}, those of"
-            f" {', '.join(known.types)}",
-            hint="Pack it with cerebro.validation_preprocessor_dl and the table of the training rows.",
-        )
+    known = found.models
+    rows = read_groups(db, known, source)
     configs_of = known.configs(db)
     here = group_models.keys_here(db, rows, configs_of)
     keys = {here.get(key, key): config for key, config in configs_of.items()}
@@ -94,6 +89,18 @@ def find_models(db: Database, found: GroupsHolder, source: requests.Data) -> Ans
             answering[number] = Answering(group, models[key], config, group.key not in keys, own)
     _tell(db, known, len(rows.rows), len(answering))
     return AnsweringModels(rows, answering, list(models.values()))
+
+
+def read_groups(db: Database, known: GroupModels, source: requests.Data) -> Groups:
+    """Return the groups of packed rows; refuse rows that are in others than the models."""
+    rows = groups.read_groups(db, source)
+    if rows is None or rows.types.keys() != known.types.keys():
+        raise CerebroError(
+            f"{source.table.quoted} was not packed in the groups of {known.name}, those of"
+            f" {', '.join(known.types)}",
+            hint="Pack it with cerebro.validation_preprocessor_dl and the table of the training rows.",
+        )
+    return rows
 
 
 def _tell(db: Database, found: GroupModels, groups: int, answered: int) -> None:

@@ -10,7 +10,8 @@ from statistics import median
 from typing import Any
 
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
+from cerebro_plpy.executor.ensembles.candidates import Candidate
+from cerebro_plpy.executor.ensembles.contest import Contest
 from cerebro_plpy.logical.metrics import Direction, direction
 from cerebro_plpy.madlib.params import parse_fit, reparse_compile
 from cerebro_plpy.store import names

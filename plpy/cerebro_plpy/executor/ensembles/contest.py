@@ -11,38 +11,18 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
-from cerebro_plpy.executor.ensembles import comparing
+from cerebro_plpy.executor.ensembles import comparing, group_candidates
+from cerebro_plpy.executor.ensembles.candidates import Candidate, CandidatePart, JudgingGroups
 from cerebro_plpy.executor.starting import request as requests
-from cerebro_plpy.predicting import belonging, models, selection, trained
+from cerebro_plpy.predicting import belonging, group_holders, models, selection, trained
 from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.group_holders import GroupsHolder, TableOfGroups
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store import interrupts, names
 from cerebro_plpy.store.models import by_fold
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
-
-
-@dataclass(frozen=True)
-class CandidatePart:
-    """A model of the table; of a config's models by fold, also the fold that it has not seen."""
-
-    found: TrainedModel
-    model: models.Model
-    fold: int | None = None
-
-
-@dataclass(frozen=True)
-class Candidate:
-    """A config with its model, or its models by fold, and its answers for the rows that choose."""
-
-    key: int
-    parts: Sequence[CandidatePart]
-    answers: np.ndarray
-
-    @property
-    def name(self) -> str:
-        return f"mst_key {self.key}"
 
 
 @dataclass(frozen=True)
@@ -60,12 +40,20 @@ class Contest:
     metric: str
     # Whether somebody named the metric.
     is_asked: bool
+    # Of models of groups, the groups of the rows.
+    groups: JudgingGroups | None
     # Lets the server act on a cancel.
     tick: Callable[[], None]
 
     @cached_property
     def answers(self) -> np.ndarray:
         return np.stack([one.answers for one in self.candidates])
+
+    def name_tables(self, **made: str) -> dict[str, str]:
+        """Return the names of an ensemble's tables: those of the models, but for what was made or chose."""
+        found = self.about.get(results.QUALIFIED[0])
+        known = found if isinstance(found, Mapping) else {}
+        return {**known, **made, "validation_table": self.rows.quoted}
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
         """Return the answer for each row by the models that the other rows choose in `size` rounds."""
@@ -84,7 +72,8 @@ def open_contest(
     db: Database, model_table: str | None, packed_table: str | None, asked: str | None
 ) -> Contest:
     """Have each model of a table answer the rows of a packed table, by default those that validated them."""
-    best = trained.find_model(db, model_table, None)
+    of_groups = group_holders.find_groups(db, model_table, None)
+    best = trained.find_model(db, model_table, None) if of_groups is None else _any_model(db, of_groups)
     if best.mst_key is None:
         raise CerebroError(
             f"{best.holder.name} holds a single model",
@@ -97,8 +86,14 @@ def open_contest(
     if _has_trained(db, rows, about):
         judging = comparing.with_folds(db, rows, judging)
     metric = scoring.check_metric(asked, judging.is_classes)
+    groups: JudgingGroups | None = None
+    if isinstance(of_groups, TableOfGroups):
+        keys = by_fold.models_of_configs(db, of_groups.tables.info)
+        judging, groups, candidates = group_candidates.read_candidates(db, of_groups, rows, judging, keys)
+    else:
+        candidates = list(_candidates(db, best, judging))
     scoring.check_rows(metric, judging.truth.sum(axis=0), rows.table.quoted)
-    candidates = list(_candidates(db, best, judging))
+    candidates = [one for one in candidates if _is_finite(db, one)]
     for one in candidates:
         judging.check(one.answers, one.name)
     return Contest(
@@ -110,8 +105,20 @@ def open_contest(
         candidates=candidates,
         metric=metric,
         is_asked=asked is not None,
+        groups=groups,
         tick=partial(interrupts.tick, db),
     )
+
+
+def _any_model(db: Database, found: GroupsHolder) -> TrainedModel:
+    """Return a model of a group; refuse a registered version, which has one for each."""
+    if not isinstance(found, TableOfGroups):
+        raise CerebroError(
+            f"{found.models.name} has one model for each group",
+            hint="Name the table of models that it was registered from.",
+            sqlstate=WRONG_STATE,
+        )
+    return found.any_group(db, min(by_fold.models_of_configs(db, found.tables.info)))
 
 
 def _has_trained(db: Database, rows: requests.Data, summary: Mapping[str, Any]) -> bool:
@@ -150,11 +157,15 @@ def _info_table(db: Database, best: TrainedModel) -> Table:
 def _candidates(db: Database, best: TrainedModel, judging: comparing.JudgingRows) -> Iterator[Candidate]:
     for key, of_config in by_fold.models_of_configs(db, _info_table(db, best)).items():
         parts = [_part(db, best, mst_key, fold) for fold, mst_key in of_config.items()]
-        one = Candidate(key, parts, _answers(db, parts, judging))
-        if np.isfinite(one.answers).all():
-            yield one
-        else:
-            db.notice(f"{one.name} is left out: it answers with NaN or infinity")
+        yield Candidate(key, parts, _answers(db, parts, judging))
+
+
+def _is_finite(db: Database, one: Candidate) -> bool:
+    """Return whether all answers are numbers; say so of a config that is left out since they are not."""
+    is_finite = bool(np.isfinite(one.answers).all())
+    if not is_finite:
+        db.notice(f"{one.name} is left out: it answers with NaN or infinity")
+    return is_finite
 
 
 def _part(db: Database, best: TrainedModel, mst_key: int, fold: int | None) -> CandidatePart:

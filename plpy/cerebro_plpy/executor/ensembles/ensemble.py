@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -10,10 +10,12 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, WRONG_STATE, CerebroError
-from cerebro_plpy.executor.calls import nets
 from cerebro_plpy.executor.ensembles import comparing, standings
-from cerebro_plpy.executor.ensembles.contest import Candidate, CandidatePart, Contest, open_contest
+from cerebro_plpy.executor.ensembles.candidates import Candidate, CandidatePart
+from cerebro_plpy.executor.ensembles.contest import Contest, open_contest
 from cerebro_plpy.executor.ensembles.folding import FOLD_TABLES, Folding, train_in_folds
+from cerebro_plpy.executor.ensembles.group_tables import INFO, GroupEnsemble, write_tables
+from cerebro_plpy.executor.ensembles.joined import join_nets
 from cerebro_plpy.executor.running import output
 from cerebro_plpy.logical.options import integer, parse_options
 from cerebro_plpy.nets import joining
@@ -78,6 +80,8 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     if not contest.candidates:
         name = contest.best.holder.name
         raise CerebroError(f"no model of {name} answers with numbers", sqlstate=WRONG_STATE)
+    if contest.groups is not None:
+        _check_groups(db, call, in_folds)
     chosen = _choose(contest, size)
     if in_folds is None:
         return _join(db, target, contest, chosen)
@@ -88,6 +92,17 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
             return _join(db, target, contest, chosen)
         contest = replace(all_rows, best=contest.best, about=contest.about, rows=contest.rows)
         return _join(db, target, contest, _choose(contest, size))
+
+
+def _check_groups(db: Database, call: EnsembleCall, in_folds: Folding | None) -> None:
+    """Check what only models of groups need."""
+    if in_folds is not None:
+        raise CerebroError(
+            f"{call.model_table} holds models of groups, which are not trained in folds",
+            hint="Leave option folds out.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    names.target_table(db, call.output_table, suffixes=(INFO,))
 
 
 def _join(
@@ -126,11 +141,6 @@ def _check_size(size: int | None) -> int:
     return size
 
 
-def _qualified(summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    found = summary.get("qualified_names")
-    return found if isinstance(found, Mapping) else {}
-
-
 def _choose(contest: Contest, size: int) -> EnsembleChoice:
     """Have all rows choose; a temperature is set if it helps rows that did not choose it."""
     truth, apart = contest.judging.truth, contest.answer_apart(size)
@@ -146,33 +156,36 @@ def _choose(contest: Contest, size: int) -> EnsembleChoice:
 
 
 def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice) -> None:
-    """Write the tables of a single model, which all functions that predict take."""
-    first, summary = chosen.nets[0][0].found, contest.about
-    model_arch, weights = _joined(db, chosen)
-    _check_joined(db, contest.judging, chosen, (model_arch, weights))
-    about = names.target(db, target.schema, target.name + "_summary")
-    types = contest.summary.class_value_types
-    of_model, of_summary = results.columns_of_one(types)
+    """Write the tables of a single model, which all functions that predict take, or those of groups."""
+    heat = chosen.temperature
+    net = join_nets(db, chosen.nets, None if heat is None else joining.Tempering(heat, scoring.LEAST))
+    weights = net.join([part.model.weights() for part, _ in chosen.nets])
+    _check_joined(db, contest.judging, chosen, (net.model_arch, weights))
     folds = len(chosen.parts[0][0].parts)
-    results.create(db, target, of_model)
-    results.create(db, about, of_summary if folds == 1 else [*of_summary, results.FOLDS])
-    results.add_single_model(db, target.quoted, output.field(db, 1, weights), model_arch)
-    known = dict(of_summary)
     parts = ", ".join(f"{one.key}: {share:.3g}" for one, share in chosen.parts)
     in_folds = "" if folds == 1 else f" in {folds} folds"
     of_what = f"{contest.best.holder.name}{in_folds}{chosen.shown_temperature}"
+    description = f"ensemble of {of_what}, by mst_key: {parts}"
+    if contest.groups is not None:
+        made = GroupEnsemble(net, [one for one, _ in chosen.parts], chosen.apart, description)
+        write_tables(db, target, contest, contest.groups.types, made)
+        return
+    first, summary = chosen.nets[0][0].found, contest.about
+    about = names.target(db, target.schema, target.name + "_summary")
+    types = contest.summary.class_value_types
+    of_model, of_summary = results.columns_of_one(types)
+    results.create(db, target, of_model)
+    results.create(db, about, of_summary if folds == 1 else [*of_summary, results.FOLDS])
+    results.add_single_model(db, target.quoted, output.field(db, 1, weights), net.model_arch)
+    known = dict(of_summary)
     row = {
         **{name: value for name, value in summary.items() if name in known and name not in types},
         "model": target.quoted,
-        "qualified_names": {
-            **_qualified(summary),
-            "model": target.quoted,
-            "validation_table": contest.rows.quoted,
-        },
+        "qualified_names": contest.name_tables(model=target.quoted),
         "model_id": first.selected.model_id,
         "compile_params": first.selected.compile_params,
         "fit_params": first.selected.fit_params,
-        "description": f"ensemble of {of_what}, by mst_key: {parts}",
+        "description": description,
         "model_type": "madlib_keras",
         "model_size": len(weights) / 1024,
         "backend": first.backend,
@@ -195,25 +208,6 @@ def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
     }
 
 
-def _joined(db: Database, chosen: EnsembleChoice) -> tuple[str, bytes]:
-    """Return the net whose output is the weighted mean, and its weights."""
-    parts, temperature = chosen.nets, chosen.temperature
-    # Configs of a run share a few architectures.
-    known = {arch: nets.list_layers(db, arch) for arch in {one.model.model_arch for one, _ in parts}}
-    listed = [known[one.model.model_arch] for one, _ in parts]
-    own = [_by_layer(one, layers) for (one, _), (_, layers) in zip(parts, listed, strict=True)]
-    tempering_of = None if temperature is None else joining.Tempering(temperature, scoring.LEAST)
-    shares = [share for _, share in parts]
-    found = joining.join([text for text, _ in listed], shares, "ensemble", tempering_of)
-    checked, layers = nets.list_layers(db, found)
-    pieces: list[bytes] = []
-    for name, _, _, count, _ in layers:
-        place = joining.layer_name(name)
-        if count and place is not None:
-            pieces.append(own[place[0] - 1][place[1]])
-    return checked, b"".join(pieces)
-
-
 def _check_joined(
     db: Database, judging: comparing.JudgingRows, chosen: EnsembleChoice, net: tuple[str, bytes]
 ) -> None:
@@ -230,18 +224,3 @@ def _check_joined(
             f"the nets of mst_key {keys} cannot be joined: the joined net does not answer with their mean",
             sqlstate=NOT_SUPPORTED,
         )
-
-
-def _by_layer(one: CandidatePart, layers: Sequence[tuple[Any, ...]]) -> Mapping[str, bytes]:
-    """Return the weights of each layer of a net."""
-    weights, found, first = one.model.weights(), dict[str, bytes](), 0
-    for name, _, _, count, _ in layers:
-        found[name] = weights[first : first + 4 * count]
-        first += 4 * count
-    if first != len(weights):
-        raise CerebroError(
-            f"the weights of mst_key {one.found.mst_key} do not fit its layers",
-            detail=f"There are {len(weights)} bytes, and the layers have {first}.",
-            sqlstate=NOT_SUPPORTED,
-        )
-    return found

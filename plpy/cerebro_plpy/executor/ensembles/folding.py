@@ -13,7 +13,8 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor.calls.fit import FitCall
 from cerebro_plpy.executor.ensembles.affording import FoldedTraining, afford
-from cerebro_plpy.executor.ensembles.contest import Candidate, Contest
+from cerebro_plpy.executor.ensembles.candidates import Candidate
+from cerebro_plpy.executor.ensembles.contest import Contest
 from cerebro_plpy.executor.running import resume
 from cerebro_plpy.executor.running import run as runner
 from cerebro_plpy.executor.starting import begin, tables

@@ -133,6 +133,11 @@ class Answers:
         """The model of one of the groups, whose inputs and output are those of all."""
         return next(iter(self.models.values()))
 
+    @property
+    def weights(self) -> Mapping[str, bytes]:
+        """The weights of each group's model, and of that of all rows, by key."""
+        return {key: data for key, (_, data) in self._weights.items()}
+
     def find_own(self, given: str | None) -> str | None:
         """Return the group of the key that a row comes with; None if it has no model of its own."""
         if not given:

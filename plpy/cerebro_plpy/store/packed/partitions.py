@@ -201,6 +201,12 @@ def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, i
     return [(row["fold"], row["rows"]) for row in rows]
 
 
+def groups_of_buffers(db: Database, table: str) -> list[tuple[int, int]]:
+    """Return the groups of each buffer and how many rows each has, in the order in which columns are read."""
+    rows = db.query(f"SELECT {GROUPS} AS groups FROM {table} ORDER BY __dist_key__, buffer_id")
+    return [(number, count) for row in rows for number, count in row["groups"]]
+
+
 def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes | None, list[int] | None]]:
     """Yield the bytes and the shape of a column in each buffer, segment by segment."""
     statement = (

@@ -1,0 +1,120 @@
+"""Writes the ensemble of models of groups: one net, with weights for each group, as a run of one config."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cerebro_plpy.database import Database
+from cerebro_plpy.executor.ensembles.candidates import Candidate
+from cerebro_plpy.executor.ensembles.contest import Contest
+from cerebro_plpy.executor.ensembles.joined import JoinedNet
+from cerebro_plpy.executor.running import output
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.examining.scoring import LOGLOSS, RMSE
+from cerebro_plpy.predicting.trained import ONLY
+from cerebro_plpy.store import names
+from cerebro_plpy.store.models.group_models import ALL_ROWS
+from cerebro_plpy.store.packed.groups import FALLBACK
+from cerebro_plpy.store.runs import results
+
+# The table that describes the models of groups.
+INFO = "_info"
+# The most groups that one statement writes.
+_AT_ONCE = 1000
+
+
+@dataclass(frozen=True)
+class GroupEnsemble:
+    """The net of an ensemble of models of groups, the configs that are in it, and what it answers."""
+
+    net: JoinedNet
+    parts: Sequence[Candidate]
+    # The answers for the rows that chose: for each half of them, what the other half chose.
+    apart: np.ndarray
+    description: str
+
+    @property
+    def groups(self) -> list[str]:
+        """The keys of the groups; each config has a model for each of them."""
+        return list(self.parts[0].of_groups)
+
+    def join(self, group: str) -> bytes:
+        """Return the weights of a group's net."""
+        return self.net.join([one.of_groups[group] for one in self.parts])
+
+
+def write_tables(
+    db: Database,
+    target: names.TargetTable,
+    contest: Contest,
+    of_groups: Mapping[str, str],
+    made: GroupEnsemble,
+) -> None:
+    """Write the three tables of a run of groups."""
+    types = contest.summary.class_value_types
+    columns = results.columns_of_many(types, groups=of_groups)
+    info, summary = (names.target(db, target.schema, target.name + end) for end in (INFO, "_summary"))
+    for table, own in zip((target, info, summary), columns, strict=True):
+        results.create(db, table, own)
+    _write_models(db, target, list(of_groups), made, contest.about["segments"])
+    results.add_rows(db, info.quoted, list(_info_rows(contest, list(of_groups), made)))
+    known = {name for name, _ in columns[2]} - types.keys()
+    row = {
+        **{name: value for name, value in contest.about.items() if name in known},
+        "model": target.quoted,
+        "model_info": info.quoted,
+        "validation_table": contest.rows.quoted,
+        "qualified_names": contest.name_tables(model=target.quoted, model_info=info.quoted),
+        "description": made.description,
+    }
+    results.add_summary(db, summary.quoted, row, types, contest.summary.class_values)
+
+
+def _write_models(
+    db: Database, target: names.TargetTable, columns: Sequence[str], made: GroupEnsemble, segments: int
+) -> None:
+    groups = made.groups
+    for first in range(0, len(groups), _AT_ONCE):
+        some = groups[first : first + _AT_ONCE]
+        results.add_models_of_groups(
+            db,
+            quoted=target.quoted,
+            columns=columns,
+            keys=[ONLY] * len(some),
+            groups=[None if group == ALL_ROWS else group for group in some],
+            weights=[output.field(db, ONLY, made.join(group)) for group in some],
+            nets=[made.net.model_arch] * len(some),
+            places=[number % segments for number in range(first, first + len(some))],
+        )
+
+
+def _info_rows(contest: Contest, columns: Sequence[str], made: GroupEnsemble) -> Iterator[dict[str, Any]]:
+    """Yield a row for each group, with the loss on its own rows; a group without any has none."""
+    first = made.parts[0].parts[0].found
+    loss = LOGLOSS if contest.judging.is_classes else RMSE
+    places: dict[str, list[int]] = {}
+    for place, group in enumerate(contest.groups.keys if contest.groups else ()):
+        places.setdefault(group, []).append(place)
+    for group in made.groups:
+        is_fallback, own = group == ALL_ROWS, places.get(group)
+        values = dict.fromkeys(columns) if is_fallback else json.loads(group, parse_float=str)
+        error = None if own is None else scoring.ERRORS[loss](made.apart[own], contest.judging.truth[own])
+        yield {
+            **values,
+            FALLBACK: is_fallback,
+            "mst_key": ONLY,
+            "model_id": first.selected.model_id,
+            "compile_params": first.selected.compile_params,
+            "fit_params": first.selected.fit_params,
+            "model_type": "madlib_keras",
+            "model_size": sum(place.stop - place.start for _, place in made.net.pieces) / 1024,
+            "loss_type": "categorical_crossentropy" if loss == LOGLOSS else "mse",
+            "validation_loss_final": error if error is None or loss == LOGLOSS else error**2,
+            "status": "finished",
+            "backend": first.backend,
+        }
