@@ -22,8 +22,9 @@ def tables(trial: Trial) -> None:
     x, y = blobs(ROWS, features=FEATURES)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))
     trial.sql(
-        "CREATE TABLE sales AS SELECT number AS id, x, y, (ARRAY['NL', 'BE', NULL])[1 + number % 3] AS country,"
-        " (1 + number % 2)::numeric AS shop FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
+        "CREATE TABLE sales AS SELECT number AS id, x, y, (1 + number % 2)::numeric AS shop,"
+        " (ARRAY['NL', 'BE', NULL])[1 + number % 3] AS country"
+        " FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b"
     )
     trial.pack("sales", "packed", options={"group_by": ["country", "shop"], "validation": 0.3})
     trial.model(nets.mlp(FEATURES))
