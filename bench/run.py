@@ -34,6 +34,7 @@ import growth
 import headline
 import living
 import million
+import portfolio
 import real
 import related
 import server
@@ -51,7 +52,7 @@ JOBS = ("digits", "images", "wide")
 # What fits into five minutes.
 QUICK = ("digits", "packing", "prediction")
 # What is run once, without a warm-up.
-ONCE = ("headline", "experience")
+ONCE = ("headline", "experience", "portfolio")
 PARTS = (
     *JOBS,
     "headline",
@@ -62,6 +63,7 @@ PARTS = (
     *columns.PARTS,
     "accuracy",
     "real",
+    "portfolio",
     "experience",
     "million",
     "forecasts",
@@ -151,6 +153,7 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: real.real(min(3, count), tell)
+        parts["portfolio"] = lambda: portfolio.portfolio(tell)
         parts["experience"] = lambda: experience.experience(tell)
         parts["related"] = lambda: related.related("1 minute", tell)
         parts["living"] = lambda: living.living(min(3, count), tell)
