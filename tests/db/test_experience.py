@@ -51,14 +51,28 @@ def rank(trial: Trial, out: str, losses: str = "training_loss") -> list[tuple[An
     )
 
 
-def test_a_search_begins_with_the_best_of_an_earlier_one(data: Trial) -> None:
+def test_a_search_begins_with_the_best_of_an_earlier_one_and_loses_none_of_its_own(data: Trial) -> None:
     run = data.value("SELECT run_id FROM begun_summary")
     said = search(data, "two", "next", 2, experience=True)
     assert f"experience: the search begins with 2 configs of run {run}\n" in said
     configs = data.sql(f"{CONFIGS} next_info ORDER BY mst_key")
     assert configs[:2] == rank(data, "begun")[:2]
     search(data, "two", "without", 2)
-    assert configs[2:] == data.sql(f"{CONFIGS} without_info ORDER BY mst_key")[:4]
+    assert configs[2:] == data.sql(f"{CONFIGS} without_info ORDER BY mst_key")
+    search(data, "two", "limited", 2, experience=True, max_configs=6)
+    assert data.value("SELECT count(*) FROM limited_info") == 6
+
+
+def test_a_space_without_other_configs_is_searched_whole(data: Trial) -> None:
+    """It need not draw others in place of those that come first."""
+    grid = GRID.replace("[0.0001, 0.5, 'log']", "[0.001, 0.1]")
+    for out, source, options in (("few", "one", {}), ("few_again", "two", {"experience": True})):
+        data.call(
+            "madlib_keras_automl", source, out, "arch", f"{out}_best", [1], grid, "{'batch_size': [8, 16]}",
+            "asha", "num_configs=4, num_iterations=2", random_state=1, options={"threads": 1, **options},
+        )  # fmt: skip
+    own, again = (data.sql(f"{CONFIGS} {out}_info") for out in ("few", "few_again"))
+    assert len(own) == 4 and {*own} < {*again} and len(again) <= 6
 
 
 def test_a_replay_begins_as_its_run_did_whatever_has_ended_since(data: Trial) -> None:

@@ -62,7 +62,7 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
     if search.method.proposes:
         raise refuse_proposing(search.method, OPTION)
     if given.replay is not None:
-        return replace(search, first=_repeat(db, given.replay))
+        return _repeat(db, search, given.replay)
     examples = {row.model_id: row for row in reversed(search.examples())}
     configs = search.method.params.get("num_configs")
     most = experience.MOST_CONFIGS
@@ -78,13 +78,17 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
         db.notice(f"experience: the search begins with {which}")
     else:
         db.notice("experience: no earlier search of yours has trained these nets on a table like this one")
-    return replace(search, first=[*found, *search.first])
+    return search.with_before(found, given.max_configs) if found else search
 
 
-def _repeat(db: Database, run_id: int) -> list[GridRow]:
-    """Return the first configs of the run to be replayed: other searches may have ended since."""
+def _repeat(db: Database, search: SearchCall, run_id: int) -> SearchCall:
+    """Return the search with the configs of the run to be replayed: other searches may have ended since."""
     searched = runs.searched(runs.own_run(db, run_id, session.current_user(db))) or {}
-    return [GridRow(**row) for row in searched.get("arguments", {}).get("first", ())]
+    arguments = searched.get("arguments", {})
+    first = [GridRow(**row) for row in arguments.get("first", ())]
+    configs = arguments.get("params", {}).get("num_configs")
+    method = search.method.resized(configs) if isinstance(configs, int) else search.method
+    return replace(search, first=first, method=method)
 
 
 def _read_earlier(db: Database) -> list[EarlierSearch]:

@@ -13,7 +13,8 @@ from cerebro_plpy.logical.search.method import WHO, Draws, Params, SearchMethod
 from cerebro_plpy.logical.search.methods import METHODS
 from cerebro_plpy.logical.search.template import Procedure
 from cerebro_plpy.madlib.params import parse_compile, parse_fit
-from cerebro_plpy.madlib.spaces.grid import GridRow, examples, open_space
+from cerebro_plpy.madlib.spaces.grid import GridRow, distinct, examples, open_space
+from cerebro_plpy.madlib.spaces.space import Space
 
 _OF_CONFIG = ("model_id", "compile_params", "fit_params")
 
@@ -77,8 +78,25 @@ class SearchCall:
 
     def examples(self) -> list[GridRow]:
         """Return configs that stand for all in a check against architectures and data."""
-        drawn = examples(open_space(self.model_ids, self.compile_grid, self.fit_grid))
+        drawn = examples(self._space())
         return list(dict.fromkeys([*drawn, *self.first]))
+
+    def with_before(self, found: Sequence[GridRow], most: int | None) -> SearchCall:
+        """Return the search with some configs before its own, and with at most `most` in all.
+
+        They are added where the method takes any number of configs, and else take the place of the last ones.
+        """
+        configs = self.method.params.get("num_configs")
+        if not isinstance(configs, int):
+            return replace(self, first=[*found, *self.first])
+        together = distinct([*found, *self._draws().rows(configs)])[:most]
+        return replace(self, first=together, method=self.method.resized(len(together)))
+
+    def _space(self) -> Space:
+        return open_space(self.model_ids, self.compile_grid, self.fit_grid)
+
+    def _draws(self) -> Draws:
+        return Draws(self._space(), self.random_state, self.segments, self.first)
 
     def limited(self, most: int | None) -> SearchCall:
         """Return the search with at most `most` configs."""
@@ -97,5 +115,4 @@ class SearchCall:
 
     def maker(self) -> Callable[[], Procedure]:
         """Return a function that makes the procedure, as often as it is needed."""
-        space = open_space(self.model_ids, self.compile_grid, self.fit_grid)
-        return partial(self.method.procedure, Draws(space, self.random_state, self.segments, self.first))
+        return partial(self.method.procedure, self._draws())

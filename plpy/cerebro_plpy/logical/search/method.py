@@ -45,8 +45,10 @@ class Draws:
 
     def rows(self, count: int) -> list[GridRow]:
         if count not in self._drawn:
-            drawn = [to_row(choice) for choice in self.choices(count)]
-            self._drawn[count] = distinct([*self.first, *drawn])[:count]
+            rows = distinct(self.first)
+            if len(rows) < count:
+                rows = distinct([*rows, *map(to_row, self.choices(count))])
+            self._drawn[count] = rows[:count]
         return self._drawn[count]
 
     def choices(self, count: int) -> list[Choice]:
@@ -115,8 +117,11 @@ class SearchMethod(ABC):
 
     def limited(self, most: int) -> SearchMethod:
         """Return the search with at most `most` configs; methods that need all their configs refuse."""
-        number = min(most, self.number("num_configs"))
-        return replace(self, params={**self.params, "num_configs": number})
+        return self.resized(min(most, self.number("num_configs")))
+
+    def resized(self, configs: int) -> SearchMethod:
+        """Return the search with so many configs."""
+        return replace(self, params={**self.params, "num_configs": configs})
 
     def rung_of(self, mst_key: int, epochs: int) -> Rung | None:
         """Return the last rung that a config reached; None if the method has no brackets."""
