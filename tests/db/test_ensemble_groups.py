@@ -82,7 +82,7 @@ def test_a_registered_version_answers_alike(trial: Trial, parts: dict[int, float
     by_table = probabilities(trial, "joined")
     trial.sql("SELECT cerebro.register('joined', 'joined_kept')")
     assert probabilities(trial, "joined_kept@1") == by_table
-    with pytest.raises(psycopg2.Error, match="joined_kept@1 has one model for each group"):
+    with pytest.raises(psycopg2.Error, match="joined_kept@1 holds models of groups, one for each"):
         trial.sql("SELECT cerebro.ensemble('joined_kept@1', 'never')")
 
 

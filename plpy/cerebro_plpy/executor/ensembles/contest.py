@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.ensembles import comparing, group_candidates
 from cerebro_plpy.executor.ensembles.candidates import Candidate, CandidatePart, JudgingGroups
 from cerebro_plpy.executor.starting import request as requests
@@ -114,9 +114,9 @@ def _any_model(db: Database, found: GroupsHolder) -> TrainedModel:
     """Return a model of a group; refuse a registered version, which has one for each."""
     if not isinstance(found, TableOfGroups):
         raise CerebroError(
-            f"{found.models.name} has one model for each group",
+            f"{found.models.name} holds models of groups, one for each",
             hint="Name the table of models that it was registered from.",
-            sqlstate=WRONG_STATE,
+            sqlstate=NOT_SUPPORTED,
         )
     return found.any_group(db, min(by_fold.models_of_configs(db, found.tables.info)))
 
