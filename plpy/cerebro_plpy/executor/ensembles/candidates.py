@@ -27,7 +27,7 @@ class Candidate:
     key: int
     parts: Sequence[CandidatePart]
     answers: np.ndarray
-    # Of models of groups, the weights of each, by the group's key.
+    # The weights of each group's model by the group's key; empty where models are not of groups.
     of_groups: Mapping[str, bytes] = field(default_factory=dict)
 
     @property

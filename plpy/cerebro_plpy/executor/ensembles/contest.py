@@ -40,7 +40,7 @@ class Contest:
     metric: str
     # Whether somebody named the metric.
     is_asked: bool
-    # Of models of groups, the groups of the rows.
+    # The groups of the rows; None where models are not of groups.
     groups: JudgingGroups | None
     # Lets the server act on a cancel.
     tick: Callable[[], None]
@@ -54,6 +54,18 @@ class Contest:
         found = self.about.get(results.QUALIFIED[0])
         known = found if isinstance(found, Mapping) else {}
         return {**known, **made, "validation_table": self.rows.quoted}
+
+    @property
+    def loss_type(self) -> str:
+        """The loss that summaries have, as Keras names it."""
+        return "categorical_crossentropy" if self.judging.is_classes else "mse"
+
+    def measure_loss(self, answers: np.ndarray, places: slice | list[int]) -> float:
+        """Return this loss of the answers for the rows at some places."""
+        own = answers[places], self.judging.truth[places]
+        if self.judging.is_classes:
+            return scoring.ERRORS[scoring.LOGLOSS](*own)
+        return scoring.ERRORS[scoring.RMSE](*own) ** 2
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
         """Return the answer for each row by the models that the other rows choose in `size` rounds."""

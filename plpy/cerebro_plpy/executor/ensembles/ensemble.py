@@ -22,7 +22,6 @@ from cerebro_plpy.nets import joining
 from cerebro_plpy.packing.dividing import folds
 from cerebro_plpy.predicting import selection, tempering
 from cerebro_plpy.predicting.examining import scoring
-from cerebro_plpy.predicting.examining.scoring import LOGLOSS, RMSE
 from cerebro_plpy.store import names
 from cerebro_plpy.store.runs import results
 
@@ -167,8 +166,9 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
     of_what = f"{contest.best.holder.name}{in_folds}{chosen.shown_temperature}"
     description = f"ensemble of {of_what}, by mst_key: {parts}"
     if contest.groups is not None:
-        made = GroupEnsemble(net, [one for one, _ in chosen.parts], chosen.apart, description)
-        write_tables(db, target, contest, contest.groups.types, made)
+        members = [one for one, _ in chosen.parts]
+        made = GroupEnsemble(net, members, contest.groups, chosen.apart, description)
+        write_tables(db, target, contest, made)
         return
     first, summary = chosen.nets[0][0].found, contest.about
     about = names.target(db, target.schema, target.name + "_summary")
@@ -197,14 +197,14 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
 
 def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
     """Return loss and metric on the rows that chose, of each half by what the other half chose."""
-    loss, metric = (LOGLOSS if contest.judging.is_classes else RMSE), contest.metric
-    errors = {name: scoring.ERRORS[name](chosen.apart, contest.judging.truth) for name in (loss, metric)}
+    metric = contest.metric
+    error = scoring.ERRORS[metric](chosen.apart, contest.judging.truth)
     return {
         "validation_table": contest.rows.quoted,
-        "loss_type": "categorical_crossentropy" if loss == LOGLOSS else "mse",
-        "validation_loss_final": errors[loss] if loss == LOGLOSS else errors[loss] ** 2,
+        "loss_type": contest.loss_type,
+        "validation_loss_final": contest.measure_loss(chosen.apart, slice(None)),
         "metrics_type": [metric],
-        "validation_metrics_final": scoring.shown(metric, errors[metric]),
+        "validation_metrics_final": scoring.shown(metric, error),
     }
 
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.executor.ensembles.candidates import Candidate
+from cerebro_plpy.executor.ensembles.candidates import Candidate, JudgingGroups
 from cerebro_plpy.executor.ensembles.contest import Contest
 from cerebro_plpy.executor.ensembles.joined import JoinedNet
 from cerebro_plpy.executor.running import output
-from cerebro_plpy.predicting.examining import scoring
-from cerebro_plpy.predicting.examining.scoring import LOGLOSS, RMSE
 from cerebro_plpy.predicting.trained import ONLY
 from cerebro_plpy.store import names
 from cerebro_plpy.store.models.group_models import ALL_ROWS
@@ -34,6 +32,8 @@ class GroupEnsemble:
 
     net: JoinedNet
     parts: Sequence[Candidate]
+    # The groups of the rows that chose.
+    judging: JudgingGroups
     # The answers for the rows that chose: for each half of them, what the other half chose.
     apart: np.ndarray
     description: str
@@ -48,21 +48,15 @@ class GroupEnsemble:
         return self.net.join([one.of_groups[group] for one in self.parts])
 
 
-def write_tables(
-    db: Database,
-    target: names.TargetTable,
-    contest: Contest,
-    of_groups: Mapping[str, str],
-    made: GroupEnsemble,
-) -> None:
+def write_tables(db: Database, target: names.TargetTable, contest: Contest, made: GroupEnsemble) -> None:
     """Write the three tables of a run of groups."""
     types = contest.summary.class_value_types
-    columns = results.columns_of_many(types, groups=of_groups)
+    columns = results.columns_of_many(types, groups=made.judging.types)
     info, summary = (names.target(db, target.schema, target.name + end) for end in (INFO, "_summary"))
     for table, own in zip((target, info, summary), columns, strict=True):
         results.create(db, table, own)
-    _write_models(db, target, list(of_groups), made, contest.about["segments"])
-    results.add_rows(db, info.quoted, list(_info_rows(contest, list(of_groups), made)))
+    _write_models(db, target, made, contest.about["segments"])
+    results.add_rows(db, info.quoted, list(_info_rows(contest, made)))
     known = {name for name, _ in columns[2]} - types.keys()
     row = {
         **{name: value for name, value in contest.about.items() if name in known},
@@ -75,16 +69,14 @@ def write_tables(
     results.add_summary(db, summary.quoted, row, types, contest.summary.class_values)
 
 
-def _write_models(
-    db: Database, target: names.TargetTable, columns: Sequence[str], made: GroupEnsemble, segments: int
-) -> None:
+def _write_models(db: Database, target: names.TargetTable, made: GroupEnsemble, segments: int) -> None:
     groups = made.groups
     for first in range(0, len(groups), _AT_ONCE):
         some = groups[first : first + _AT_ONCE]
         results.add_models_of_groups(
             db,
             quoted=target.quoted,
-            columns=columns,
+            columns=list(made.judging.types),
             keys=[ONLY] * len(some),
             groups=[None if group == ALL_ROWS else group for group in some],
             weights=[output.field(db, ONLY, made.join(group)) for group in some],
@@ -93,17 +85,15 @@ def _write_models(
         )
 
 
-def _info_rows(contest: Contest, columns: Sequence[str], made: GroupEnsemble) -> Iterator[dict[str, Any]]:
+def _info_rows(contest: Contest, made: GroupEnsemble) -> Iterator[dict[str, Any]]:
     """Yield a row for each group, with the loss on its own rows; a group without any has none."""
     first = made.parts[0].parts[0].found
-    loss = LOGLOSS if contest.judging.is_classes else RMSE
     places: dict[str, list[int]] = {}
-    for place, group in enumerate(contest.groups.keys if contest.groups else ()):
+    for place, group in enumerate(made.judging.keys):
         places.setdefault(group, []).append(place)
     for group in made.groups:
         is_fallback, own = group == ALL_ROWS, places.get(group)
-        values = dict.fromkeys(columns) if is_fallback else json.loads(group, parse_float=str)
-        error = None if own is None else scoring.ERRORS[loss](made.apart[own], contest.judging.truth[own])
+        values = dict.fromkeys(made.judging.types) if is_fallback else json.loads(group, parse_float=str)
         yield {
             **values,
             FALLBACK: is_fallback,
@@ -113,8 +103,8 @@ def _info_rows(contest: Contest, columns: Sequence[str], made: GroupEnsemble) ->
             "fit_params": first.selected.fit_params,
             "model_type": "madlib_keras",
             "model_size": sum(place.stop - place.start for _, place in made.net.pieces) / 1024,
-            "loss_type": "categorical_crossentropy" if loss == LOGLOSS else "mse",
-            "validation_loss_final": error if error is None or loss == LOGLOSS else error**2,
+            "loss_type": contest.loss_type,
+            "validation_loss_final": None if own is None else contest.measure_loss(made.apart, own),
             "status": "finished",
             "backend": first.backend,
         }
