@@ -19,11 +19,12 @@ from tables import Goal
 # So many rows of each table, and a search that draws its configs at random, for the same epochs everywhere.
 MOST_ROWS = 2_000
 METHOD, METHOD_PARAMS = "asha", "num_configs=12, num_iterations=9, min_iterations=1, eta=3"
-NETS = (("linear", None), ("tabular", {"width": [64, 128]}), ("tabm", {"width": [64, 128]}))
+NETS: real.Nets = (("linear", None), ("tabular", {"width": [64, 128]}), ("tabm", {"width": [64, 128]}))
 FIT = "{'batch_size': [16, 64, 256]}"
 # A search is as good as the other once its best loss is this close to that of the other.
 CLOSE = 1.005
-PACKED, MODELS = "experience_packed", "experience"
+MODELS = "experience"
+PACKED = f"{MODELS}_packed"
 
 
 @dataclass(frozen=True)
@@ -70,23 +71,8 @@ def _search(rows: real.Rows, place: int, *, knows: bool) -> Course:
     names += [f"{MODELS}{end}" for end in ends]
     with server.session() as connection:
         server.drop(connection, names)
-        some = np.random.default_rng(0).permutation(len(rows.y))[:MOST_ROWS]
-        real.copy(connection, f"{MODELS}_rows", rows, some)
-        options = {"columns": "auto", "seed": 1, "validation": 0.2, "exclude": ["place"]}
-        options["task"] = "classification" if rows.classes else "regression"
-        server.query(
-            connection,
-            "SELECT cerebro.training_preprocessor_dl(%s, %s, 'target', '*', options => %s)",
-            (f"{MODELS}_rows", PACKED, json.dumps(options)),
-        )
-        for net, params in NETS:
-            server.query(
-                connection,
-                "SELECT cerebro.load_net(%s, %s, %s, %s)",
-                (f"{MODELS}_nets", PACKED, net, params and json.dumps(params)),
-            )
-        made = server.query(connection, f"SELECT model_id FROM {MODELS}_nets ORDER BY 1")
-        return _run(connection, rows, [row[0] for row in made], place, knows=knows)
+        made = real.prepare(connection, MODELS, rows, MOST_ROWS, {"validation": 0.2}, NETS)
+        return _run(connection, rows, made, place, knows=knows)
 
 
 def _run(connection: Any, rows: real.Rows, models: list[int], place: int, *, knows: bool) -> Course:

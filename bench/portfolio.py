@@ -16,7 +16,7 @@ from details import Section, Tell
 
 # So many rows of each table: their batches stand for those of larger tables.
 MOST_ROWS, EPOCHS, PATIENCE = 2_500, 40, 8
-NETS: tuple[tuple[str, dict[str, Any] | None], ...] = (
+NETS: real.Nets = (
     ("linear", None),
     ("tabular", {"width": [64, 128]}),
     ("tabm", {"width": [64, 128]}),
@@ -25,7 +25,8 @@ NETS: tuple[tuple[str, dict[str, Any] | None], ...] = (
 RATES, BATCHES = (0.001, 0.003, 0.01), (16, 64)
 # So many configs are ranked.
 RANKED = 10
-PACKED, MODELS = "portfolio_packed", "portfolio"
+MODELS = "portfolio"
+PACKED = f"{MODELS}_packed"
 
 
 @dataclass(frozen=True)
@@ -90,8 +91,6 @@ def _measure(rows: real.Rows) -> Errors:
     names.append(f"{MODELS}_rows")
     with server.session() as connection:
         server.drop(connection, names)
-        some = np.random.default_rng(0).permutation(len(rows.y))[:MOST_ROWS]
-        real.copy(connection, f"{MODELS}_rows", rows, some)
         _prepare(connection, rows)
         server.query(
             connection,
@@ -120,28 +119,16 @@ def _short(name: str) -> str:
 
 def _prepare(connection: Any, rows: real.Rows) -> None:
     """Pack the rows as cerebro.train does, and make nets and configs."""
-    options = {"columns": "auto", "also_categories": True, "seed": 1, "exclude": ["place"]}
-    options["task"] = "classification" if rows.classes else "regression"
-    options["validation"] = {"share": 0.2, "stratify": True} if rows.classes else 0.2
-    server.query(
-        connection,
-        "SELECT cerebro.training_preprocessor_dl(%s, %s, 'target', '*', options => %s)",
-        (f"{MODELS}_rows", PACKED, json.dumps(options)),
-    )
-    for net, params in NETS:
-        server.query(
-            connection,
-            "SELECT cerebro.load_net(%s, %s, %s, %s)",
-            (f"{MODELS}_nets", PACKED, net, params and json.dumps(params)),
-        )
-    made = server.query(connection, f"SELECT model_id FROM {MODELS}_nets ORDER BY 1")
+    held = {"share": 0.2, "stratify": True} if rows.classes else 0.2
+    options = {"also_categories": True, "validation": held}
+    made = real.prepare(connection, MODELS, rows, MOST_ROWS, options, NETS)
     loss = "loss='categorical_crossentropy'" if rows.classes else "loss='mse'"
     weight = "" if rows.classes else f",loss_weights=[{1 / float(np.var(rows.y))!r}]"
     server.query(
         connection,
         "SELECT cerebro.load_model_selection_table(%s, %s, %s, %s, %s)",
         (
-            f"{MODELS}_nets", f"{MODELS}_configs", [row[0] for row in made],
+            f"{MODELS}_nets", f"{MODELS}_configs", made,
             [f"{loss},optimizer='Adam(learning_rate={rate})'{weight}" for rate in RATES],
             [f"batch_size={batch},epochs=1" for batch in BATCHES],
         ),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import io
+import json
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from statistics import mean, stdev
@@ -36,6 +37,8 @@ FEW = 20
 BEST, ENSEMBLE = "best config", "ensemble"
 PEERS = ("CatBoost", "LightGBM", "HistGradientBoosting", "MLP")
 BEHIND = 0.005
+# Nets by name, with their parameters.
+Nets = Sequence[tuple[str, Mapping[str, Any] | None]]
 
 
 @dataclass(frozen=True)
@@ -216,6 +219,28 @@ def copy(connection: Any, table: str, rows: Rows, places: np.ndarray) -> None:
     text.seek(0)
     with closing(connection.cursor()) as cursor:
         cursor.copy_expert(f"COPY {table} FROM STDIN (FORMAT csv)", text)
+
+
+def prepare(
+    connection: Any, name: str, rows: Rows, most: int, options: Mapping[str, Any], nets: Nets
+) -> list[int]:
+    """Pack some rows of a table, make nets for them, and return the numbers of the nets."""
+    some = np.random.default_rng(0).permutation(len(rows.y))[:most]
+    copy(connection, f"{name}_rows", rows, some)
+    task = "classification" if rows.classes else "regression"
+    packing = {"columns": "auto", "seed": 1, "exclude": ["place"], "task": task, **options}
+    server.query(
+        connection,
+        "SELECT cerebro.training_preprocessor_dl(%s, %s, 'target', '*', options => %s)",
+        (f"{name}_rows", f"{name}_packed", json.dumps(packing)),
+    )
+    for net, params in nets:
+        server.query(
+            connection,
+            "SELECT cerebro.load_net(%s, %s, %s, %s)",
+            (f"{name}_nets", f"{name}_packed", net, params and json.dumps(params)),
+        )
+    return [row[0] for row in server.query(connection, f"SELECT model_id FROM {name}_nets ORDER BY 1")]
 
 
 def _predicted(connection: Any, model: str, rows: Rows, count: int) -> np.ndarray:
