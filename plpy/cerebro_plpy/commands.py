@@ -136,6 +136,8 @@ class ConfigCommand(BesideRows):
     run_id: int
     mst_key: int
     epoch: int
+    # For which nets and batch sizes the outputs of frozen layers are still needed, each behind a config.
+    cut_configs: Sequence[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
 @dataclass(frozen=True, kw_only=True)

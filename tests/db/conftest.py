@@ -25,6 +25,10 @@ import sys
 runtime = sys.modules.get("cerebro_plpy.engine.backends.runtime")
 if runtime is not None and runtime.is_started():
     plpy.error("this process has an engine")
+# On Greenplum it is in the processes that serve the session on the segments.
+inline = sys.modules.get("cerebro_plpy.topology.inline")
+if inline is not None and inline.find_started() is not None:
+    plpy.error("this session has an engine")
 $$
 """
 # Numbers of runs go on: sessions that stay open know runs by them. A test may have put a table beside the

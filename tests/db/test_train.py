@@ -48,7 +48,9 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     said = trial.notices()
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
-    assert "model_id 1 is in" not in said and len(said.splitlines()) < 16
+    # How long it takes, and whether that is within the budget, is up to the machine.
+    lines = [line for line in said.splitlines() if " visits after " not in line and "budget" not in line]
+    assert "model_id 1 is in" not in said and len(lines) < 16
     begun = trial.sql(
         "SELECT name, compile_params FROM churn_info JOIN churn_nets USING (model_id) ORDER BY mst_key"
     )

@@ -46,3 +46,13 @@ def ends(value: Any) -> Iterator[str]:
         return
     for one in found:
         yield from ends(one)
+
+
+def sources(value: Any) -> list[str]:
+    """Return the names of the layers whose outputs a layer of a functional model takes."""
+    if isinstance(value, dict):
+        found = cast("dict[str, Any]", value)
+        history = found.get("keras_history")
+        return [history[0]] if history else sources(found.get("inbound_nodes", list(found.values())))
+    listed = cast("list[Any]", value) if isinstance(value, list) else []
+    return [name for own in listed for name in sources(own)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -50,6 +51,7 @@ class Graph:
         self._layers: list[dict[str, Any]] = []
         self._inputs: list[str] = []
         self._count: dict[str, int] = {}
+        self._adopted: set[str] = set()
 
     def input(self, shape: Sequence[int]) -> LayerOutput:
         """Add an input whose rows have this shape."""
@@ -71,12 +73,13 @@ class Graph:
     def adopt(self, layers: Sequence[dict[str, Any]], *, as_inputs: bool = False) -> None:
         """Add layers of another model, whose names and sources stand here."""
         self._layers += layers
+        self._adopted |= {layer["name"] for layer in layers}
         if as_inputs:
             self._inputs += [layer["name"] for layer in layers]
 
     def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
         number = self._count[kind] = self._count.get(kind, 0) + 1
-        name = str(config.pop("name", "") or f"{kind.lower()}_{number}")
+        name = self._free(str(config.pop("name", "") or f"{kind.lower()}_{number}"))
         tensors = [
             {
                 "class_name": "__keras_tensor__",
@@ -99,6 +102,11 @@ class Graph:
             }
         )
         return LayerOutput(name, rank)
+
+    def _free(self, name: str) -> str:
+        """Return the name, with a number if a layer of another model has it."""
+        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
+        return next(own for own in names if own not in self._adopted)
 
     def as_json(self, outputs: Sequence[LayerOutput], called: str) -> str:
         """Return the whole model, under the name `called` in plain characters."""

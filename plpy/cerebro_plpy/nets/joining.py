@@ -1,7 +1,8 @@
-"""Joins nets with the same inputs to one whose output is the weighted mean of theirs."""
+"""Joins nets: several to one whose output is the mean of theirs, or the first layers of one to a new head."""
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -9,7 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
-from cerebro_plpy.madlib.layers import LOG
+from cerebro_plpy.madlib.layers import LOG, sources
+from cerebro_plpy.madlib.layers import layers as layers_in
+from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 INPUT = "InputLayer"
@@ -63,6 +66,57 @@ def _tempered(graph: Graph, mean: LayerOutput, tempering: Tempering, name: str) 
     node = graph.layer(LOG, node, name="temper_3")
     node = graph.layer("Rescaling", node, scale=1 / tempering.temperature, offset=0.0, name="temper_4")
     return graph.layer("Softmax", node, name=name)
+
+
+@dataclass(frozen=True)
+class TrainedLayers:
+    """A net in the making that ends with a layer of a trained net: that layer, and the names of all."""
+
+    graph: Graph
+    last: LayerOutput
+    names: Sequence[str]
+
+
+# The arguments by which layers draw at random, with a part of the class's name.
+_DRAWN = {"rate": "Drop", "stddev": "Noise", "dropout": "", "recurrent_dropout": ""}
+
+
+def begin_on(model_arch: str, layer: str, rank: int) -> TrainedLayers:
+    """Begin a net with a layer of a trained one and all that lead to it, frozen; `rank` is its dimensions."""
+    config = _functional(json.loads(model_arch))
+    layers = {one["name"]: one for one in config["layers"]}
+    if layer not in layers:
+        raise unknown(f'the net has no layer "{layer}"', layer, layers)
+    names, waiting = set[str](), [layer]
+    while waiting:
+        name = waiting.pop()
+        if name not in names:
+            names.add(name)
+            waiting += sources(layers[name]["inbound_nodes"])
+    inputs = [name for name, _, _ in _listed(config["input_layers"])]
+    unseen = [name for name in inputs if name not in names]
+    if unseen or layer in inputs or any(len(layers[name]["inbound_nodes"]) > 1 for name in names):
+        why = (
+            f'the input "{unseen[0]}" does not lead to it' if unseen else
+            "it is an input" if layer in inputs else "a layer before it is used several times"
+        )  # fmt: skip
+        raise CerebroError(f'no head can sit on layer "{layer}": {why}', sqlstate=NOT_SUPPORTED)
+    graph = Graph()
+    graph.adopt([layers[name] for name in inputs], as_inputs=True)
+    kept = [name for name in layers if name in names and name not in inputs]
+    graph.adopt([_frozen(layers[name]) for name in kept])
+    return TrainedLayers(graph, LayerOutput(layer, rank), kept)
+
+
+def _frozen(layer: dict[str, Any]) -> dict[str, Any]:
+    """Return a layer that does not train and draws nothing, all layers inside it too."""
+    made = copy.deepcopy(layer)
+    for own in layers_in({key: value for key, value in made.items() if key != "inbound_nodes"}):
+        config = own["config"]
+        if own["class_name"] != INPUT:
+            config["trainable"] = False
+        config |= {key: 0.0 for key, part in _DRAWN.items() if config.get(key) and part in own["class_name"]}
+    return made
 
 
 def _only(ends: Sequence[Any]) -> Any:

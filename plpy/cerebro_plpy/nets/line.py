@@ -31,6 +31,8 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "SpatialDropout2D": ("rate",),
 }
 RECURRENT = ("LSTM", "GRU", "SimpleRNN", "Bidirectional")
+# What takes one vector for each row: behind a map of features, or a sequence, that is averaged.
+OF_VECTORS = ("Activation", "BatchNormalization", "Dense", "Dropout", "LayerNormalization")
 # What wants a sequence of words, and not their mean.
 SEQUENTIAL = (*RECURRENT, "Conv1D", "SeparableConv1D", "MaxPooling1D", "AveragePooling1D")
 

@@ -13,6 +13,7 @@ from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.nets import choices, forecasts, hops, line, members, periodic
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, heads, joined
 from cerebro_plpy.nets.graph import Graph, LayerOutput
+from cerebro_plpy.nets.joining import TrainedLayers
 
 ACTIVATIONS = ("relu", "gelu", "silu", "selu", "elu", "tanh")
 Parameters = Mapping[str, Any]
@@ -156,6 +157,8 @@ NEEDS = {
     "series": (2, "two dimensions, as series have"),
 }
 MOST = 1000
+# Keras averages maps of at most three dimensions.
+MOST_AVERAGED = 4
 
 
 def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
@@ -181,6 +184,19 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
         node = point.make(graph, wanted, chosen)
         shown = " ".join([name, *(f"{key}={value}" for key, value in chosen.items())])
         found.append((shown, graph.as_json(point.heads(graph, node, wanted, chosen), shown)))
+    return found
+
+
+def nets_on_layer(text: str, begin: Callable[[], TrainedLayers], wanted: NetRows) -> list[tuple[str, str]]:
+    """Return the nets in which a line of layers stands behind layers of a trained net."""
+    found = []
+    for title, own in choices.find_lines(text.strip()):
+        made, begun = line.layers(own), begin()
+        graph, node = begun.graph, begun.last
+        if 1 < node.rank <= MOST_AVERAGED and made[0][0] in line.OF_VECTORS:
+            node = graph.layer(f"GlobalAveragePooling{node.rank - 1}D", node, rank=1)
+        shown = f"{title} on {begun.last.name}"
+        found.append((shown, graph.as_json(heads(graph, line.add(graph, node, made), wanted), shown)))
     return found
 
 

@@ -1,8 +1,8 @@
-"""Find the states of a run that must be kept."""
+"""Find what a run must keep: states, and the outputs of layers that it computes once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from cerebro_plpy.planner.units import Config
@@ -27,6 +27,22 @@ def needed_steps(
         key: sorted(_needed(plan, plan.configs[key], waiting.get(key, set())) | cloned.get(key, set()))
         for key in mst_keys
     }
+
+
+def find_cut_configs(plan: Plan, mst_keys: Sequence[int]) -> list[tuple[int, int, int]]:
+    """Return the nets and batch sizes for which the run still needs outputs of frozen layers.
+
+    Each has a config of that kind before it. There are none where the run keeps nothing for these configs.
+    """
+    if all(plan.configs[key].cut is None for key in mst_keys):
+        return []
+    measured = {key for key, _ in plan.measured}
+    needed = [key for key in plan.configs if plan.trains(key) or key in measured]
+    first: dict[tuple[int, int], int] = {}
+    for key in (*mst_keys, *needed):
+        if (cut := plan.configs[key].cut) is not None:
+            first.setdefault(cut, key)
+    return [(key, *cut) for cut, key in first.items()]
 
 
 def _needed(plan: Plan, config: Config, waiting: set[int]) -> set[int]:

@@ -43,7 +43,7 @@ class Plan:
     # Whether the run may end before all is done: bundles take turns then, an epoch at a time.
     budgeted: bool = False
     _evaluations: dict[int, list[Unit]] = field(default_factory=dict)
-    _measured: dict[tuple[int, int], int] = field(default_factory=dict)
+    measured: dict[tuple[int, int], int] = field(default_factory=dict)
     # For groups on one segment: the epoch after which each is evaluated by a visit without training.
     _awaited: dict[int, int] = field(default_factory=dict)
     _under_way: dict[int, Unit] = field(default_factory=dict)
@@ -116,14 +116,14 @@ class Plan:
     def done(self) -> bool:
         if self._under_way or self.paused:
             return False
-        if self._measured or any(self.visits_left(c) for c in self._hopping):
+        if self.measured or any(self.visits_left(c) for c in self._hopping):
             return False
         return not self._bundles.any_left(self._has_left)
 
     def rests(self) -> bool:
         """Return whether nothing is under way and nothing can begin, though not all is done."""
         waits = any(self._waiting(segment) for segment in range(self.segments))
-        return not (waits or self._under_way or self._measured or self._bundles.any_left(self._has_left))
+        return not (waits or self._under_way or self.measured or self._bundles.any_left(self._has_left))
 
     def _has_left(self, bundle: bundles.Bundle) -> bool:
         return any(self._is_left(self.configs[key]) for key in bundle.members)
@@ -276,7 +276,7 @@ class Plan:
         return self.costs.seconds(config.kind, self.visits_left(config) * config.visit_units)
 
     def seconds_left(self) -> float | None:
-        return remaining.seconds_left(self, self._measured)
+        return remaining.seconds_left(self, self.measured)
 
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
         """Take note of a committed visit."""
@@ -372,13 +372,13 @@ class Plan:
     def _queue_evaluation(self, config: Config, epoch: int) -> None:
         place = config.mst_key, epoch
         # A config that was taken a step back has perhaps been evaluated there before.
-        if config.is_out or place in self.evaluated or place in self._measured:
+        if config.is_out or place in self.evaluated or place in self.measured:
             return
         if config.home is not None and epoch == self.whole_epochs(config):
             self._awaited[config.mst_key] = epoch
             self._bundles.reopen(config.mst_key)
             return
-        self._measured[place] = 0
+        self.measured[place] = 0
         for segment in range(self.segments):
             self._evaluations[segment].append(Unit(EVALUATE, config.mst_key, epoch, segment))
 
@@ -392,16 +392,16 @@ class Plan:
         merges: list[Unit] = []
         for key in unit.keys:
             place = key, unit.epoch
-            if place in self._measured:
-                self._measured[place] += 1
-                if self._measured[place] == self.segments:
+            if place in self.measured:
+                self.measured[place] += 1
+                if self.measured[place] == self.segments:
                     merges.append(Unit(MERGE, key, unit.epoch, unit.segment))
         self._evaluations[unit.segment][:0] = merges
 
     def merged(self, unit: Unit) -> None:
         self._under_way.pop(unit.segment)
         for place in ((key, unit.epoch) for key in unit.keys):
-            if self._measured.pop(place, None) is not None:
+            if self.measured.pop(place, None) is not None:
                 self.evaluated.add(place)
 
     def note_value(self, mst_key: int, epoch: int, value: float | None) -> None:
@@ -446,8 +446,8 @@ class Plan:
         self._awaited.pop(mst_key, None)
         for queue in self._evaluations.values():
             queue[:] = [waiting for waiting in queue if waiting.mst_key != mst_key]
-        for key in [key for key in self._measured if key[0] == mst_key]:
-            del self._measured[key]
+        for key in [key for key in self.measured if key[0] == mst_key]:
+            del self.measured[key]
 
     def add(self, config: Config) -> None:
         """Add a config that comes in while the run goes on."""
@@ -487,7 +487,7 @@ class Plan:
         return self._under_way[segment]
 
     def needed_steps(self, mst_keys: Iterable[int]) -> dict[int, list[int]]:
-        return keeping.needed_steps(self, mst_keys, self._measured)
+        return keeping.needed_steps(self, mst_keys, self.measured)
 
     def step_before(self, step: int) -> int:
         """Return the step from which this one can be recomputed."""
@@ -496,5 +496,5 @@ class Plan:
     def epoch_done_by_all(self) -> int:
         """Return the number of epochs behind all configs that still train, measured where due."""
         left = [self.whole_epochs(c) for c in self.configs.values() if not c.over]
-        unmeasured = [epoch - 1 for epoch in (*(e for _, e in self._measured), *self._awaited.values())]
+        unmeasured = [epoch - 1 for epoch in (*(e for _, e in self.measured), *self._awaited.values())]
         return min([*left, *unmeasured], default=self.epochs)

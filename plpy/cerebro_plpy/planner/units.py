@@ -88,6 +88,8 @@ class Config:
     # Which others may be in its visits; and with how many it goes next at most, after one was lost.
     alike: Alike | None = None
     at_most: int | None = None
+    # The net and the batch size by which configs share the outputs of frozen layers, where a run keeps them.
+    cut: tuple[int, int] | None = None
 
     def __post_init__(self) -> None:
         self.step = max(self.step, self.first_step)

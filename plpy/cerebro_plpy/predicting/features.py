@@ -7,11 +7,12 @@ rights.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import cast
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.engine import weights
 from cerebro_plpy.engine.checks import architecture, custom
 from cerebro_plpy.engine.models import cut
 from cerebro_plpy.engine.models.data import whole
@@ -44,7 +45,7 @@ MOST_BYTES = 900 * 2**20
 
 @dataclass(frozen=True)
 class FeatureNet:
-    """The net that makes features, with its weights."""
+    """A net with its weights, whose layers give features."""
 
     table: Table
     model_id: int
@@ -72,6 +73,10 @@ class FeatureNet:
                 sqlstate=NOT_SUPPORTED,
             )
         return list(chosen.names)
+
+    def graft_weights(self, model_arch: str, names: Collection[str]) -> bytes:
+        """Return weights for another net, which has some layers of this one by these names."""
+        return weights.graft_weights(self.described.json, self.weights, model_arch, names)
 
     def _not_in(self, layer: str, trunk: Sequence[str]) -> CerebroError:
         match = nearest(layer, trunk)
@@ -114,7 +119,7 @@ def materialize(
             sqlstate=NOT_SUPPORTED,
         )
     target = target_table(db, output_table, suffixes=(packed.SUMMARY,))
-    net = _net(db, nets, model_id, summary)
+    net = read_net(db, nets, model_id, summary)
     names = net.up_to(layer)
     making = _making(db, net, names, summary, source)
     column = "features" if "features" not in summary.dependent_varname else "features_of_net"
@@ -162,7 +167,7 @@ def refresh(db: Database, features_table: str | None) -> int:
             hint="Make the table of features again.",
             sqlstate=WRONG_STATE,
         )
-    net = _net(db, resolve_table(db, stored.arch_table, "model architecture table"), stored.model_id, now)
+    net = read_net(db, resolve_table(db, stored.arch_table, "model architecture table"), stored.model_id, now)
     making = _making(db, net, stored.layers, now, source)
     if making.digest != stored.digest:
         raise other_weights(table.quoted, stored.layer)
@@ -178,7 +183,8 @@ def refresh(db: Database, features_table: str | None) -> int:
     return done
 
 
-def _net(db: Database, table: Table, model_id: int | None, summary: packed.PackedSummary) -> FeatureNet:
+def read_net(db: Database, table: Table, model_id: int | None, summary: packed.PackedSummary) -> FeatureNet:
+    """Read a net with its weights, which takes rows as they are packed."""
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
     found = architectures.architectures(db, table, [model_id])[0]
@@ -198,8 +204,8 @@ def _net(db: Database, table: Table, model_id: int | None, summary: packed.Packe
             f"model_id {model_id} takes rows of {described.inputs}, the packed table has rows of {shapes}",
             hint="Name the net that was made for this table, or pack the rows in its shape.",
         )
-    weights = results.weights_from(db, table.quoted, "model_id", model_id)
-    return FeatureNet(table, model_id, described, weights)
+    own = results.weights_from(db, table.quoted, "model_id", model_id)
+    return FeatureNet(table, model_id, described, own)
 
 
 def _takes(inputs: Sequence[architecture.Shape], shapes: Sequence[architecture.Shape]) -> bool:

@@ -13,6 +13,7 @@ from cerebro_plpy.commands import Evaluate, Merge
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.segment import rows, visits
+from cerebro_plpy.segment.features import Needs
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store.runs import measurements
 
@@ -32,6 +33,7 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
         for work in works
     ]
     for work, state, partitions in zip(works, found, subsets, strict=True):
+        needs = visits.find_needs(supply, work, asked.cut_configs)
         for dataset, partition in partitions.items():
             if work.config.group_id is not None and not partition.rows:
                 continue
@@ -43,6 +45,7 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
                 segment=segment,
                 dataset=dataset,
                 partition=partition,
+                needs=needs,
             )
     return {"seconds": time.monotonic() - clock}
 
@@ -64,9 +67,10 @@ def _measure(
     segment: int,
     dataset: str,
     partition: rows.PartitionRows,
+    needs: Needs | None,
 ) -> None:
     clock, run = time.monotonic(), work.run
-    variables = visits.measure(supply, work, state, partition)
+    variables = visits.measure(supply, work, state, partition, needs)
     data, seconds = _pack(variables), time.monotonic() - clock
     key = work.config.mst_key
     supply.leave_evaluation(

@@ -7,8 +7,9 @@ pass, as many as the whole net would see at once: the last bits of a row's outpu
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -17,6 +18,7 @@ from cerebro_plpy import memory
 from cerebro_plpy.engine.backends.interfaces import Tick
 from cerebro_plpy.engine.models import cut as cuts
 from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, Target
+from cerebro_plpy.engine.models.together import TogetherPass, TrunkWithValues
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.params import CompileParams
@@ -25,6 +27,9 @@ from cerebro_plpy.store.runs import runs
 
 if TYPE_CHECKING:
     from cerebro_plpy.segment.visits import Task
+
+# Models of several trunks that are kept.
+MOST_TOGETHER = 8
 
 
 class Ordered(Protocol):
@@ -79,7 +84,48 @@ class FeatureRows:
             yield Block(Dataset(outputs, rest.targets), np.arange(rest.rows))
 
 
-def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tuple[Trainer, Ordered]:
+@dataclass(frozen=True)
+class OtherTrunk:
+    """The trunk of another net of the run, and the digest of what its outputs depend on."""
+
+    part: TrunkWithValues
+    digest: str
+
+
+@dataclass(frozen=True)
+class Needs:
+    """A config's net and batch size, and those of the other configs that need a trunk's outputs.
+
+    Each of the others has a function that gives its trunk, or None where it is to be computed alone.
+    """
+
+    mark: rows.Mark
+    others: Mapping[rows.Mark, Callable[[], OtherTrunk | None]]
+
+
+def drop_unneeded(needs: Needs) -> None:
+    """Drop the features that none of these nets needs any more."""
+    needed = {needs.mark, *needs.others}
+    for partition in memory.get_instance(rows.Partitions).values():
+        for key in [key for key, kept in partition.features.items() if kept.marks.isdisjoint(needed)]:
+            del partition.features[key]
+
+
+def other_trunk(work: Task, state: State) -> OtherTrunk | None:
+    """Return the trunk that a config of another net is going to use, if that is known so far."""
+    candidates = (runs.limits(work.run).get("cuts") or {}).get(str(work.config.model_id), ())
+    if work.fit.thawed() or not candidates:
+        return None
+    cut = cuts.find_cut(work.model, work.compile, candidates[0]["names"])
+    if cut is None or not cut.fits:
+        return None
+    part = TrunkWithValues(cut.trunk, cut.trunk.of_state(state))
+    return OtherTrunk(part, cut.trunk.digest_of(state))
+
+
+def trainer(
+    work: Task, state: State, own: rows.PartitionRows, tick: Tick, needs: Needs | None = None
+) -> tuple[Trainer, Ordered]:
     """Return what trains a state on some rows, and the rows in the form that it takes.
 
     It is the net itself where the run says so, where there are too few rows for a batch, or where a head
@@ -103,7 +149,8 @@ def trainer(work: Task, state: State, own: rows.PartitionRows, tick: Tick) -> tu
             # The budget is for all segments; this session has a share for each segment whose rows it keeps.
             here = len({place[2] for place in memory.get_instance(rows.Partitions)})
             budget = limits["budget_mb"] * 2**20 * here // work.run.segments
-            found = _features(cut.trunk, state, partition, batch_size=size, budget=budget, tick=tick)
+            wanted = needs or Needs((work.config.model_id, size), {})
+            found = _features(cut.trunk, state, partition, wanted, budget=budget, tick=tick)
             return cut, FeatureRows(cut.trunk, cut.trunk.of_state(state), found, own, size)
     return work.model, own
 
@@ -125,18 +172,87 @@ def other_weights(table: str, layer: str) -> CerebroError:
     )
 
 
+class _Together(dict[tuple[str, ...], TogetherPass | None]):
+    """Trunks in one model, by their digests; None where they have no layer in common, or other bits."""
+
+
 def _features(
-    trunk: cuts.Trunk, state: State, partition: rows.Partition, batch_size: int, budget: int, tick: Tick
+    trunk: cuts.Trunk, state: State, partition: rows.Partition, needs: Needs, budget: int, tick: Tick
 ) -> Dataset:
-    key = (trunk.digest_of(state), batch_size)
+    size = needs.mark[1]
+    key = (trunk.digest_of(state), size)
     if key not in partition.features:
-        numbers = sum(math.prod(d or 1 for d in shape) for shape in trunk.shapes)
-        _make_room(4 * numbers * partition.rows, budget)
-        targets: list[list[Target]] = []
-        blocks = _noting(partition.choose_rows(rows.Subset()).in_order(), targets)
-        found = trunk.features(trunk.of_state(state), blocks, partition.rows, batch_size, tick)
-        partition.features[key] = Dataset(found, _joined(targets))
-    return partition.features[key]
+        first = TrunkWithValues(trunk, trunk.of_state(state))
+        made = compute_together(first, key, partition, needs=needs, budget=budget, tick=tick)
+        partition.features |= made or {key: _compute(first, partition, size=size, budget=budget, tick=tick)}
+    kept = partition.features[key]
+    kept.marks.add(needs.mark)
+    return kept.rows
+
+
+def _compute(
+    own: TrunkWithValues, partition: rows.Partition, size: int, budget: int, tick: Tick
+) -> rows.KeptFeatures:
+    _make_room(own.trunk, partition, budget)
+    targets: list[list[Target]] = []
+    blocks = _noting(partition.choose_rows(rows.Subset()).in_order(), targets)
+    found = own.trunk.features(own.values, blocks, partition.rows, size, tick)
+    return rows.KeptFeatures(Dataset(found, _joined(targets)), set())
+
+
+def compute_together(
+    first: TrunkWithValues,
+    key: tuple[str, int],
+    partition: rows.Partition,
+    needs: Needs,
+    budget: int,
+    tick: Tick,
+) -> dict[tuple[str, int], rows.KeptFeatures]:
+    """Return the features of trunks that have layers in common with a first one, computed in one pass.
+
+    There are none where no other net of the run has such a trunk, or where the bits would differ.
+    """
+    parts, marks = {key: first}, {key: needs.mark}
+    for mark, make in needs.others.items():
+        other = make() if mark[1] == key[1] else None
+        if other is not None and (own := (other.digest, key[1])) not in partition.features:
+            parts.setdefault(own, other.part)
+            marks.setdefault(own, mark)
+    digests, known = tuple(digest for digest, _ in parts), memory.get_instance(_Together)
+    together = memory.kept(known, digests, MOST_TOGETHER, partial(_join, list(parts.values())))
+    if together is None:
+        return {}
+    _make_room(together, partition, budget)
+    targets: list[list[Target]] = []
+    blocks = _noting(partition.choose_rows(rows.Subset()).in_order(), targets)
+    found = together.features(together.values, blocks, partition.rows, batch_size=key[1], tick=tick)
+    labels = _joined(targets)
+    made = {
+        own: rows.KeptFeatures(Dataset([found[place] for place in places], labels), {marks[own]})
+        for own, places in zip(parts, together.places, strict=True)
+    }
+    if all(_begins_alike(parts[own], partition, made[own].rows, key[1]) for own in parts):
+        return made
+    known[digests] = None
+    return {}
+
+
+def _join(parts: Sequence[TrunkWithValues]) -> TogetherPass | None:
+    if len(parts) < 2:
+        return None
+    together = TogetherPass(parts)
+    return together if together.shared else None
+
+
+def _begins_alike(own: TrunkWithValues, partition: rows.Partition, made: Dataset, size: int) -> bool:
+    """Return whether a trunk alone gives the same bits for the first mini-batches."""
+    for first in range(0, min(cuts.TRIED * size, made.rows - size + 1), size):
+        batch = partition.take(np.arange(first, first + size)).inputs
+        alone = next(own.trunk.outputs(own.values, [batch]))
+        together = [array[first : first + size] for array in made.inputs]
+        if any(a.tobytes() != b.tobytes() for a, b in zip(alone, together, strict=True)):
+            return False
+    return True
 
 
 def _noting(blocks: Iterable[Block], targets: list[list[Target]]) -> Iterator[Block]:
@@ -154,15 +270,16 @@ def _joined(parts: list[list[Target]]) -> list[Target]:
     ]
 
 
-def _make_room(more: int, budget: int) -> None:
+def _make_room(passing: cuts.Pass, partition: rows.Partition, budget: int) -> None:
     """Drop the oldest features, of any partition, until there is room: they can be made again."""
+    more = 4 * partition.rows * sum(math.prod(d or 1 for d in shape) for shape in passing.shapes)
     partitions = list(memory.get_instance(rows.Partitions).values())
     kept = [(one, key) for one in partitions for key in one.features]
-    total = sum(_nbytes(one.features[key]) for one, key in kept)
+    total = sum(_nbytes(one.features[key].rows) for one, key in kept)
     for one, key in kept:
         if total + more <= budget:
             return
-        total -= _nbytes(one.features.pop(key))
+        total -= _nbytes(one.features.pop(key).rows)
 
 
 def _nbytes(features: Dataset) -> int:

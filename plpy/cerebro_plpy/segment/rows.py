@@ -74,6 +74,18 @@ class Stretch:
 _RowOrder = list[tuple[Stretch, np.ndarray]]
 
 
+# A net of a run, by its model_id, and a batch size.
+Mark = tuple[int, int]
+
+
+@dataclass
+class KeptFeatures:
+    """The outputs of a trunk for the rows of a partition, and the nets and batch sizes that need them."""
+
+    rows: Dataset
+    marks: set[Mark]
+
+
 @dataclass
 class Partition:
     """The rows of one packed table on one segment."""
@@ -86,7 +98,7 @@ class Partition:
     source: PartitionSource
     cached: Dataset | None = None
     # What trunks have made of its rows, by trunk and batch size (`features.py`).
-    features: dict[tuple[str, int], Dataset] = field(default_factory=dict)
+    features: dict[tuple[str, int], KeptFeatures] = field(default_factory=dict)
     starts: np.ndarray = field(init=False)
 
     def __post_init__(self) -> None:

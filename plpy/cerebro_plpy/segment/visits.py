@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -227,7 +228,8 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     partition = rows.choose_training_rows(run, all_rows, subset)
     state = state_after(supply, work, before)
     read = time.monotonic()
-    state, logs = train(supply, work, state, partition, whole_epoch)
+    needs = find_needs(supply, work, asked.cut_configs)
+    state, logs = train(supply, work, state, partition, whole_epoch, needs=needs)
     if partition.rows:
         check_finite(logs, segment, epoch)
     trained = time.monotonic()
@@ -296,8 +298,35 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
     return {"seconds": time.monotonic() - clock, "loss": loss, "state_bytes": size}
 
 
+def find_needs(
+    supply: Supply, work: Task, cut_configs: Sequence[tuple[int, int, int]]
+) -> features.Needs | None:
+    """Return what is needed of frozen layers' outputs, and drop those that nothing needs any more."""
+    if not cut_configs:
+        return None
+    own = work.config.model_id, work.fit.batch_size
+    others = {
+        (model_id, size): partial(_other_trunk, supply, work.run.run_id, key)
+        for key, model_id, size in cut_configs
+        if (model_id, size) != own
+    }
+    needs = features.Needs(own, others)
+    features.drop_unneeded(needs)
+    return needs
+
+
+def _other_trunk(supply: Supply, run_id: int, mst_key: int) -> features.OtherTrunk | None:
+    work = task(supply, run_id, mst_key)
+    return features.other_trunk(work, fresh_state(supply, work, mst_key))
+
+
 def train(
-    supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows, epoch: int
+    supply: Supply,
+    work: Task,
+    state: states.State,
+    partition: rows.PartitionRows,
+    epoch: int,
+    needs: features.Needs | None = None,
 ) -> tuple[states.State, dict[str, float]]:
     """Train a state on a partition; without rows there, return it as it is."""
     if not partition.rows:
@@ -307,7 +336,7 @@ def train(
     share = fit.share_of_rate(epoch)
     began = state if share == 1 else state.with_rate(state.rate * share)
     with own_faults("trained"):
-        trainer, own = features.trainer(work, state, partition, tick)
+        trainer, own = features.trainer(work, state, partition, tick, needs)
         passes = _passes(own, fit, work.run.seed, epoch)
         made, logs = trainer.train(
             began, passes, fit.batch_size, class_weight, tick, rows=partition.rows, params=work.compile
@@ -357,12 +386,16 @@ def _is_out_of_memory(error: BaseException) -> bool:
 
 
 def measure(
-    supply: Supply, work: Task, state: states.State, partition: rows.PartitionRows
+    supply: Supply,
+    work: Task,
+    state: states.State,
+    partition: rows.PartitionRows,
+    needs: features.Needs | None = None,
 ) -> list[np.ndarray]:
     """Return the variables of loss and metrics on some rows."""
     tick = supply.ticker()
     with own_faults("was evaluated"):
-        trainer, own = features.trainer(work, state, partition, tick)
+        trainer, own = features.trainer(work, state, partition, tick, needs)
         return trainer.evaluate(state, own.in_order(), EVALUATION_BATCH, tick)
 
 

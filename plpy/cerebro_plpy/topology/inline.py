@@ -7,6 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from cerebro_plpy import memory
 from cerebro_plpy.commands import (
     BesideRows,
     Command,
@@ -22,6 +23,15 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 from cerebro_plpy.store.runs.drivers import Behind
 from cerebro_plpy.topology import Answer, holding, tell_not_kept
+
+
+class _InlineEngines(list[str]):
+    """The engines that commands of this session have started: at most one, where they run."""
+
+
+def find_started() -> str | None:
+    """Return the engine that runs what this session does itself, which can have no other."""
+    return next(iter(memory.get_instance(_InlineEngines)), None)
 
 
 class InlineTopology:
@@ -41,6 +51,7 @@ class InlineTopology:
         if self._engines and "keras" not in sys.modules:
             self._db.notice(f"starting {' and '.join(self._engines)} in this session")
         tell_not_kept(self._db.notice, [self.ask(backend, StartEngine()) for backend in self._engines])
+        memory.get_instance(_InlineEngines).extend(self._engines)
 
     def hold(self, run_id: int, new: CreateRun | None = None) -> None:
         self.command(holding(run_id, new, Behind(os.getpid(), [])))

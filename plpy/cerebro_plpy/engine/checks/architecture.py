@@ -20,6 +20,7 @@ from cerebro_plpy.engine.checks.calls import one_line
 from cerebro_plpy.engine.models import counting, frozen, symbolic, trunk
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib import registered
+from cerebro_plpy.madlib.layers import sources
 from cerebro_plpy.madlib.nearest import nearest
 
 Shape = tuple[int | None, ...]
@@ -85,7 +86,7 @@ def build(architecture_json: str) -> Any:
 def layers(architecture_json: str) -> list[list[Any]]:
     """Return each layer's name and class, the shape of a row of its output, its parameters and sources."""
     config = json.loads(architecture_json)
-    sources = {layer["config"].get("name"): _sources(layer) for layer in config["config"].get("layers", [])}
+    taken = {layer["config"].get("name"): sources(layer) for layer in config["config"].get("layers", [])}
     with unallocated():
         model = _deserialize(config, _custom_objects(config))
         return [
@@ -94,7 +95,7 @@ def layers(architecture_json: str) -> list[list[Any]]:
                 type(layer).__name__,
                 _row_shape(layer),
                 layer.count_params(),
-                sources.get(layer.name, []),
+                taken.get(layer.name, []),
             ]
             for layer in model._flatten_layers(include_self=False, recursive=False)
         ]
@@ -107,15 +108,6 @@ def _row_shape(layer: Any) -> list[int | None] | None:
     except (AttributeError, ValueError):
         return None
     return list(found.shape[1:])
-
-
-def _sources(value: Any) -> list[str]:
-    """Return the layers whose outputs a layer of a functional model takes."""
-    if isinstance(value, Mapping):
-        history = value.get("keras_history")
-        inside = value.get("inbound_nodes", value.values())
-        return [history[0]] if history else _sources(list(inside))
-    return [name for one in value for name in _sources(one)] if isinstance(value, list) else []
 
 
 @contextmanager

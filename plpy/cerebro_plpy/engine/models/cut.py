@@ -20,12 +20,12 @@ from cerebro_plpy import memory
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import Tick
-from cerebro_plpy.engine.checks import architecture, lora
+from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import trunk
 from cerebro_plpy.engine.models.data import Block, ClassWeights, Dataset, batched, room, whole
-from cerebro_plpy.engine.models.inference import split
 from cerebro_plpy.engine.models.model import MOST_COMPILED, CompiledModel, Recomputed
 from cerebro_plpy.engine.state import State
+from cerebro_plpy.engine.weights import place_weights
 from cerebro_plpy.madlib.inputs import inputs_of
 from cerebro_plpy.madlib.layers import ends
 
@@ -73,70 +73,21 @@ def forget() -> None:
     memory.get_instance(_Cuts).clear()
 
 
-class Trunk:
-    """A model of some layers of an architecture, from its inputs or from the outputs of those `before`."""
+class Pass:
+    """A model of layers that do not train, through which rows pass once."""
 
-    def __init__(self, architecture_json: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
-        with runtime.generators_kept():
-            self._built = architecture.build(architecture_json)
-            tensors = trunk.leaving(self._built, names)
-            inputs = trunk.leaving(self._built, before) if before else self._built.inputs
-            self._model = runtime.keras().Model(inputs, tensors)
-        self._variables = [*self._model.trainable_variables, *self._model.non_trainable_variables]
-        places = {id(variable): place for place, variable in enumerate(self._built.variables)}
-        self._places = [places[id(variable)] for variable in self._variables]
-        weights = {id(weight): place for place, weight in enumerate(self._built.weights)}
-        # Seeds that a layer has and draws nothing with are not what its outputs depend on.
-        self._weighty = [number for number, v in enumerate(self._variables) if id(v) in weights]
-        self._weight_places = {number: weights[id(self._variables[number])] for number in self._weighty}
-        self.shapes = [tuple(tensor.shape[1:]) for tensor in tensors]
+    def __init__(self, model: Any) -> None:
+        self._model = model
+        self.shapes = [tuple(tensor.shape[1:]) for tensor in model.outputs]
+        self.variables = [*model.trainable_variables, *model.non_trainable_variables]
         self._forward = runtime.get_keras_backend().make_forward(
-            self._model, [tuple(t.shape[1:]) for t in inputs]
+            model, [tuple(t.shape[1:]) for t in model.inputs]
         )
-        self._structure = _structure(architecture_json, names, tensors)
-        self._digests: dict[str, str] = {}
-
-    def of_state(self, state: State) -> list[np.ndarray]:
-        """Return the values that a state has for the trunk's variables."""
-        return [state.arrays[place] for place in self._places]
-
-    def of_weights(self, weights: bytes) -> list[np.ndarray]:
-        """Return the values of the trunk's variables, from weights in MADlib's form."""
-        shapes = [tuple(int(d) for d in weight.shape) for weight in self._built.weights]
-        places = list(range(len(shapes)))
-        adapters = lora.adapters(self._built)
-        if len(weights) == 4 * lora.base_size(shapes, adapters):
-            # The weights are those of the net without adapters. Adapters train, so no trunk has any.
-            places = [place for place in places if place not in lora.added(adapters)]
-        arrays = dict(zip(places, split(weights, tuple(shapes[place] for place in places)), strict=True))
-        found = [runtime.to_numpy(variable) for variable in self._variables]
-        for number, place in self._weight_places.items():
-            found[number] = arrays[place].astype(found[number].dtype)
-        return found
-
-    def digest(self, values: Sequence[np.ndarray]) -> str:
-        """Return a digest of what outputs depend on besides the rows; alike trunks of several
-        nets share it."""
-        found = hashlib.sha256(self._structure)
-        for number in self._weighty:
-            found.update(np.ascontiguousarray(values[number]).reshape(-1).view(np.uint8).data)
-        return found.hexdigest()
-
-    def digest_of(self, state: State) -> str:
-        """Return the digest for a state, cached by the digest of its frozen variables if these suffice."""
-        frozen = state.frozen
-        if frozen is None or not {self._places[number] for number in self._weighty} <= set(
-            state.frozen_places
-        ):
-            return self.digest(self.of_state(state))
-        if frozen.digest not in self._digests:
-            self._digests[frozen.digest] = self.digest(self.of_state(state))
-        return self._digests[frozen.digest]
 
     def outputs(
         self, values: Sequence[np.ndarray], batches: Iterable[list[np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
-        """Yield the trunk's outputs for the inputs of each batch."""
+        """Yield the outputs for the inputs of each batch."""
         tensors = [runtime.get_keras_backend().to_tensor(value) for value in values]
         for batch in batches:
             yield [np.asarray(output) for output in self._forward(tensors, batch)]
@@ -156,6 +107,58 @@ class Trunk:
             done += batch_size
             tick()
         return found
+
+
+class Trunk(Pass):
+    """A model of some layers of an architecture, from its inputs or from the outputs of those `before`."""
+
+    def __init__(self, architecture_json: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
+        self.architecture_json, self.names = architecture_json, names
+        with runtime.generators_kept():
+            self._built = architecture.build(architecture_json)
+            tensors = trunk.leaving(self._built, names)
+            inputs = trunk.leaving(self._built, before) if before else self._built.inputs
+            super().__init__(runtime.keras().Model(inputs, tensors))
+        places = {id(variable): place for place, variable in enumerate(self._built.variables)}
+        self.places = [places[id(variable)] for variable in self.variables]
+        weights = {id(weight): place for place, weight in enumerate(self._built.weights)}
+        # Seeds that a layer has and draws nothing with are not what its outputs depend on.
+        self._weighty = [number for number, v in enumerate(self.variables) if id(v) in weights]
+        self._weight_places = {number: weights[id(self.variables[number])] for number in self._weighty}
+        self._structure = _structure(architecture_json, names, tensors)
+        self._digests: dict[str, str] = {}
+
+    def of_state(self, state: State) -> list[np.ndarray]:
+        """Return the values that a state has for the trunk's variables."""
+        return [state.arrays[place] for place in self.places]
+
+    def of_weights(self, weights: bytes) -> list[np.ndarray]:
+        """Return the values of the trunk's variables, from weights in MADlib's form."""
+        # Adapters train, so no trunk has any.
+        arrays = place_weights(self._built, weights)
+        found = [runtime.to_numpy(variable) for variable in self.variables]
+        for number, place in self._weight_places.items():
+            found[number] = arrays[place].astype(found[number].dtype)
+        return found
+
+    def digest(self, values: Sequence[np.ndarray]) -> str:
+        """Return a digest of what outputs depend on besides the rows; alike trunks of several
+        nets share it."""
+        found = hashlib.sha256(self._structure)
+        for number in self._weighty:
+            found.update(np.ascontiguousarray(values[number]).reshape(-1).view(np.uint8).data)
+        return found.hexdigest()
+
+    def digest_of(self, state: State) -> str:
+        """Return the digest for a state, cached by the digest of its frozen variables if these suffice."""
+        frozen = state.frozen
+        if frozen is None or not {self.places[number] for number in self._weighty} <= set(
+            state.frozen_places
+        ):
+            return self.digest(self.of_state(state))
+        if frozen.digest not in self._digests:
+            self._digests[frozen.digest] = self.digest(self.of_state(state))
+        return self._digests[frozen.digest]
 
 
 def _full(blocks: Iterable[Block], batch_size: int) -> Iterator[list[np.ndarray]]:

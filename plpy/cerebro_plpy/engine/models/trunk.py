@@ -7,7 +7,7 @@ from such layers alone. Where it is cut off, a head remains that trains on what 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -51,7 +51,7 @@ def leaving(model: Any, names: Collection[str]) -> list[Any]:
     chosen = [operation for operation in _graph(model).operations if operation.name in names]
     places = {id(operation): place for place, operation in enumerate(chosen)}
     outside = _taken_outside(model, places)
-    return [_node(model, one).output_tensors[0] for one in chosen if id(one) in outside]
+    return [output(model, one) for one in chosen if id(one) in outside]
 
 
 def operations(model: Any) -> list[Any]:
@@ -63,6 +63,17 @@ def sources(model: Any, operation: Any) -> list[Any]:
     """Return the operations whose outputs another one takes; none if the model uses it several times."""
     node = _node(model, operation)
     return [] if node is None else _sources(node)
+
+
+def output(model: Any, operation: Any) -> Any:
+    """Return the tensor that an operation gives in the model, which uses it once."""
+    return _node(model, operation).output_tensors[0]
+
+
+def call_again(model: Any, operation: Any, tensors: Mapping[int, Any]) -> Any:
+    """Return an operation's output for other tensors, by the ids of those that it takes in the model."""
+    arguments, named = _node(model, operation).arguments.fill_in(tensors)
+    return operation(*arguments, **named)
 
 
 def takers(model: Any, source: Any) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -14,8 +15,8 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, OUT_OF_RANGE, CerebroError
 from cerebro_plpy.executor.models import model_rights
 from cerebro_plpy.executor.starting import tables
-from cerebro_plpy.logical.options import boolean, one_of, read_object
-from cerebro_plpy.nets import lora, points
+from cerebro_plpy.logical.options import boolean, integer, one_of, read_object, wrong
+from cerebro_plpy.nets import joining, lora, points
 from cerebro_plpy.nets.fitting import (
     LOG,
     NONE,
@@ -28,6 +29,7 @@ from cerebro_plpy.nets.fitting import (
 )
 from cerebro_plpy.packing.columns import target
 from cerebro_plpy.packing.rows.read import FEATURES, scan
+from cerebro_plpy.predicting import features
 from cerebro_plpy.registry import references
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
@@ -38,6 +40,8 @@ from cerebro_plpy.store.runs import results
 ENOUGH_ROWS = 20_000
 # The parameters that all nets take.
 SCALE, CLAMP = "target_scale", "clamp"
+# The parameters of a line of layers on a trained net.
+BASE, FEATURE_LAYER = "base", "feature_layer"
 
 
 def load_net(
@@ -51,11 +55,14 @@ def load_net(
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
-    scale, own = _take_scale(params)
+    given = dict(read_object(params, "params", 'Write {"width": [64, 128]}.')) if params is not None else {}
+    scale, trained = _take_scale(given), _take_trained(given, net)
     rows = read_rows(db, table, scale)
     if scale != TargetScale() and all(output.is_classes for output in rows.outputs):
         raise refuse_scale(rows.outputs[0].name, SCALE if scale.way != STANDARD else CLAMP)
-    return add_nets(db, arch_table, table, points.nets(net, own, rows))
+    if trained is not None:
+        return _load_on_layers(db, arch_table, table, net=net, trained=trained, rows=rows)
+    return add_nets(db, arch_table, table, points.nets(net, json.dumps(given) if given else None, rows))
 
 
 def refuse_scale(label: str, what: str) -> CerebroError:
@@ -66,14 +73,56 @@ def refuse_scale(label: str, what: str) -> CerebroError:
     )
 
 
-def _take_scale(params: str | None) -> tuple[TargetScale, str | None]:
-    """Return how quantities are learned, and the parameters without it."""
-    if params is None:
-        return TargetScale(), None
-    given = dict(read_object(params, "params", 'Write {"width": [64, 128]}.'))
+@dataclass(frozen=True)
+class _Trained:
+    """A trained net, and the layers of it on which new layers are to sit."""
+
+    base: int
+    layers: Sequence[str]
+
+
+def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
+    """Take the trained net out of the parameters; None if there is none."""
+    if BASE not in given and FEATURE_LAYER not in given:
+        return None
+    base, said = given.pop(BASE, None), given.pop(FEATURE_LAYER, None)
+    layers: list[Any] = said if isinstance(said, list) else [said]
+    if base is None or not layers or None in layers or net.strip() in points.POINTS or given:
+        raise CerebroError(
+            f"{BASE} and {FEATURE_LAYER} put a line of layers on layers of a trained net",
+            hint=f"Write cerebro.load_net('nets', 'packed', $$Dense(32, 'relu')$$,"
+            f""" '{{"{BASE}": 1, "{FEATURE_LAYER}": ["conv2d_1", "conv2d_2"]}}').""",
+        )
+    for layer in layers:
+        if not isinstance(layer, str):
+            raise wrong(FEATURE_LAYER, layer, "the name of a layer")
+    return _Trained(integer(1)(BASE, base), layers)
+
+
+def _load_on_layers(
+    db: Database, arch_table: str | None, packed_table: Table, net: str, trained: _Trained, rows: NetRows
+) -> list[int]:
+    """Add nets of a line of layers behind each of some layers of a trained net, with its weights."""
+    table = resolve_table(db, arch_table, "model architecture table")
+    summary = packed.summary(db, packed_table.schema, packed_table.name)
+    base = features.read_net(db, table, trained.base, summary)
+    text, layers = list_layers(db, base.described.json)
+    ranks = {name: len(shape) for name, _, shape, *_ in layers if shape is not None}
+    about, made = f"on a layer of model {trained.base}, by load_net", list[int]()
+    for layer in trained.layers:
+        begin = partial(joining.begin_on, text, layer, ranks.get(layer, 1))
+        for name, model_arch in points.nets_on_layer(net, begin, rows):
+            own = base.graft_weights(model_arch, begin().names)
+            load = partial(tables.load_model, db, table.quoted, model_arch)
+            made.append(load(weights=own, name=name, description=about))
+    return made
+
+
+def _take_scale(given: dict[str, object]) -> TargetScale:
+    """Take out of the parameters how quantities are learned."""
     way = one_of(*TARGET_SCALES)(SCALE, given.pop(SCALE, STANDARD))
     clamp = boolean()(CLAMP, given.pop(CLAMP, False))
-    return check_scale(TargetScale(way, clamp)), json.dumps(given) if given else None
+    return check_scale(TargetScale(way, clamp))
 
 
 def check_scale(scale: TargetScale) -> TargetScale:

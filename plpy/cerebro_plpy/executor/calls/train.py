@@ -37,7 +37,7 @@ from cerebro_plpy.store import dialect, names, session
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.topology.choose import find_topology
-from cerebro_plpy.topology.inline import InlineTopology
+from cerebro_plpy.topology.inline import InlineTopology, find_started
 
 # The rows of an epoch on a large table, about; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
@@ -201,8 +201,8 @@ def choose_backend(db: Database, *, here: bool) -> str:
 
     A session that is to train itself, and runs an engine since it has predicted, can have no other.
     """
-    fixed = session.setting(db, "backend") or (running_engine() if here else None)
-    return fixed or session.default_backend()
+    running = (running_engine() or find_started()) if here else None
+    return session.setting(db, "backend") or running or session.default_backend()
 
 
 def _task(db: Database, call: TrainCall) -> TrainOrder:

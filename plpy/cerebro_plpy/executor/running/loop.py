@@ -19,6 +19,7 @@ from cerebro_plpy.commands import (
     VisitBundle,
 )
 from cerebro_plpy.errors import CONFIG_FAILED, OUT_OF_MEMORY, CerebroError
+from cerebro_plpy.planner import keeping
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, VISIT, PartDone, Unit
 from cerebro_plpy.topology import Answer, Topology
@@ -86,6 +87,7 @@ class RunLoop:
         run_id, mst_key, epoch, segment = self._run_id, unit.mst_key, unit.epoch, unit.segment
         if unit.kind in (VISIT, PART):
             return Visit(
+                cut_configs=keeping.find_cut_configs(self._plan, unit.keys),
                 run_id=run_id,
                 mst_key=mst_key,
                 epoch=epoch,
@@ -115,8 +117,16 @@ class RunLoop:
                 rows=[part.rows for part in parts],
                 losses=[part.loss for part in parts],
             )
-        kind = Evaluate if unit.kind == EVALUATE else Merge
-        return kind(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment, members=unit.members)
+        if unit.kind == MERGE:
+            return Merge(run_id=run_id, mst_key=mst_key, epoch=epoch, segment=segment, members=unit.members)
+        return Evaluate(
+            run_id=run_id,
+            mst_key=mst_key,
+            epoch=epoch,
+            segment=segment,
+            members=unit.members,
+            cut_configs=keeping.find_cut_configs(self._plan, unit.keys),
+        )
 
     def _take(self, answer: Answer) -> None:
         unit = self._plan.under_way(answer.segment)

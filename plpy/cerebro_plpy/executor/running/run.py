@@ -26,7 +26,7 @@ from cerebro_plpy.executor.running import run_rows
 from cerebro_plpy.executor.running.decide import Decider, Planned, Search
 from cerebro_plpy.executor.running.loop import RunLoop
 from cerebro_plpy.executor.running.report import ByEpoch, Report
-from cerebro_plpy.executor.starting import choosing, functions, fusing, gpus, groups
+from cerebro_plpy.executor.starting import choosing, cutting, functions, fusing, gpus, groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.madlib import registered
@@ -441,6 +441,7 @@ def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
             group=None if group is None else group.shown,
             home=None if group is None else group.home,
             alike=alike(row),
+            cut=cutting.mark(request.limits, row.model_id, row.fit_params),
         )
 
     return planned

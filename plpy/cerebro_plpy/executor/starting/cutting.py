@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.errors import NOT_SUPPORTED, OUT_OF_MEMORY, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import request as requests
-from cerebro_plpy.logical.budget import evaluation_epochs
+from cerebro_plpy.logical.budget import Limits, evaluation_epochs
 from cerebro_plpy.logical.options import EXACT, FAST
 from cerebro_plpy.madlib import recomputed
 from cerebro_plpy.madlib.params import parse_fit
@@ -110,6 +110,13 @@ def chosen(cuts: Mapping[str, Sequence[Mapping[str, Any]]], model_id: int) -> Tr
     """Return the layers of an architecture that are computed once, or None."""
     found = cuts.get(str(model_id))
     return TrunkChoice(**found[0]) if found else None
+
+
+def mark(limits: Limits, model_id: int, fit_params: str) -> tuple[int, int] | None:
+    """Return what configs share the outputs of frozen layers by: the net and the batch size; None without."""
+    if limits.stored or str(model_id) not in limits.cuts:
+        return None
+    return model_id, parse_fit(fit_params).batch_size
 
 
 def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> None:

@@ -1,0 +1,102 @@
+"""Trunks of several nets in one pass: what they have in common is computed once, to the same bits."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, cast
+
+import numpy as np
+import pytest
+
+import nets
+from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.models import cut, together, trunk
+from cerebro_plpy.engine.models.data import Block, Dataset
+from cerebro_plpy.segment import features, rows
+from cerebro_plpy.store.packed import partitions
+from engines import nothing
+
+pytestmark = [
+    pytest.mark.usefixtures("engine"),
+    pytest.mark.filterwarnings("ignore:__array__:DeprecationWarning"),
+]
+ROWS, SIZE = 37, 8
+
+
+def net(depth: int, *, width: int = 6) -> str:
+    """Return a net whose head sits on one of several frozen convolutions."""
+    config = {"filters": 4, "kernel_size": [3, 3], "activation": "relu", "trainable": False}
+    kept = [nets.layer("Conv2D", name=f"conv_{n}", **config) for n in range(depth)]
+    return nets.sequential(
+        [nets.FEATURES],
+        nets.layer("Reshape", target_shape=[nets.SIDE, nets.SIDE, 1], name="image"),
+        *kept,
+        nets.layer("GlobalAveragePooling2D", name="pooled"),
+        nets.layer("Dense", units=width, name="head"),
+        nets.layer("Dense", units=nets.CLASSES, name="out"),
+    )
+
+
+def part(text: str, values: Mapping[str, float]) -> together.TrunkWithValues:
+    found = architecture.describe(text).json
+    names = [one.name for one in trunk.layers(architecture.build(found))]
+    made = cut.Trunk(found, names)
+    own = [np.full(v.shape, values[v.path.split("/")[-2]], np.float32) for v in made.variables]
+    return together.TrunkWithValues(made, own)
+
+
+VALUES = {"conv_0": 0.3, "conv_1": -0.2, "conv_2": 0.1}
+
+
+def block() -> tuple[Dataset, Block]:
+    x = np.random.default_rng(0).normal(size=(ROWS, nets.FEATURES)).astype(np.float32)
+    rows = Dataset([x], [])
+    return rows, Block(rows, np.arange(ROWS))
+
+
+@pytest.mark.parametrize("order", [(1, 2, 3), (3, 1), (2, 3, 1)])
+def test_layers_in_common_are_computed_once(order: tuple[int, ...]) -> None:
+    parts = [part(net(depth), VALUES) for depth in order]
+    joined = together.TogetherPass(parts)
+    # The image and each convolution stand once; each net averages another layer.
+    assert len(joined.variables) == 2 * max(order)
+    assert joined.shared == sum(1 + depth for depth in order) - 1 - max(order)
+    _, rows = block()
+    found = joined.features(joined.values, [rows], ROWS, SIZE, nothing)
+    for own, places in zip(parts, joined.places, strict=True):
+        alone = own.trunk.features(own.values, [rows], ROWS, SIZE, nothing)
+        assert [found[place].tobytes() for place in places] == [array.tobytes() for array in alone]
+
+
+def test_layers_with_other_weights_or_arguments_are_not_in_common() -> None:
+    first, other = part(net(2), VALUES), part(net(2), {**VALUES, "conv_1": 0.5})
+    joined = together.TogetherPass([first, other])
+    assert joined.shared == 2 and len(joined.variables) == 6
+    text = json.loads(net(2))
+    for one in text["config"]["layers"]:
+        if one["config"]["name"] == "conv_0":
+            one["config"]["activation"] = "tanh"
+    joined = together.TogetherPass([first, part(json.dumps(text), VALUES)])
+    assert joined.shared == 1
+    _, rows = block()
+    found = joined.features(joined.values, [rows], ROWS, SIZE, nothing)
+    assert found[joined.places[0][0]].tobytes() != found[joined.places[1][0]].tobytes()
+
+
+def test_a_partition_has_the_features_of_all_nets_after_one_pass() -> None:
+    data, _ = block()
+    partition = rows.Partition(1, "packed", 0, None, [partitions.Buffer(0, ROWS, 0)], cast("Any", None), data)
+    parts = {number: part(net(number), VALUES) for number in (1, 2, 3)}
+    digests = {n: one.trunk.digest(one.values) for n, one in parts.items()}
+    others = {(n, SIZE): (lambda n=n: features.OtherTrunk(parts[n], digests[n])) for n in (2, 3)} | {
+        (3, 20): lambda: pytest.fail("another batch size has other features")
+    }
+    needs = features.Needs((1, SIZE), others)
+    limits = {"needs": needs, "budget": 2**30, "tick": nothing}
+    made = features.compute_together(parts[1], (digests[1], SIZE), partition, **limits)
+    assert set(made) == {(digests[n], SIZE) for n in (1, 2, 3)}
+    assert [made[digests[n], SIZE].marks for n in (1, 2, 3)] == [{(n, SIZE)} for n in (1, 2, 3)]
+    partition.features |= made
+    # Nothing is left to be computed together.
+    assert not features.compute_together(parts[2], (digests[2], SIZE), partition, **limits)
