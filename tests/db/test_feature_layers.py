@@ -45,7 +45,7 @@ def load(trial: Trial, net: str, **params: object) -> list[int]:
 
 
 def test_new_layers_sit_on_layers_of_a_trained_net(trial: Trial) -> None:
-    made = load(trial, "Dense({4, 8}, 'relu', name='new')", feature_layer=["map", "second"])
+    made = load(trial, "Dense({4, 8}, 'relu', name='new')", feature_layer=["map", "second", "map"])
     assert len(made) == 4
     trained = bytes(trial.value("SELECT model_weights FROM arch WHERE model_id = 2"))
     for model_id, (before, first) in zip(
@@ -118,10 +118,13 @@ def test_layers_in_common_are_computed_in_one_pass_and_kept_as_long_as_needed(tr
     ("net", "params", "message"),
     [
         (NET, {"feature_layer": "secnd"}, 'no layer "secnd"'),
-        (NET, {"feature_layer": []}, "put a line of layers on layers of a trained net"),
+        (NET, {"feature_layer": []}, "base is given without feature_layer"),
+        (NET, {"feature_layer": "first", "base": None}, "feature_layer is given without base"),
         (NET, {"feature_layer": [7]}, "feature_layer is 7"),
-        (NET, {"feature_layer": "first", "width": 3}, "put a line of layers on layers of a trained net"),
-        ("tabular", {"feature_layer": "first"}, "put a line of layers on layers of a trained net"),
+        (NET, {"feature_layer": "first", "width": 3}, "parameter width is not for layers on a trained net"),
+        ("tabular", {"feature_layer": "first"}, "'tabular' is a whole net"),
+        (NET, {"feature_layer": "first", "base": 3_000_000_000}, "base is 3000000000"),
+        (NET, {"feature_layer": ["first", "secnd"]}, 'no layer "secnd"'),
         (NET, {"feature_layer": "first", "base": 1}, "model_id 1 of .* has no weights"),
         (NET, {"feature_layer": "first", "base": 99}, "99"),
         (NET, {"feature_layer": "first", "base": "x"}, "base is x"),

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 
+import numpy as np
 import psycopg2
 import pytest
 
@@ -37,6 +39,51 @@ def test_the_weights_are_those_of_a_run_without_it(trial: Trial) -> None:
         said = trial.value("SELECT limits::json -> 'recompute' FROM cerebro._run WHERE run_id = %s", run)
         assert (sorted(said) if isinstance(said, list) else said) == asked
         assert trial.weights(name) == trial.weights("kept")
+
+
+WIDTHS = (nets.FEATURES, 600, 600, 24, 24, nets.CLASSES)
+FROZEN = nets.sequential(
+    [nets.FEATURES],
+    nets.layer("Dense", units=600, activation="relu", trainable=False, name="wide"),
+    nets.layer("Dense", units=600, activation="relu", trainable=False, name="narrow"),
+    nets.layer("Dense", units=24, activation="relu", name="first"),
+    nets.layer("Dense", units=24, activation="relu", name="second"),
+    nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
+)
+
+
+@pytest.mark.tensorflow
+@pytest.mark.parametrize(
+    ("packing", "fit", "options"),
+    [
+        ({"folds": 2}, "batch_size=20", {"cross_validate": True}),
+        ({"group_by": "part"}, "batch_size=20", {}),
+        ({}, "batch_size=20,unfreeze_at={2: 'narrow'}", {}),
+        ({}, "batch_size=20,epochs=100", {}),
+    ],
+    ids=["folds", "groups", "layers that thaw", "layers computed once"],
+)
+def test_the_weights_are_the_same_beside_other_ways_to_train(
+    trial: Trial, packing: dict[str, object], fit: str, options: dict[str, object]
+) -> None:
+    trial.sql("CREATE TABLE IF NOT EXISTS parted AS SELECT *, y % 2 AS part FROM blobs")
+    trial.sql("DROP TABLE IF EXISTS other_packed, other_packed_summary, other_mst, other_mst_summary")
+    trial.pack("parted", "other_packed", buffer_size=37, options=packing)
+    size = sum((a + 1) * b for a, b in itertools.pairwise(WIDTHS))
+    given = np.random.default_rng(2).normal(0, 0.05, size).astype("<f4").tobytes()
+    trial.select("other_mst", [trial.model(FROZEN, weights=given)], [ADAM], [fit])
+    found = []
+    for again in (False, ["first", "second"]):
+        trial.sql("DROP TABLE IF EXISTS other, other_info, other_summary")
+        more = {**AGAIN, **options, "recompute": again}
+        run = trial.fit("other_packed", "other", "other_mst", EPOCHS, options=more)
+        cuts = trial.value("SELECT limits::json ->> 'cuts' FROM cerebro._run WHERE run_id = %s", run)
+        assert (cuts != "{}") is ("epochs=100" in fit)
+        # A cross-validated run leaves no models.
+        visits = "SELECT mst_key, step, loss FROM cerebro.visits WHERE run_id = %s ORDER BY 1, 2"
+        found.append((trial.sql("SELECT md5(model_weights) FROM other ORDER BY 1"), trial.sql(visits, run)))
+    assert found[0] == found[1]
+    assert len(found[0][0]) == (0 if "folds" in packing else 2 if packing else 1) and found[0][1]
 
 
 def test_an_interrupted_run_is_resumed(trial: Trial) -> None:

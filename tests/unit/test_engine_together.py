@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, cast
 
@@ -10,9 +11,12 @@ import numpy as np
 import pytest
 
 import nets
+from cerebro_plpy.engine import weights
+from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import cut, together, trunk
 from cerebro_plpy.engine.models.data import Block, Dataset
+from cerebro_plpy.nets import joining
 from cerebro_plpy.segment import features, rows
 from cerebro_plpy.store.packed import partitions
 from engines import nothing
@@ -82,6 +86,46 @@ def test_layers_with_other_weights_or_arguments_are_not_in_common() -> None:
     _, rows = block()
     found = joined.features(joined.values, [rows], ROWS, SIZE, nothing)
     assert found[joined.places[0][0]].tobytes() != found[joined.places[1][0]].tobytes()
+
+
+def branched(first: str, second: str, dtype: str = "float32") -> str:
+    """Return a net with an operation between its layers, whose names are given."""
+    layers = runtime.keras().layers
+    rows = runtime.keras().Input((nets.FEATURES,), name="rows", dtype=dtype)
+    inner = layers.Dense(nets.FEATURES, name=first, trainable=False)(rows)
+    inner = layers.Dense(5, name=second, trainable=False)(inner + layers.Dropout(0.0, name="same")(inner))
+    return runtime.keras().Model(rows, layers.Dense(nets.CLASSES, name="out")(inner)).to_json()
+
+
+def test_names_that_clash_are_made_unique() -> None:
+    pairs = [("a", "b"), ("b", "a_1"), ("a_1", "a")]
+    parts = [part(branched(*pair), {pair[0]: 0.1 * n, pair[1]: 0.2}) for n, pair in enumerate(pairs, 1)]
+    joined = together.TogetherPass(parts)
+    assert joined.shared == 0
+    _, block_of_rows = block()
+    found = joined.features(joined.values, [block_of_rows], ROWS, SIZE, nothing)
+    for own, places in zip(parts, joined.places, strict=True):
+        alone = own.trunk.features(own.values, [block_of_rows], ROWS, SIZE, nothing)
+        assert [found[place].tobytes() for place in places] == [array.tobytes() for array in alone]
+
+
+def test_nets_whose_inputs_are_of_other_types_stay_apart() -> None:
+    values = {"a": 0.1, "b": 0.2}
+    parts = [part(branched("a", "b"), values), part(branched("a", "b", "float16"), values)]
+    with pytest.raises(ValueError, match="take other rows"):
+        together.TogetherPass(parts)
+
+
+def test_weights_are_grafted_beside_operations() -> None:
+    base = architecture.describe(branched("a", "b")).json
+    sizes = [math.prod(shape) for shape in architecture.describe(base).weight_shapes]
+    given = np.arange(sum(sizes), dtype="<f4").tobytes()
+    begun = joining.begin_on(base, "b", 1)
+    assert {"a", "b"} < set(begun.names)
+    text = begun.graph.as_json([begun.graph.layer("Dense", begun.last, units=2, name="out")], "net")
+    made = weights.graft_weights(base, given, architecture.describe(text).json, begun.names)
+    kept = 4 * sum(sizes[:4])
+    assert made[:kept] == given[:kept] and len(made) == kept + 4 * (5 * 2 + 2)
 
 
 def test_a_partition_has_the_features_of_all_nets_after_one_pass() -> None:

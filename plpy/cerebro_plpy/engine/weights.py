@@ -26,7 +26,10 @@ def place_weights(model: Any, weights: bytes) -> dict[int, np.ndarray]:
 
 
 def graft_weights(base_json: str, weights: bytes, model_json: str, names: Collection[str]) -> bytes:
-    """Return weights for a net that has these layers of a trained one; those of all others are drawn."""
+    """Return weights for a net that has these layers of a trained one; those of all others are drawn.
+
+    Operations between layers may be among the names; they have no weights.
+    """
     with runtime.generators_kept():
         base = architecture.build(base_json)
         runtime.seed_generators(SEED)
@@ -34,7 +37,7 @@ def graft_weights(base_json: str, weights: bytes, model_json: str, names: Collec
     given = place_weights(base, weights)
     places = {id(weight): place for place, weight in enumerate(base.weights)}
     taken: dict[int, np.ndarray] = {}
-    for name in names:
+    for name in {layer.name for layer in base.layers} & set(names):
         pairs = zip(model.get_layer(name).weights, base.get_layer(name).weights, strict=True)
         taken |= {id(own): given[places[id(other)]] for own, other in pairs if places[id(other)] in given}
     arrays = [taken.get(id(weight), runtime.to_numpy(weight)) for weight in model.weights]

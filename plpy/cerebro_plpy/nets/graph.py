@@ -105,8 +105,11 @@ class Graph:
 
     def _free(self, name: str) -> str:
         """Return the name, with a number if a layer of another model has it."""
-        names = itertools.chain([name], (f"{name}_{number}" for number in itertools.count(2)))
-        return next(own for own in names if own not in self._adopted)
+        if name not in self._adopted:
+            return name
+        free = next(f"{name}_{n}" for n in itertools.count(2) if f"{name}_{n}" not in self._adopted)
+        self._adopted.add(free)
+        return free
 
     def as_json(self, outputs: Sequence[LayerOutput], called: str) -> str:
         """Return the whole model, under the name `called` in plain characters."""

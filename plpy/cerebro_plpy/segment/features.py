@@ -28,8 +28,8 @@ from cerebro_plpy.store.runs import runs
 if TYPE_CHECKING:
     from cerebro_plpy.segment.visits import Task
 
-# Models of several trunks that are kept.
-MOST_TOGETHER = 8
+# Models of several trunks that are kept; and for how many rows they are compared with the trunks alone.
+MOST_TOGETHER, TRIED_ROWS = 8, 512
 
 
 class Ordered(Protocol):
@@ -222,36 +222,43 @@ def compute_together(
     together = memory.kept(known, digests, MOST_TOGETHER, partial(_join, list(parts.values())))
     if together is None:
         return {}
+    if not _gives_the_same(together, list(parts.values()), partition, key[1]):
+        known[digests] = None
+        return {}
     _make_room(together, partition, budget)
     targets: list[list[Target]] = []
     blocks = _noting(partition.choose_rows(rows.Subset()).in_order(), targets)
     found = together.features(together.values, blocks, partition.rows, batch_size=key[1], tick=tick)
     labels = _joined(targets)
-    made = {
+    return {
         own: rows.KeptFeatures(Dataset([found[place] for place in places], labels), {marks[own]})
         for own, places in zip(parts, together.places, strict=True)
     }
-    if all(_begins_alike(parts[own], partition, made[own].rows, key[1]) for own in parts):
-        return made
-    known[digests] = None
-    return {}
 
 
 def _join(parts: Sequence[TrunkWithValues]) -> TogetherPass | None:
     if len(parts) < 2:
         return None
-    together = TogetherPass(parts)
+    try:
+        together = TogetherPass(parts)
+    except (TypeError, ValueError, KeyError, AttributeError):
+        # It would only have been faster.
+        return None
     return together if together.shared else None
 
 
-def _begins_alike(own: TrunkWithValues, partition: rows.Partition, made: Dataset, size: int) -> bool:
-    """Return whether a trunk alone gives the same bits for the first mini-batches."""
-    for first in range(0, min(cuts.TRIED * size, made.rows - size + 1), size):
-        batch = partition.take(np.arange(first, first + size)).inputs
-        alone = next(own.trunk.outputs(own.values, [batch]))
-        together = [array[first : first + size] for array in made.inputs]
-        if any(a.tobytes() != b.tobytes() for a, b in zip(alone, together, strict=True)):
-            return False
+def _gives_the_same(
+    together: TogetherPass, parts: Sequence[TrunkWithValues], partition: rows.Partition, size: int
+) -> bool:
+    """Return whether trunks give the same bits alone for some rows: an engine may put the arithmetic around
+    an output that leaves together in another way."""
+    for first in range(0, min(max(cuts.TRIED * size, TRIED_ROWS), partition.rows - size + 1), size):
+        batch = [partition.take(np.arange(first, first + size)).inputs]
+        found = next(together.outputs(together.values, batch))
+        for own, places in zip(parts, together.places, strict=True):
+            alone = next(own.trunk.outputs(own.values, batch))
+            if any(a.tobytes() != found[p].tobytes() for a, p in zip(alone, places, strict=True)):
+                return False
     return True
 
 

@@ -40,6 +40,10 @@ class _Joined:
     values: dict[int, np.ndarray] = field(default_factory=dict)
     # How many layers several trunks have in common.
     shared: int = 0
+    names: set[str] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.names = {tensor._keras_history.operation.name for tensor in self.inputs}
 
 
 class TogetherPass(Pass):
@@ -48,6 +52,8 @@ class TogetherPass(Pass):
     def __init__(self, parts: Sequence[TrunkWithValues]) -> None:
         with runtime.generators_kept():
             models = [architecture.build(part.trunk.architecture_json) for part in parts]
+            if len({_form_of_inputs(model) for model in models}) > 1:
+                raise ValueError("the nets take other rows")
             joined = _Joined(models[0].inputs)
             leaving = [
                 _join(joined, number, model, part)
@@ -60,6 +66,10 @@ class TogetherPass(Pass):
         places = {number: place for place, number in enumerate(tensors)}
         # The places of each trunk's outputs among those of the model.
         self.places = [[places[id(tensor)] for tensor in own] for own in leaving]
+
+
+def _form_of_inputs(model: Any) -> tuple[tuple[str, tuple[int | None, ...]], ...]:
+    return tuple((str(tensor.dtype), tuple(tensor.shape)) for tensor in model.inputs)
 
 
 def _join(joined: _Joined, number: int, model: Any, part: TrunkWithValues) -> list[Any]:
@@ -80,11 +90,13 @@ def _join(joined: _Joined, number: int, model: Any, part: TrunkWithValues) -> li
             joined.shared += 1
             continue
         if number:
-            # A layer of another net may have the name.
-            operation.name = f"trunk_{number}_{operation.name}" if known else operation.name
+            while operation.name in joined.names:
+                # A layer of another net has the name.
+                operation.name = f"{operation.name}_{number}"
             tensors[id(output)] = trunks.call_again(model, operation, tensors)
         else:
             tensors[id(output)] = output
+        joined.names.add(operation.name)
         joined.layers[operation.name] = _JoinedLayer(operation, tensors[id(output)], taken)
     return [tensors[id(tensor)] for tensor in ends]
 

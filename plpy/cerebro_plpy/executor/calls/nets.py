@@ -42,6 +42,7 @@ ENOUGH_ROWS = 20_000
 SCALE, CLAMP = "target_scale", "clamp"
 # The parameters of a line of layers on a trained net.
 BASE, FEATURE_LAYER = "base", "feature_layer"
+LARGEST_ID = 2**31 - 1
 
 
 def load_net(
@@ -87,16 +88,24 @@ def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
         return None
     base, said = given.pop(BASE, None), given.pop(FEATURE_LAYER, None)
     layers: list[Any] = said if isinstance(said, list) else [said]
-    if base is None or not layers or None in layers or net.strip() in points.POINTS or given:
+    why = None
+    if base is None or not layers or None in layers:
+        there, missing = (FEATURE_LAYER, BASE) if base is None else (BASE, FEATURE_LAYER)
+        why = f"{there} is given without {missing}"
+    elif net.strip() in points.POINTS:
+        why = f"'{net.strip()}' is a whole net, and only a line of layers goes on layers of another"
+    elif given:
+        why = f"parameter {next(iter(given))} is not for layers on a trained net"
+    if why is not None:
         raise CerebroError(
-            f"{BASE} and {FEATURE_LAYER} put a line of layers on layers of a trained net",
+            why,
             hint=f"Write cerebro.load_net('nets', 'packed', $$Dense(32, 'relu')$$,"
             f""" '{{"{BASE}": 1, "{FEATURE_LAYER}": ["conv2d_1", "conv2d_2"]}}').""",
         )
     for layer in layers:
         if not isinstance(layer, str):
             raise wrong(FEATURE_LAYER, layer, "the name of a layer")
-    return _Trained(integer(1)(BASE, base), layers)
+    return _Trained(integer(1, LARGEST_ID)(BASE, base), list(dict.fromkeys(layers)))
 
 
 def _load_on_layers(
@@ -108,14 +117,22 @@ def _load_on_layers(
     base = features.read_net(db, table, trained.base, summary)
     text, layers = list_layers(db, base.described.json)
     ranks = {name: len(shape) for name, _, shape, *_ in layers if shape is not None}
-    about, made = f"on a layer of model {trained.base}, by load_net", list[int]()
+    made: list[tuple[str, str, str, Sequence[str]]] = []
     for layer in trained.layers:
         begin = partial(joining.begin_on, text, layer, ranks.get(layer, 1))
-        for name, model_arch in points.nets_on_layer(net, begin, rows):
-            own = base.graft_weights(model_arch, begin().names)
-            load = partial(tables.load_model, db, table.quoted, model_arch)
-            made.append(load(weights=own, name=name, description=about))
-    return made
+        names = begin().names
+        made += [(layer, name, arch, names) for name, arch in points.nets_on_layer(net, begin, rows)]
+    return [
+        tables.load_model(
+            db,
+            table.quoted,
+            arch,
+            weights=base.graft_weights(arch, names),
+            name=name,
+            description=f"on layer {layer} of model {trained.base}, by load_net",
+        )
+        for layer, name, arch, names in made
+    ]
 
 
 def _take_scale(given: dict[str, object]) -> TargetScale:
