@@ -218,6 +218,8 @@ def compute_together(
         if other is not None and (own := (other.digest, key[1])) not in partition.features:
             parts.setdefault(own, other.part)
             marks.setdefault(own, mark)
+    if len(parts) < 2:
+        return {}
     digests, known = tuple(digest for digest, _ in parts), memory.get_instance(_Together)
     together = memory.kept(known, digests, MOST_TOGETHER, partial(_join, list(parts.values())))
     if together is None:
@@ -237,8 +239,6 @@ def compute_together(
 
 
 def _join(parts: Sequence[TrunkWithValues]) -> TogetherPass | None:
-    if len(parts) < 2:
-        return None
     try:
         together = TogetherPass(parts)
     except (TypeError, ValueError, KeyError, AttributeError):

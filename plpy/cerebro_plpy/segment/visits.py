@@ -316,8 +316,14 @@ def find_needs(
 
 
 def _other_trunk(supply: Supply, run_id: int, mst_key: int) -> features.OtherTrunk | None:
-    work = task(supply, run_id, mst_key)
-    return features.other_trunk(work, fresh_state(supply, work, mst_key))
+    try:
+        work = task(supply, run_id, mst_key)
+        return features.other_trunk(work, fresh_state(supply, work, mst_key))
+    except CerebroError as error:
+        if error.sqlstate == QUERY_CANCELED:
+            raise
+        # It fails in a visit of its own, and not the config of this one.
+        return None
 
 
 def train(
