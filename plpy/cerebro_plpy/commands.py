@@ -136,8 +136,6 @@ class ConfigCommand(BesideRows):
     run_id: int
     mst_key: int
     epoch: int
-    # For which nets and batch sizes the outputs of frozen layers are still needed, each behind a config.
-    cut_configs: Sequence[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,6 +147,8 @@ class Visit(ConfigCommand):
 
     stop: int
     part: bool = False
+    # For which nets and batch sizes the outputs of frozen layers are still needed, each behind a config.
+    cut_configs: Sequence[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -180,6 +180,8 @@ class Evaluate(ConfigCommand):
     """Measure a config's state after an epoch on a segment's rows, or those of several `members`."""
 
     members: Sequence[int] = ()
+    # As in a visit.
+    cut_configs: Sequence[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
 @dataclass(frozen=True, kw_only=True)

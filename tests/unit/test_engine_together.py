@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -59,6 +59,15 @@ def block() -> tuple[Dataset, Block]:
     return rows, Block(rows, np.arange(ROWS))
 
 
+def check_bits(joined: together.TogetherPass, parts: Sequence[together.TrunkWithValues]) -> None:
+    """Compare what trunks give together with what each gives alone."""
+    _, rows = block()
+    found = joined.features(joined.values, [rows], ROWS, SIZE, nothing)
+    for own, places in zip(parts, joined.places, strict=True):
+        alone = own.trunk.features(own.values, [rows], ROWS, SIZE, nothing)
+        assert [found[place].tobytes() for place in places] == [array.tobytes() for array in alone]
+
+
 @pytest.mark.parametrize("order", [(1, 2, 3), (3, 1), (2, 3, 1)])
 def test_layers_in_common_are_computed_once(order: tuple[int, ...]) -> None:
     parts = [part(net(depth), VALUES) for depth in order]
@@ -66,11 +75,7 @@ def test_layers_in_common_are_computed_once(order: tuple[int, ...]) -> None:
     # The image and each convolution stand once; each net averages another layer.
     assert len(joined.variables) == 2 * max(order)
     assert joined.shared == sum(1 + depth for depth in order) - 1 - max(order)
-    _, rows = block()
-    found = joined.features(joined.values, [rows], ROWS, SIZE, nothing)
-    for own, places in zip(parts, joined.places, strict=True):
-        alone = own.trunk.features(own.values, [rows], ROWS, SIZE, nothing)
-        assert [found[place].tobytes() for place in places] == [array.tobytes() for array in alone]
+    check_bits(joined, parts)
 
 
 def test_layers_with_other_weights_or_arguments_are_not_in_common() -> None:
@@ -102,11 +107,7 @@ def test_names_that_clash_are_made_unique() -> None:
     parts = [part(branched(*pair), {pair[0]: 0.1 * n, pair[1]: 0.2}) for n, pair in enumerate(pairs, 1)]
     joined = together.TogetherPass(parts)
     assert joined.shared == 0
-    _, block_of_rows = block()
-    found = joined.features(joined.values, [block_of_rows], ROWS, SIZE, nothing)
-    for own, places in zip(parts, joined.places, strict=True):
-        alone = own.trunk.features(own.values, [block_of_rows], ROWS, SIZE, nothing)
-        assert [found[place].tobytes() for place in places] == [array.tobytes() for array in alone]
+    check_bits(joined, parts)
 
 
 def test_nets_whose_inputs_are_of_other_types_stay_apart() -> None:

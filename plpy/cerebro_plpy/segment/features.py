@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 # Models of several trunks that are kept; and for how many rows they are compared with the trunks alone.
 MOST_TOGETHER, TRIED_ROWS = 8, 512
+# The most trunks in one model.
+MOST_JOINED = 16
 
 
 class Ordered(Protocol):
@@ -109,6 +111,13 @@ def drop_unneeded(needs: Needs) -> None:
     for partition in memory.get_instance(rows.Partitions).values():
         for key in [key for key, kept in partition.features.items() if kept.marks.isdisjoint(needed)]:
             del partition.features[key]
+
+
+def may_share(work: Task, other: Task) -> bool:
+    """Return whether trunks have names in common beside that of an input: then weights are worth reading."""
+    cuts_of = runs.limits(work.run).get("cuts") or {}
+    names = [cuts_of.get(str(one.config.model_id), [{"names": ()}])[0]["names"] for one in (work, other)]
+    return len(set(names[0]).intersection(names[1])) > 1
 
 
 def other_trunk(work: Task, state: State) -> OtherTrunk | None:
@@ -214,6 +223,9 @@ def compute_together(
     """
     parts, marks = {key: first}, {key: needs.mark}
     for mark, make in needs.others.items():
+        # Their weights are in memory at once.
+        if len(parts) == MOST_JOINED:
+            break
         other = make() if mark[1] == key[1] else None
         if other is not None and (own := (other.digest, key[1])) not in partition.features:
             parts.setdefault(own, other.part)

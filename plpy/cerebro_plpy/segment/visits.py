@@ -306,7 +306,7 @@ def find_needs(
         return None
     own = work.config.model_id, work.fit.batch_size
     others = {
-        (model_id, size): partial(_other_trunk, supply, work.run.run_id, key)
+        (model_id, size): partial(_other_trunk, supply, work, key)
         for key, model_id, size in cut_configs
         if (model_id, size) != own
     }
@@ -315,9 +315,11 @@ def find_needs(
     return needs
 
 
-def _other_trunk(supply: Supply, run_id: int, mst_key: int) -> features.OtherTrunk | None:
+def _other_trunk(supply: Supply, own: Task, mst_key: int) -> features.OtherTrunk | None:
     try:
-        work = task(supply, run_id, mst_key)
+        work = task(supply, own.run.run_id, mst_key)
+        if not features.may_share(own, work):
+            return None
         return features.other_trunk(work, fresh_state(supply, work, mst_key))
     except CerebroError as error:
         if error.sqlstate == QUERY_CANCELED:
