@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 from typing import Any
 
 INVALID_PARAMETER = "22023"
@@ -58,6 +59,11 @@ class CerebroError(Exception):
         self.detail = detail
         self.hint = hint
         self.sqlstate = sqlstate
+
+    @property
+    def arguments(self) -> Mapping[str, Any]:
+        """The values that make the same error in another process, without the notes that JAX adds to errors."""
+        return {name: getattr(self, name) for name in ("message", "detail", "hint", "sqlstate")}
 
 
 def from_driver(error: Any, unknown: str) -> CerebroError:

@@ -307,7 +307,7 @@ def _described(error: CerebroError) -> Mapping[str, Any]:
     """Return an error in the form sent to the coordinator; re-raise a cancel, the server's to report."""
     if error.sqlstate == QUERY_CANCELED:
         raise error
-    return vars(error)
+    return error.arguments
 
 
 def answer(db: Database, name: str, piece: bytes) -> bytes:
