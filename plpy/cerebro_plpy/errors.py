@@ -62,7 +62,7 @@ class CerebroError(Exception):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The values that make the same error in another process, without the notes that JAX adds to errors."""
+        """The values that make the same error in another process, without notes that JAX has added."""
         return {name: getattr(self, name) for name in ("message", "detail", "hint", "sqlstate")}
 
 

@@ -6,6 +6,7 @@ made, and all of them go at once. The server's process has one memory; a test ta
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -52,6 +53,14 @@ def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
             known.pop(next(iter(known)))
         known[key] = make()
     return known[key]
+
+
+def trim() -> None:
+    """Give memory that was freed back to the system."""
+    # Another C library than glibc has no such call.
+    give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if give_back is not None:
+        give_back(0)
 
 
 PROCESS = Memory()

@@ -94,13 +94,14 @@ def test_a_table_that_is_unlike_gets_no_configs(data: Trial) -> None:
 
 def test_searches_of_others_do_not_count(data: Trial, connect: Connect, role: MakeRole) -> None:
     user = role()
-    data.sql(f"CREATE SCHEMA own AUTHORIZATION {user}")
+    # Greenplum's segments would ask whether the new owner may make a schema.
+    data.sql(f"CREATE SCHEMA own; GRANT ALL ON SCHEMA own TO {user}")
     data.sql(f"GRANT SELECT ON one, one_summary, arch TO {user}")
     with closing(connect(user=user)) as connection:
         connection.notices = []
         said = search(Trial(connection), "one", "own.found", 1, experience=True)
     assert "experience: no earlier search of yours" in said
-    data.sql(f"DROP OWNED BY {user} CASCADE")
+    data.sql(f"DROP OWNED BY {user} CASCADE; DROP SCHEMA own CASCADE")
 
 
 def test_methods_and_tables_that_take_none_refuse(data: Trial) -> None:

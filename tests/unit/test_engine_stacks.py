@@ -152,7 +152,7 @@ def test_a_model_that_others_were_put_into_takes_up_frozen_weights_again(
 ) -> None:
     if BACKEND == "tensorflow":
         # Small states are taken up whole each time.
-        monkeypatch.setattr("cerebro_plpy.engine.backends.on_tensorflow.MOST_BYTES_AT_ONCE", 0)
+        monkeypatch.setattr("cerebro_plpy.engine.backends.on_tensorflow.LARGE_BYTES", 0)
     own = params("SGD(lr={})", 0.01)
     text = nets.sequential(
         [FEATURES],

@@ -44,6 +44,7 @@ class Frozen:
         return sum(array.nbytes for array in self.arrays)
 
 
+_TAKEN = np.empty(0)
 # Gives what has a digest.
 FindFrozen = Callable[[str], Frozen]
 
@@ -54,7 +55,8 @@ class State:
 
     `fixed_batch` says whether the first visit's rows were a multiple of the batch size: Keras' fit on
     TensorFlow keeps what it compiled then. In memory a state is whole; stored, it names the variables at
-    `frozen_places` by the digest of all of them.
+    `frozen_places` by the digest of all of them. A state `for_once` loses its arrays to the model that trains
+    it.
     """
 
     names: list[str]
@@ -65,6 +67,7 @@ class State:
     fixed_batch: bool | None = None
     frozen_places: Sequence[int] = ()
     frozen: Frozen | None = None
+    for_once: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -83,14 +86,22 @@ class State:
 
     def with_rate(self, rate: np.ndarray) -> State:
         """Return the state with another learning rate."""
-        arrays = list(self.arrays)
-        arrays[self._rate_place] = rate.astype(self.rate.dtype)
+        place, dtype = self._rate_place, self.rate.dtype
+        arrays = list(self.take_arrays() if self.for_once else self.arrays)
+        arrays[place] = rate.astype(dtype)
         return replace(self, arrays=arrays)
 
     @property
     def _rate_place(self) -> int:
         named = enumerate(zip(self.names, self.kinds, strict=True))
         return next(place for place, (name, kind) in named if is_rate(name, kind))
+
+    def take_arrays(self) -> Iterator[np.ndarray]:
+        """Yield the arrays, none of which the state holds any longer than that: a large net is not in memory
+        twice."""
+        for place in range(len(self.arrays)):
+            yield self.arrays[place]
+            self.arrays[place] = _TAKEN
 
     def freeze(self, places: Sequence[int]) -> None:
         """Mark the variables at these places as unchanging from here on."""
@@ -329,13 +340,14 @@ def _open(number: int, part: StateBuffer) -> memoryview:
 
 
 class _StateReader:
-    """A reader that gathers payloads into one buffer, which the arrays then share."""
+    """A reader that gathers payloads into a buffer for each variable, so that each can go by itself."""
 
     def __init__(self) -> None:
         self._start = bytearray()
         self._fields: dict[str, Any] | None = None
-        self._data = np.empty(0, np.uint8)
-        self._filled = 0
+        self._buffers: list[np.ndarray] = []
+        # The buffer that is being filled, and how many bytes of it and of all are there.
+        self._place = self._filled = self._total = 0
 
     def add(self, payload: memoryview) -> None:
         if self._fields is None:
@@ -346,8 +358,8 @@ class _StateReader:
     def finish(self, frozen: FindFrozen) -> State:
         if self._fields is None:
             raise _damaged("The header is not complete.")
-        if self._filled != len(self._data):
-            raise _damaged(f"{self._filled} of {len(self._data)} bytes of the variables are there.")
+        if self._total != self._size:
+            raise _damaged(f"{self._total} of {self._size} bytes of the variables are there.")
         fields = self._fields
         made = State(
             names=fields["names"],
@@ -370,28 +382,35 @@ class _StateReader:
         if len(view) < end:
             return view[:0]
         self._fields = _parse_header(bytes(view[_HEADER_LENGTH.size : end]))
-        self._data = np.empty(sum(_sizes(self._fields)), np.uint8)
+        self._buffers = [np.empty(size, np.uint8) for size in _sizes(self._fields)]
         return view[end:]
 
+    @property
+    def _size(self) -> int:
+        return sum(map(len, self._buffers))
+
     def _append(self, payload: memoryview) -> None:
-        end = self._filled + len(payload)
-        if end > len(self._data):
-            raise _damaged(f"There are more than {len(self._data)} bytes of variables.")
-        self._data[self._filled : end] = payload
-        self._filled = end
+        self._total += len(payload)
+        while len(payload):
+            if self._place == len(self._buffers):
+                raise _damaged(f"There are more than {self._size} bytes of variables.")
+            own = self._buffers[self._place]
+            piece = payload[: len(own) - self._filled]
+            own[self._filled : self._filled + len(piece)] = piece
+            payload, self._filled = payload[len(piece) :], self._filled + len(piece)
+            if self._filled == len(own):
+                self._place, self._filled = self._place + 1, 0
 
     def _arrays(self) -> list[np.ndarray]:
         """Return the variables; frozen ones are not stored here and stand as zeros of their shapes."""
         fields = cast("dict[str, Any]", self._fields)
-        frozen, arrays, start = set(fields.get("frozen", ())), [], 0
-        described = zip(fields["shapes"], fields["dtypes"], _sizes(fields), strict=True)
-        for place, (shape, dtype, size) in enumerate(described):
+        frozen, arrays = set(fields.get("frozen", ())), []
+        described = zip(fields["shapes"], fields["dtypes"], self._buffers, strict=True)
+        for place, (shape, dtype, buffer) in enumerate(described):
             if place in frozen:
                 arrays.append(np.broadcast_to(np.zeros((), _dtype(dtype)), shape))
                 continue
-            raw = self._data[start : start + _nbytes(shape, dtype)]
-            arrays.append(raw.view(_dtype(dtype)).reshape(shape))
-            start += size
+            arrays.append(buffer[: _nbytes(shape, dtype)].view(_dtype(dtype)).reshape(shape))
         return arrays
 
 

@@ -5,7 +5,6 @@ Commands that need an engine, or rows, are carried out where the rows are; all o
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
@@ -184,10 +183,7 @@ def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
 
     rows.let_go()
     memory.get_instance(kept.KeptFrozen).clear()
-    # Another C library than glibc has no such call.
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:
-        trim(0)
+    memory.trim()
     return {}
 
 

@@ -226,9 +226,15 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     all_rows = rows.partition(supply.source, run, run.source_table, segment)
     subset = rows.Subset(work.config.fold, group=work.config.group_id)
     partition = rows.choose_training_rows(run, all_rows, subset)
+    newest = memory.get_instance(_NewestState)
+    if (run_id, mst_key, before) not in newest:
+        newest.clear()
     state = state_after(supply, work, before)
     read = time.monotonic()
     needs = find_needs(supply, work, asked.cut_configs)
+    # From here on nothing else needs the state that it begins with.
+    newest.clear()
+    state.for_once = True
     state, logs = train(supply, work, state, partition, whole_epoch, needs=needs)
     if partition.rows:
         check_finite(logs, segment, epoch)
@@ -342,14 +348,15 @@ def train(
     fit, tick = work.fit, supply.ticker()
     class_weight = class_weights.settle(fit, runs.class_counts(work.run, work.config))
     share = fit.share_of_rate(epoch)
-    began = state if share == 1 else state.with_rate(state.rate * share)
     with own_faults("trained"):
         trainer, own = features.trainer(work, state, partition, tick, needs)
+        rate = None if share == 1 else state.rate
+        began = state if rate is None else state.with_rate(rate * share)
         passes = _passes(own, fit, work.run.seed, epoch)
         made, logs = trainer.train(
             began, passes, fit.batch_size, class_weight, tick, rows=partition.rows, params=work.compile
         )
-    return made if share == 1 else made.with_rate(state.rate), logs
+    return made if rate is None else made.with_rate(rate), logs
 
 
 # The cheapest means stands with the failure, which views show without hints.
@@ -402,9 +409,14 @@ def measure(
 ) -> list[np.ndarray]:
     """Return the variables of loss and metrics on some rows."""
     tick = supply.ticker()
-    with own_faults("was evaluated"):
-        trainer, own = features.trainer(work, state, partition, tick, needs)
-        return trainer.evaluate(state, own.in_order(), EVALUATION_BATCH, tick)
+    try:
+        with own_faults("was evaluated"):
+            trainer, own = features.trainer(work, state, partition, tick, needs)
+            return trainer.evaluate(state, own.in_order(), EVALUATION_BATCH, tick)
+    except BaseException:
+        # A large state may have lost its arrays.
+        memory.get_instance(_NewestState).clear()
+        raise
 
 
 def _passes(own: features.Ordered, fit: FitParams, seed: int, epoch: int) -> Iterator[Iterator[Block]]:

@@ -63,7 +63,7 @@ class ShardedLoop(ArrayLoop):
         release_values(variables)
         self._measuring = self._cycle([(_MEASURE, number) for number in range(self._last + 1)])
 
-    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+    def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
         self._store.fill({id(v): array for v, array in zip(self._variables, arrays, strict=True)})
         self._store.bring(self._shared)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from functools import partial
@@ -42,12 +42,14 @@ class Feed:
 
 # Values of variables that no training changes, by the places of the variables.
 KnownArrays = Mapping[int, np.ndarray]
+# A state of more bytes is moved into a model and out of it, where a copy would take as much memory again.
+LARGE_BYTES = 16 * 2**20
 
 
 class Loop(Protocol):
     """One backend's way to run a compiled model over rows."""
 
-    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+    def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
         """Load the values of all variables; the loop has those that are known already."""
         ...
 
@@ -210,9 +212,10 @@ class VariableLoop:
         self._model = model
         self._variables = variables
 
-    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
-        changing = [place for place in range(len(arrays)) if place not in known]
-        _assign([self._variables[place] for place in changing], [arrays[place] for place in changing])
+    def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
+        for place, (variable, array) in enumerate(zip(self._variables, arrays, strict=True)):
+            if place not in known:
+                variable.assign(array)
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
         return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -121,6 +121,7 @@ _WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
 # Up to this size, rows are copied into arrays that have room for more, so that tables of about as many rows,
 # the segments of one table and its folds share their programs.
 _COPIED_BYTES = 16 * 2**20
+_AWAITED_BYTES = 2**20
 
 
 class JaxLoop(ArrayLoop):
@@ -138,7 +139,7 @@ class JaxLoop(ArrayLoop):
         self._test_many = jax.jit(_repeat(model, partial(_test, model)), donate_argnums=0)
         self._paces: dict[Any, Pace] = {}
 
-    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+    def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
         self._state.load(arrays, known)
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
@@ -213,12 +214,11 @@ class _JaxState:
         else:
             self.trainable, self.non_trainable = state
 
-    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+    def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
         held = self._kept | self._by_variable() if known else {}
         self._kept = {}
-        # A copy, since the steps are given these buffers to write over.
         by_variable = {
-            id(v): held[id(v)] if place in known else settled(jnp.array(array, v.dtype, copy=True))
+            id(v): held[id(v)] if place in known else _copied(array, v.dtype)
             for place, (v, array) in enumerate(zip(self._variables, arrays, strict=True))
         }
         self.trainable, self.non_trainable, self.optimizer = (
@@ -250,6 +250,13 @@ class _JaxState:
 
     def from_model(self) -> None:
         self.load([runtime.to_numpy(variable) for variable in self._variables], {})
+
+
+def _copied(array: np.ndarray, dtype: Any) -> Any:
+    """Return a copy, since the steps are given these buffers to write over."""
+    made = settled(jnp.array(array, dtype, copy=True))
+    # JAX copies on the side, and a large array is to go before the next one is copied.
+    return jax.block_until_ready(made) if array.nbytes > _AWAITED_BYTES else made
 
 
 def _differs_within_a_loop(model: Any) -> bool:

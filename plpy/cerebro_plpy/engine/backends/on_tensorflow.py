@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,6 +14,7 @@ import tensorflow as tf
 from cerebro_plpy import threads
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
+    LARGE_BYTES,
     Again,
     BoundForward,
     Entering,
@@ -29,11 +31,10 @@ from cerebro_plpy.engine.backends.interfaces import (
 )
 from cerebro_plpy.engine.backends.runtime import Running
 from cerebro_plpy.engine.backends.tensorflow_rows import specs_of, tensors_of
-from cerebro_plpy.engine.backends.tensorflow_stacks import TensorFlowStack
+from cerebro_plpy.engine.backends.tensorflow_stacks import TensorFlowStack, put
 from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.engine.models import forms
 
-MOST_BYTES_AT_ONCE = 16 * 2**20
 # Keras' step on some rows of what `tensors_of` gives.
 OnRows = Callable[[Any, Any], Any]
 
@@ -104,6 +105,10 @@ class TensorFlow(KerasBackend):
         return partial(_gradient, model, score)
 
 
+def _bytes_of(variables: Sequence[Any]) -> int:
+    return sum(math.prod(variable.shape) * tf.as_dtype(variable.dtype).size for variable in variables)
+
+
 def _choose_gpu(wanted: Running) -> None:
     if not wanted.use_gpus:
         tf.config.set_visible_devices([], "GPU")
@@ -127,16 +132,32 @@ class TensorFlowLoop(VariableLoop):
         self._test: dict[int, Any] = {}
         self._assign: Any = None
         self._paces = {"train": Pace(), "test": Pace()}
+        self._is_large = _bytes_of(variables) > LARGE_BYTES
 
-    def load(self, arrays: list[np.ndarray], known: KnownArrays) -> None:
+    def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
         """Load all values at once: a call of Keras for each variable costs more than training a small net on
         few rows. A large state is loaded variable by variable, so that it is never there twice."""
-        if sum(array.nbytes for array in arrays) > MOST_BYTES_AT_ONCE:
-            super().load(arrays, known)
+        if self._is_large:
+            for place, (variable, array) in enumerate(zip(self._variables, arrays, strict=True)):
+                if place not in known:
+                    put(variable, array)
             return
         if self._assign is None:
             self._assign = self._assign_function()
         self._assign([tf.constant(array) for array in arrays])
+
+    def save(self, known: KnownArrays) -> list[np.ndarray]:
+        """Return views of a large net's values, which then are in no variable any more; else copies."""
+        if not self._is_large:
+            return super().save(known)
+        found = [
+            known[place] if place in known else np.asarray(tf.convert_to_tensor(variable.value))
+            for place, variable in enumerate(self._variables)
+        ]
+        for place, variable in enumerate(self._variables):
+            if place not in known:
+                put(variable, tf.zeros(0, variable.dtype))
+        return found
 
     def _assign_function(self) -> Any:
         def assign(values: list[Any]) -> None:

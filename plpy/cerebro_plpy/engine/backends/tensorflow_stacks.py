@@ -133,7 +133,7 @@ class TensorFlowStack:
 
     def _take_up(self, place: Any, fresh: Sequence[Any], trains: bool) -> None:
         for number in range(len(self._variables)) if trains else self._measuring:
-            self._variables[number].assign(tf.gather(self._stacked[number], place))
+            put(self._variables[number], tf.gather(self._stacked[number], place))
         for variable, value in zip(self._model.metrics_variables, fresh, strict=True):
             variable.assign(value)
 
@@ -143,6 +143,12 @@ class TensorFlowStack:
             written += zip(self._stacked, (variable.value for variable in self._variables), strict=True)
         for stack, value in written:
             stack.scatter_update(tf.IndexedSlices(tf.convert_to_tensor(value), place))
+
+
+def put(variable: Any, value: Any) -> None:
+    """Set a variable's value whatever its shape: the variables of a large net are empty once it is saved."""
+    tensor = tf.convert_to_tensor(value, variable.dtype)
+    tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tensor, validate_shape=False)
 
 
 def _stacked(shape: Any, dtype: Any) -> Any:

@@ -15,7 +15,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.activations import recompute
 from cerebro_plpy.engine.activations.shards import DeviceRoom
 from cerebro_plpy.engine.backends import runtime, stacks
-from cerebro_plpy.engine.backends.interfaces import Feed, Tick
+from cerebro_plpy.engine.backends.interfaces import LARGE_BYTES, Feed, Tick
 from cerebro_plpy.engine.backends.stacks import Orders, Stack
 from cerebro_plpy.engine.checks import architecture, calls, lora
 from cerebro_plpy.engine.models import forms, frozen, sizing
@@ -148,7 +148,7 @@ class CompiledModel:
         also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
-        self._load(state)
+        self._load(state, last=state.for_once)
         if self._inputs:
             self._loop.give(self._optimizer(params or self._params))
         for blocks in passes:
@@ -162,11 +162,15 @@ class CompiledModel:
         self._held = state.frozen and state.frozen.digest
         return trained, self._results()
 
-    def _load(self, state: State) -> None:
-        """Load a state; what the loop holds of it already stays, unless work on it is broken off."""
+    def _load(self, state: State, *, last: bool) -> None:
+        """Load a state, which loses its arrays if nothing needs them after this; what the loop holds of it
+        already stays, unless work on it is broken off."""
         held, self._held = self._held, None
         known = state.frozen is not None and held == state.frozen.digest
-        self._loop.load(state.arrays, state.known if known else {})
+        is_large = last and state.nbytes > LARGE_BYTES
+        self._loop.load(state.take_arrays() if last else state.arrays, state.known if known else {})
+        if is_large:
+            memory.trim()
 
     @cached_property
     def stack(self) -> StackedModel | None:
@@ -192,13 +196,20 @@ class CompiledModel:
     def evaluate(
         self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
-        """Return the raw variables of loss and metrics over the blocks; `merge` makes values of them."""
-        self._load(state)
+        """Return the raw variables of loss and metrics over the blocks; `merge` makes values of them.
+
+        A large state has lost its arrays if this fails.
+        """
+        is_large = state.nbytes > LARGE_BYTES
+        self._load(state, last=is_large)
         self._loop.reset_metrics()
         for block in batched(blocks, batch_size):
             self._loop.test(self._feed(block.dataset, None), block.order, batch_size, tick)
+        metrics = self._loop.metrics()
+        if is_large:
+            state.arrays[:] = self._loop.save(state.known)
         self._held = state.frozen and state.frozen.digest
-        return self._loop.metrics()
+        return metrics
 
     def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
         """Sum the variables of several segments and name the values that follow from them."""

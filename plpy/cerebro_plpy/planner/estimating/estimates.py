@@ -35,8 +35,9 @@ MOST_PLAYED = 2000
 LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
 # States of a config that are kept while it trains: `Plan.needed_steps`, and what waits to be removed.
 STATES_AT_ONCE = 4
-# Copies of a state that a session holds: as it was read, in the net, gradients, updates, being cut, sent.
-STATES_IN_A_VISIT = 6
+# Copies of a state that a session holds where one trains at a time: in the net, gradients, and memory that
+# the engine keeps. Where several train together: as read, in the nets, gradients, updates, cut, and sent.
+STATES_IN_A_VISIT, STATES_IN_A_BUNDLE = 3, 6
 # And of what is frozen: as it was read, and in the net.
 FROZEN_IN_A_SESSION = 2
 
@@ -118,9 +119,10 @@ class Estimate:
         nets = {kind.name: kind.backend for kind in work.kinds.values()}
         own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
         together = 1 if work.groups is None else max(1, work.groups.largest_bundle)
+        copies = STATES_IN_A_VISIT if together == 1 else STATES_IN_A_BUNDLE
         states = max(
             (
-                (STATES_IN_A_VISIT * kind.state_bytes + work.activation_bytes(kind)) * together
+                (copies * kind.state_bytes + work.activation_bytes(kind)) * together
                 + FROZEN_IN_A_SESSION * kind.frozen_bytes
                 for kind in work.kinds.values()
             ),
