@@ -187,7 +187,7 @@ def test_a_refusal_says_what_to_write(caller: Connection) -> None:
 
 
 @pytest.mark.parametrize("call", [
-    "SELECT p.* FROM other AS o, cerebro.predict('many', o) AS p",
+    "SELECT p.* FROM many AS o, cerebro.predict('many', o) AS p",
     "SELECT cerebro.predict('many', 1, ARRAY[a]::float8[]) FROM many",
     "SELECT cerebro.predict('many', w) FROM whole AS w",
     "SELECT cerebro.predict('many', 1, ARRAY[1]::float8[])",
