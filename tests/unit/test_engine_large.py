@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import weakref
-from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -44,23 +43,27 @@ def stored(state: State) -> State:
     return states.from_parts(states.to_parts(state))
 
 
-def train(net: CompiledModel, state: State, tick: Tick = nothing) -> State:
-    return net.train(state, [[rows()]], BATCH, None, tick, rows=ROWS)[0]
+def train(net: CompiledModel, state: State, tick: Tick = nothing, moves: bool = False) -> State:
+    return net.train(state, [[rows()]], BATCH, None, tick, rows=ROWS, moves=moves)[0]
 
 
 def bits(state: State) -> list[bytes]:
     return [array.tobytes() for array in state.arrays]
 
 
-def test_a_state_for_once_is_gone_while_it_trains_and_comes_to_the_same_bits() -> None:
+def test_a_state_that_moves_is_gone_while_it_trains_and_comes_to_the_same_bits() -> None:
     net = compiled()
     first = net.initial_state(PARAMS, 1, None)
     assert first.nbytes > LARGE_BYTES
     expected = bits(train(net, stored(first)))
-    once = replace(stored(first), for_once=True)
-    large = [weakref.ref(array.base) for array in once.arrays if array.nbytes > 2**20]
+    state = stored(first)
+    large = [weakref.ref(array.base) for array in state.arrays if array.nbytes > 2**20]
     left: list[int] = []
-    assert bits(train(net, once, lambda: left.append(sum(one() is not None for one in large)))) == expected
+
+    def look() -> None:
+        left.append(sum(one() is not None for one in large))
+
+    assert bits(train(net, state, look, moves=True)) == expected
     assert large and left and not any(left)
 
 
@@ -68,9 +71,10 @@ def test_a_state_is_the_same_after_it_was_measured() -> None:
     net = compiled()
     state = stored(net.initial_state(PARAMS, 2, None))
     before = bits(state)
-    measured = [net.evaluate(state, [rows()], BATCH, nothing) for _ in range(2)]
+    measured = [net.evaluate(state, [rows()], BATCH, nothing, moves) for moves in (True, False, True)]
     assert bits(state) == before
-    assert [array.tolist() for array in measured[0]] == [array.tolist() for array in measured[1]]
+    first, *others = [[array.tolist() for array in one] for one in measured]
+    assert others == [first, first]
     # What was saved first is not written over by what trains next.
     trained = train(net, state)
     kept = bits(trained)

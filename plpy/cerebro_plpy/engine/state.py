@@ -55,8 +55,7 @@ class State:
 
     `fixed_batch` says whether the first visit's rows were a multiple of the batch size: Keras' fit on
     TensorFlow keeps what it compiled then. In memory a state is whole; stored, it names the variables at
-    `frozen_places` by the digest of all of them. A state `for_once` loses its arrays to the model that trains
-    it.
+    `frozen_places` by the digest of all of them.
     """
 
     names: list[str]
@@ -67,7 +66,6 @@ class State:
     fixed_batch: bool | None = None
     frozen_places: Sequence[int] = ()
     frozen: Frozen | None = None
-    for_once: bool = False
 
     @property
     def nbytes(self) -> int:
@@ -86,9 +84,8 @@ class State:
 
     def with_rate(self, rate: np.ndarray) -> State:
         """Return the state with another learning rate."""
-        place, dtype = self._rate_place, self.rate.dtype
-        arrays = list(self.take_arrays() if self.for_once else self.arrays)
-        arrays[place] = rate.astype(dtype)
+        arrays = list(self.arrays)
+        arrays[self._rate_place] = rate.astype(self.rate.dtype)
         return replace(self, arrays=arrays)
 
     @property

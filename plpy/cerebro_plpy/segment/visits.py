@@ -232,10 +232,9 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     state = state_after(supply, work, before)
     read = time.monotonic()
     needs = find_needs(supply, work, asked.cut_configs)
-    # From here on nothing else needs the state that it begins with.
     newest.clear()
-    state.for_once = True
-    state, logs = train(supply, work, state, partition, whole_epoch, needs=needs)
+    # Nothing else needs the state that it begins with.
+    state, logs = train(supply, work, state, partition, whole_epoch, needs=needs, moves=True)
     if partition.rows:
         check_finite(logs, segment, epoch)
     trained = time.monotonic()
@@ -341,8 +340,12 @@ def train(
     partition: rows.PartitionRows,
     epoch: int,
     needs: features.Needs | None = None,
+    moves: bool = False,
 ) -> tuple[states.State, dict[str, float]]:
-    """Train a state on a partition; without rows there, return it as it is."""
+    """Train a state on a partition; without rows there, return it as it is.
+
+    If it `moves`, it loses its arrays to a net that trains as a whole.
+    """
     if not partition.rows:
         return state, {}
     fit, tick = work.fit, supply.ticker()
@@ -352,8 +355,13 @@ def train(
         trainer, own = features.trainer(work, state, partition, tick, needs)
         rate = None if share == 1 else state.rate
         began = state if rate is None else state.with_rate(rate * share)
+        run = trainer.train
+        if moves and trainer is work.model:
+            run = partial(work.model.train, moves=True)
+            if began is not state:
+                state.arrays = []
         passes = _passes(own, fit, work.run.seed, epoch)
-        made, logs = trainer.train(
+        made, logs = run(
             began, passes, fit.batch_size, class_weight, tick, rows=partition.rows, params=work.compile
         )
     return made if rate is None else made.with_rate(rate), logs
@@ -412,7 +420,8 @@ def measure(
     try:
         with own_faults("was evaluated"):
             trainer, own = features.trainer(work, state, partition, tick, needs)
-            return trainer.evaluate(state, own.in_order(), EVALUATION_BATCH, tick)
+            moves = {"moves": True} if trainer is work.model else {}
+            return trainer.evaluate(state, own.in_order(), EVALUATION_BATCH, tick, **moves)
     except BaseException:
         # A large state may have lost its arrays.
         memory.get_instance(_NewestState).clear()

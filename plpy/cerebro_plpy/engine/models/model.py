@@ -140,15 +140,16 @@ class CompiledModel:
         tick: Tick,
         rows: int | None = None,
         params: CompileParams | None = None,
+        moves: bool = False,
     ) -> tuple[State, dict[str, float]]:
         """Train a state on the blocks of each pass; the logs are those of the last pass. `params` are its
-        config's, where this was perhaps compiled for another.
+        config's, where this was perhaps compiled for another. If it `moves`, the state loses its arrays.
 
         `rows` is the number of rows of each pass: if it is given, TensorFlow's bits are those of Keras' fit
         also where it is a multiple of the batch size.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
-        self._load(state, last=state.for_once)
+        self._load(state, moves=moves)
         if self._inputs:
             self._loop.give(self._optimizer(params or self._params))
         for blocks in passes:
@@ -162,14 +163,14 @@ class CompiledModel:
         self._held = state.frozen and state.frozen.digest
         return trained, self._results()
 
-    def _load(self, state: State, *, last: bool) -> None:
-        """Load a state, which loses its arrays if nothing needs them after this; what the loop holds of it
-        already stays, unless work on it is broken off."""
+    def _load(self, state: State, *, moves: bool) -> None:
+        """Load a state, which loses its arrays if it moves; what the loop holds of it already stays, unless
+        work on it is broken off."""
         held, self._held = self._held, None
         known = state.frozen is not None and held == state.frozen.digest
-        is_large = last and state.nbytes > LARGE_BYTES
-        self._loop.load(state.take_arrays() if last else state.arrays, state.known if known else {})
-        if is_large:
+        leaves_much = moves and state.nbytes > LARGE_BYTES
+        self._loop.load(state.take_arrays() if moves else state.arrays, state.known if known else {})
+        if leaves_much:
             memory.trim()
 
     @cached_property
@@ -194,19 +195,19 @@ class CompiledModel:
         return memory.kept(self._optimizers, repr(params.optimizer), MOST_OPTIMIZERS, make)
 
     def evaluate(
-        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick
+        self, state: State, blocks: Iterable[Block], batch_size: int, tick: Tick, moves: bool = False
     ) -> list[np.ndarray]:
         """Return the raw variables of loss and metrics over the blocks; `merge` makes values of them.
 
-        A large state has lost its arrays if this fails.
+        If it `moves`, a large state has lost its arrays if this fails.
         """
-        is_large = state.nbytes > LARGE_BYTES
-        self._load(state, last=is_large)
+        moves = moves and state.nbytes > LARGE_BYTES
+        self._load(state, moves=moves)
         self._loop.reset_metrics()
         for block in batched(blocks, batch_size):
             self._loop.test(self._feed(block.dataset, None), block.order, batch_size, tick)
         metrics = self._loop.metrics()
-        if is_large:
+        if moves:
             state.arrays[:] = self._loop.save(state.known)
         self._held = state.frozen and state.frozen.digest
         return metrics
