@@ -40,7 +40,8 @@ demo: ## from nothing to a leaderboard of sixteen nets
 # Files go to workers whole and in the order of tests/conftest.py, since the tests of one share what they have made.
 # Much of their time is waiting.
 SERVED = tests/contract tests/db tests/faults tests/client
-TOGETHER = -n $(or $(WORKERS),3) --dist loadfile --no-loadscope-reorder
+WHOLE_FILES = --dist loadfile --no-loadscope-reorder
+TOGETHER = -n $(or $(WORKERS),3) $(WHOLE_FILES)
 
 test: ## set up what is missing, install, run the tests; ARGS='-k word' chooses among them
 	@tools/setup dev
@@ -124,11 +125,14 @@ test-docker: ## the tests of the container image, where a Docker engine answers
 
 test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGHOST and the like name; ARGS='-k word' chooses
 	@case "$$(psql -X -Atc "SELECT current_setting('gp_role', true) IS NOT NULL" $(or $(PGDATABASE),postgres) 2>&1)" in \
-	t) $(VENV)/bin/pytest --timeout=600 -m "not slow and not torch and not gpu" tests/greenplum tests/db \
+	t) $(VENV)/bin/pytest --timeout=900 -n $(or $(WORKERS),2) $(WHOLE_FILES) \
+		-m "not slow and not alone and not torch and not gpu" tests/db \
 		tests/contract/test_privileges.py tests/contract/test_catalog.py \
 		tests/client/test_registry.py tests/client/test_saved.py tests/client/test_brought.py \
 		tests/client/test_models.py $(ARGS) && \
-		$(VENV)/bin/pytest --timeout=600 tests/contract/test_rights.py tests/contract/test_rights_rows.py $(ARGS) ;; \
+		$(VENV)/bin/pytest --timeout=900 -m "not slow and not torch and not gpu" tests/greenplum $(ARGS) && \
+		$(VENV)/bin/pytest --timeout=300 -m "alone and not torch and not gpu" tests/db $(ARGS) && \
+		$(VENV)/bin/pytest --timeout=900 tests/contract/test_rights.py tests/contract/test_rights_rows.py $(ARGS) ;; \
 	*) echo 'cerebro: skipped: no Greenplum cluster answers; name one by PGHOST, PGPORT and PGUSER' ;; \
 	esac
 
