@@ -49,9 +49,9 @@ from cerebro_plpy.commands import Sent
 from cerebro_plpy.store.cluster import servers
 calls = {"measured": 0, "asked": 0}
 def counting(function, name):
-    def call(*arguments):
+    def call(*arguments, **named):
         calls[name] += 1
-        return function(*arguments)
+        return function(*arguments, **named)
     return call
 before = CompiledModel.evaluate, process.work, servers.where
 try:
