@@ -11,6 +11,8 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+# A state of more bytes is moved into a model and out of it, where a copy would take as much memory again.
+LARGE_BYTES = 16 * 2**20
 T = TypeVar("T")
 K = TypeVar("K")
 

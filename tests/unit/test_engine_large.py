@@ -10,7 +10,7 @@ import pytest
 
 import nets
 from cerebro_plpy.engine import state as states
-from cerebro_plpy.engine.backends.interfaces import LARGE_BYTES, Tick
+from cerebro_plpy.engine.backends.interfaces import Tick
 from cerebro_plpy.engine.backends.stacks import Orders
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import model
@@ -18,6 +18,7 @@ from cerebro_plpy.engine.models.data import ONE_HOT, Block, Dataset, Target
 from cerebro_plpy.engine.models.model import CompiledModel
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.madlib.params import parse_compile
+from cerebro_plpy.memory import LARGE_BYTES
 from engines import nothing
 
 pytestmark = pytest.mark.usefixtures("engine")

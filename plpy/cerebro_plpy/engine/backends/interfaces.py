@@ -42,8 +42,6 @@ class Feed:
 
 # Values of variables that no training changes, by the places of the variables.
 KnownArrays = Mapping[int, np.ndarray]
-# A state of more bytes is moved into a model and out of it, where a copy would take as much memory again.
-LARGE_BYTES = 16 * 2**20
 
 
 class Loop(Protocol):

@@ -14,7 +14,6 @@ import tensorflow as tf
 from cerebro_plpy import threads
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import (
-    LARGE_BYTES,
     Again,
     BoundForward,
     Entering,
@@ -34,6 +33,7 @@ from cerebro_plpy.engine.backends.tensorflow_rows import specs_of, tensors_of
 from cerebro_plpy.engine.backends.tensorflow_stacks import TensorFlowStack, put
 from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.engine.models import forms
+from cerebro_plpy.memory import LARGE_BYTES
 
 # Keras' step on some rows of what `tensors_of` gives.
 OnRows = Callable[[Any, Any], Any]

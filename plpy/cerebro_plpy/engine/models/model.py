@@ -15,7 +15,7 @@ from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.activations import recompute
 from cerebro_plpy.engine.activations.shards import DeviceRoom
 from cerebro_plpy.engine.backends import runtime, stacks
-from cerebro_plpy.engine.backends.interfaces import LARGE_BYTES, Feed, Tick
+from cerebro_plpy.engine.backends.interfaces import Feed, Tick
 from cerebro_plpy.engine.backends.stacks import Orders, Stack
 from cerebro_plpy.engine.checks import architecture, calls, lora
 from cerebro_plpy.engine.models import forms, frozen, sizing
@@ -168,7 +168,7 @@ class CompiledModel:
         work on it is broken off."""
         held, self._held = self._held, None
         known = state.frozen is not None and held == state.frozen.digest
-        leaves_much = moves and state.nbytes > LARGE_BYTES
+        leaves_much = moves and state.nbytes > memory.LARGE_BYTES
         self._loop.load(state.take_arrays() if moves else state.arrays, state.known if known else {})
         if leaves_much:
             memory.trim()
@@ -201,7 +201,7 @@ class CompiledModel:
 
         If it `moves`, a large state has lost its arrays if this fails.
         """
-        moves = moves and state.nbytes > LARGE_BYTES
+        moves = moves and state.nbytes > memory.LARGE_BYTES
         self._load(state, moves=moves)
         self._loop.reset_metrics()
         for block in batched(blocks, batch_size):

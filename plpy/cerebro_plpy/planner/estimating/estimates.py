@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from cerebro_plpy.memory import LARGE_BYTES
 from cerebro_plpy.planner.estimating import constants, group_work
 from cerebro_plpy.planner.estimating.rates import SPREAD, Rates, spread
 from cerebro_plpy.planner.estimating.simulation import (
@@ -35,9 +36,9 @@ MOST_PLAYED = 2000
 LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
 # States of a config that are kept while it trains: `Plan.needed_steps`, and what waits to be removed.
 STATES_AT_ONCE = 4
-# Copies of a state that a session holds where one trains at a time: in the net, gradients, and memory that
-# the engine keeps. Where several train together: as read, in the nets, gradients, updates, cut, and sent.
-STATES_IN_A_VISIT, STATES_IN_A_BUNDLE = 3, 6
+# Copies of a state that a session holds: as it was read, in the net, gradients, updates, being cut, sent. A
+# large one that trains by itself moves: it is in the net, with gradients and memory that the engine keeps.
+STATES_IN_A_VISIT, LARGE_STATES_IN_A_VISIT = 6, 3
 # And of what is frozen: as it was read, and in the net.
 FROZEN_IN_A_SESSION = 2
 
@@ -119,10 +120,10 @@ class Estimate:
         nets = {kind.name: kind.backend for kind in work.kinds.values()}
         own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
         together = 1 if work.groups is None else max(1, work.groups.largest_bundle)
-        copies = STATES_IN_A_VISIT if together == 1 else STATES_IN_A_BUNDLE
         states = max(
             (
-                (copies * kind.state_bytes + work.activation_bytes(kind)) * together
+                _states_in_a_visit(kind.state_bytes, together)
+                + work.activation_bytes(kind) * together
                 + FROZEN_IN_A_SESSION * kind.frozen_bytes
                 for kind in work.kinds.values()
             ),
@@ -132,6 +133,12 @@ class Estimate:
         features = max((work.feature_bytes(s) for s in range(work.segments)), default=0)
         features *= -(-work.segments // work.sessions)
         return int(own + kept * len(work.backends) + states + features)
+
+
+def _states_in_a_visit(state_bytes: int, together: int) -> int:
+    """Return the bytes that states take in a visit in which so many train together."""
+    moves = together == 1 and state_bytes > LARGE_BYTES
+    return (LARGE_STATES_IN_A_VISIT if moves else STATES_IN_A_VISIT) * state_bytes * together
 
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
