@@ -359,6 +359,7 @@ def train(
         if moves and trainer is work.model:
             run = partial(work.model.train, moves=True)
             if began is not state:
+                # Else this list would keep what leaves that of the state with another rate.
                 state.arrays = []
         passes = _passes(own, fit, work.run.seed, epoch)
         made, logs = run(
