@@ -31,8 +31,12 @@ def _unique(purpose: str) -> str:
     return f"cerebro_{purpose}_{os.getpid()}_{next(_numbers)}"
 
 
-def _open(dbname: str, user: str | None = None) -> Connection:
-    connection = psycopg2.connect(dbname=dbname, user=user)
+# The ports of a Citus cluster's workers, where the server at hand is its coordinator (tools/citus).
+WORKERS = os.environ.get("CEREBRO_CITUS_WORKERS", "").split()
+
+
+def _open(dbname: str, user: str | None = None, port: str | None = None) -> Connection:
+    connection = psycopg2.connect(dbname=dbname, user=user, port=port)
     connection.autocommit = True
     return connection
 
@@ -43,9 +47,38 @@ def _run(dbname: str, statement: str, *names: str) -> None:
         execute(connection, syntax.SQL(statement).format(*map(syntax.Identifier, names)))
 
 
+def _create_database(name: str, template: str = "template0") -> None:
+    """Create a database; on Citus each node has one, with the other nodes' addresses."""
+    if not WORKERS:
+        _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
+        return
+    for port in (None, *WORKERS):
+        with closing(_open("postgres", port=port)) as connection:
+            execute(connection, syntax.SQL("CREATE DATABASE {}").format(syntax.Identifier(name)))
+        with closing(_open(name, port=port)) as connection:
+            execute(connection, "CREATE EXTENSION citus")
+            # It has views in a schema that tests drop.
+            for view in ("citus_tables", "citus_schemas"):
+                execute(connection, f"ALTER VIEW public.{view} SET SCHEMA citus")
+    host, own = os.environ["PGHOST"], os.environ["PGPORT"]
+    with closing(_open(name)) as connection:
+        execute(connection, "SELECT citus_set_coordinator_host(%s, %s)", host, int(own))
+        for port in WORKERS:
+            execute(connection, "SELECT citus_add_node(%s, %s)", host, int(port))
+        if template != "template0":
+            execute(connection, "CREATE EXTENSION cerebro CASCADE")
+            execute(connection, "SELECT cerebro.distribute()")
+
+
 def _drop_database(name: str) -> None:
+    """Drop a database, on Citus at each node."""
+    for port in (None, *WORKERS):
+        _drop_at(port, name)
+
+
+def _drop_at(port: str | None, name: str) -> None:
     """End what still goes on there, and drop it: PostgreSQL 12 cannot do both in one statement."""
-    with closing(_open("postgres")) as connection:
+    with closing(_open("postgres", port=port)) as connection:
         deadline = time.monotonic() + DROP_SECONDS
         while True:
             execute(
@@ -162,7 +195,7 @@ def greenplum(server: None) -> bool:
 def template(server: None) -> Iterator[str]:
     """A database with the extension, to be cloned."""
     name = _unique("template")
-    _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
+    _create_database(name)
     try:
         _run(name, "CREATE EXTENSION cerebro CASCADE")
         yield name
@@ -174,7 +207,7 @@ def template(server: None) -> Iterator[str]:
 def empty_database(server: None) -> Iterator[str]:
     """A database without the extension."""
     name = _unique("empty")
-    _run("postgres", "CREATE DATABASE {} TEMPLATE template0", name)
+    _create_database(name)
     yield name
     _drop_database(name)
 
@@ -199,7 +232,7 @@ def client_database(template: str) -> Iterator[str]:
 
 def _clone(template: str, purpose: str = "test") -> Iterator[str]:
     name = _unique(purpose)
-    _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
+    _create_database(name, template)
     yield name
     _drop_database(name)
 

@@ -125,7 +125,7 @@ GROUPS: dict[str, tuple[str, ...]] = {
         "set_model_owner",
         "revoke_usage",
     ),
-    "The server": ("help", "version", "diagnose", "segments_ready", "gpu_configuration"),
+    "The server": ("help", "version", "diagnose", "distribute", "segments_ready", "gpu_configuration"),
 }
 VIEWS = (
     "runs", "progress", "leaderboard", "metrics", "visits", "decisions", "sizes", "models", "model_versions",

@@ -11,13 +11,14 @@ from typing import Any, ParamSpec, TypeVar
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy import memory
+from cerebro_plpy.citus import Citus
 from cerebro_plpy.cluster.server import Greenplum
 from cerebro_plpy.commands import Sent
 from cerebro_plpy.database import Row, word
 from cerebro_plpy.errors import INTERNAL, QUERY_CANCELED, CerebroError, from_statement
 from cerebro_plpy.postgresql import PostgreSQL
 from cerebro_plpy.server import Server
-from cerebro_plpy.store import guards, interrupts, session
+from cerebro_plpy.store import citus, guards, interrupts, session
 from cerebro_plpy.store.cluster import gangs
 from cerebro_plpy.store.cluster.uncancelled import held
 
@@ -71,7 +72,9 @@ class Session:
 
     @property
     def server(self) -> Server:
-        return Greenplum(self) if gangs.IS_CLUSTER else PostgreSQL(self)
+        if gangs.IS_CLUSTER:
+            return Greenplum(self)
+        return Citus(self) if citus.is_distributed(self) else PostgreSQL(self)
 
     @property
     def search_path(self) -> str:

@@ -19,6 +19,11 @@ BEGIN
         query := query || ' UNION ALL SELECT s.content, s.facts FROM (SELECT gp_segment_id AS content,'
             ' cerebro._host_facts()::jsonb AS facts FROM gp_dist_random(''pg_catalog.gp_id'')) AS s';
     END IF;
+    IF to_regclass('pg_catalog.pg_dist_node') IS NOT NULL THEN
+        query := query || ' UNION ALL SELECT (row_number() OVER (ORDER BY n.nodeid) - 1)::integer, CASE WHEN r.success'
+            ' THEN r.result::jsonb ELSE jsonb_build_object(''host'', n.nodename || '':'' || n.nodeport, ''missing'', r.result) END'
+            ' FROM run_command_on_workers(''SELECT cerebro._host_facts()'') AS r JOIN pg_dist_node AS n USING (nodename, nodeport)';
+    END IF;
     FOR segment, host, cerebro, python, engines, gpus, ok, missing, cpu IN
         EXECUTE 'SELECT f.content, f.facts ->> ''host'', f.facts ->> ''cerebro'', f.facts ->> ''python'','
         ' f.facts -> ''engines'', ARRAY(SELECT jsonb_array_elements_text(f.facts -> ''gpus'')),'

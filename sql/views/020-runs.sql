@@ -84,15 +84,15 @@ LEFT JOIN (
     -- The last visit of a config tells how many there are. Below zero are those whose states wait to be averaged.
     SELECT
         x.run_id,
-        pg_catalog.sum((
-            SELECT z.step - COALESCE(x.source_step, 0) FROM cerebro._visit AS z
-            WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.step > 0 ORDER BY z.step DESC LIMIT 1
-        ))::bigint AS visits_done,
-        pg_catalog.max((
-            SELECT z.ended_at FROM cerebro._visit AS z
-            WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.step > 0 ORDER BY z.step DESC LIMIT 1
-        )) AS ended_at
+        pg_catalog.sum(z.step - COALESCE(x.source_step, 0))::bigint AS visits_done,
+        pg_catalog.max(z.ended_at) AS ended_at
     FROM cerebro._config AS x
+    JOIN (
+        SELECT w.run_id, w.mst_key, pg_catalog.max(w.step) AS step, pg_catalog.max(w.ended_at) AS ended_at
+        FROM cerebro._visit AS w
+        WHERE w.step > 0 AND w.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+        GROUP BY w.run_id, w.mst_key
+    ) AS z ON z.run_id = x.run_id AND z.mst_key = x.mst_key
     WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
     GROUP BY x.run_id
 ) AS v ON v.run_id = r.run_id

@@ -183,11 +183,13 @@ LEFT JOIN (
         x.doing,
         x.segment,
         -- On Greenplum it is, a moment before the session on the coordinator hears of it.
-        EXISTS (
-            SELECT FROM cerebro._visit AS z
-            WHERE z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.epoch = x.epoch AND z.segment = x.segment
-        ) AS committed
+        z.run_id IS NOT NULL AS committed
     FROM now_running AS x
+    LEFT JOIN (
+        SELECT w.run_id, w.mst_key, w.epoch, w.segment
+        FROM cerebro._visit AS w
+        WHERE w.run_id = ANY (ARRAY(SELECT y.run_id FROM going AS y))
+    ) AS z ON z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.epoch = x.epoch AND z.segment = x.segment
     ORDER BY x.run_id, x.mst_key, x.doing DESC
 ) AS n ON n.run_id = c.run_id AND n.mst_key = c.mst_key
 LEFT JOIN (

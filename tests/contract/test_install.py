@@ -86,7 +86,7 @@ def test_madlibs_schema_has_the_same_functions(on_bare: Bare) -> None:
         AND prokind = 'f' AND proname NOT LIKE '\\_%%' AND proname <> ALL (%s) ORDER BY 1, 2"""
     # What administrators alone call stands in schema cerebro.
     own = [f"{do}_{what}" for what in ("usage", "function") for do in ("grant", "revoke")]
-    own += ["register_function", "unregister_function"]
+    own += ["distribute", "register_function", "unregister_function"]
     assert on_bare(signatures, "madlib", own) == on_bare(signatures, "cerebro", own)
     on_bare("DROP EXTENSION cerebro_madlib")
     assert on_bare("SELECT to_regnamespace('madlib')") == [(None,)]

@@ -32,19 +32,21 @@ if inline is not None and inline.find_started() is not None:
 $$
 """
 # Numbers of runs go on: sessions that stay open know runs by them. A test may have put a table beside the
-# extension's own.
-EMPTY = """
+# extension's own. On Citus its shards, whose names end in numbers, go with the tables.
+EMPTY = r"""
 DO $$
 DECLARE
     statement text;
 BEGIN
     DROP EXTENSION IF EXISTS cerebro_madlib CASCADE;
     FOR statement IN
-        SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace
+        SELECT format('DROP SCHEMA %I CASCADE', nspname) FROM pg_namespace n
         WHERE nspname NOT IN ('cerebro', 'madlib', 'information_schema') AND nspname !~ '^pg_'
+          AND NOT EXISTS (SELECT FROM pg_depend
+                          WHERE classid = 'pg_namespace'::regclass AND objid = n.oid AND deptype = 'e')
         UNION ALL
         SELECT format('DROP TABLE %s', c.oid::regclass) FROM pg_class c
-        WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'r'
+        WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'r' AND relname !~ '_\d{6,}$'
           AND NOT EXISTS (SELECT FROM pg_depend
                           WHERE classid = 'pg_class'::regclass AND objid = c.oid AND deptype = 'e')
     LOOP
@@ -53,6 +55,7 @@ BEGIN
     FOR statement IN
         SELECT format('TRUNCATE %s', string_agg(oid::regclass::text, ', ')) FROM pg_class
         WHERE relnamespace = 'cerebro'::regnamespace AND relkind = 'r' AND relname <> '_segment_key'
+          AND relname !~ '_\d{6,}$'
     LOOP
         EXECUTE statement;
     END LOOP;

@@ -42,6 +42,7 @@ KNOWS: dict[str, set[str]] = {
     "commands": {"store"},
     "server": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
     "postgresql": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
+    "citus": {"commands", "packing", "planner", "postgresql", "segment", "store", "topology"},
     "cluster": {
         "commands",
         "engine",
@@ -96,7 +97,7 @@ KNOWS: dict[str, set[str]] = {
         "topology",
     },
     "segment": {"commands", "engine", "logical", "madlib", "packing", "planner", "store"},
-    "backend": {"cluster", "commands", "postgresql", "segment", "server", "store"},
+    "backend": {"citus", "cluster", "commands", "postgresql", "segment", "server", "store"},
     "doors": {"backend", "madlib", "store"},
     "calls": {"executor", "packing", "predicting"},
     "entry": {

@@ -9,10 +9,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database, as_owner, kept_for_call
+from cerebro_plpy.store import citus
 from cerebro_plpy.store.dialect import HAS_SEGMENTS, session_settings
 
 _SERVER = ctypes.PyDLL(None)
@@ -196,6 +197,14 @@ class LoginTarget:
     server_version: int
     # The settings that its sessions need on this kind of server.
     settings: Mapping[str, str]
+    # Beside the place: by which settings the nodes of a cluster reach each other.
+    conninfo: str = ""
+    # On Citus, where the sessions of segments log in, in the order of the workers.
+    workers: tuple[LoginTarget, ...] = ()
+
+    def of_segment(self, number: int) -> LoginTarget:
+        """Return the place where the session of a segment logs in."""
+        return self.workers[number % len(self.workers)] if self.workers else self
 
 
 @as_owner
@@ -210,7 +219,7 @@ def target(db: Database) -> LoginTarget:
         " pg_catalog.current_setting('server_version_num')::int AS server_version"
         " FROM pg_catalog.pg_extension WHERE extname = 'cerebro'"
     )[0]
-    return LoginTarget(
+    here = LoginTarget(
         connection=row["connection"],
         host=first_socket(row["sockets"]),
         port=row["port"],
@@ -219,6 +228,13 @@ def target(db: Database) -> LoginTarget:
         server_version=row["server_version"],
         settings=session_settings(db),
     )
+    if not citus.is_distributed(db):
+        return here
+    # What a session makes there is for itself alone.
+    settings = {**here.settings, "citus.enable_ddl_propagation": "off"}
+    there = replace(here, connection=None, conninfo=citus.conninfo(db), settings=settings)
+    workers = [replace(there, host=node.host, port=str(node.port)) for node in citus.workers(db)]
+    return replace(here, workers=tuple(workers))
 
 
 def first_socket(folders: str) -> str:

@@ -423,8 +423,9 @@ class LocalTopology:
             self._tick()
 
     def _opened(self, key: Key) -> LoopbackSession:
-        settings = settings_of(self._target, self._bounds.idle_minutes, key[1])
-        self._pool[key] = self.kind(self._target, settings)
+        target = self._target if key[1] == CONTROL else self._target.of_segment(key[1])
+        settings = settings_of(target, self._bounds.idle_minutes, key[1])
+        self._pool[key] = self.kind(target, settings)
         self._finish([self._pool[key]])
         check_superuser(self._pool[key])
         return self._pool[key]

@@ -106,7 +106,7 @@ def _dsn(target: session.LoginTarget, settings: Mapping[str, str]) -> str:
     if target.connection:
         return psycopg2.extensions.make_dsn(target.connection, **own)
     place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
-    return psycopg2.extensions.make_dsn(**place, **own)
+    return psycopg2.extensions.make_dsn(target.conninfo, **place, **own)
 
 
 class SessionLost(CerebroError):

@@ -11,7 +11,7 @@ from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
-from cerebro_plpy.store import plain
+from cerebro_plpy.store import citus, plain
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, parse_table, quote
 from cerebro_plpy.store.packed import append, stored_features
@@ -205,6 +205,8 @@ def create(db: Database, output: PackedOutput, comment: str) -> None:
     # Floats do not compress; one-hot labels do.
     external = ", ".join(f"ALTER COLUMN {quote(name)} SET STORAGE EXTERNAL" for name in output.independents)
     db.query(f"ALTER TABLE {table} {external}")
+    if output.dist_keys is not None:
+        citus.lay_out(db, table, KEY)
     for key, partition in enumerate(output.partitions):
         db.query(
             f"CREATE TABLE {quote(output.table.schema, partition)} PARTITION OF {table}"
@@ -369,6 +371,8 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     columns = [*_HEAD, *classes, *counts, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
+    if summary.dist_keys is not None:
+        citus.lay_out(db, table)
     types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in (*counts, *plain)]
     casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
     values = [getattr(summary, _field(name)) for name, _ in _HEAD]

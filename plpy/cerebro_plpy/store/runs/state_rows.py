@@ -14,7 +14,7 @@ _DROP_STATES = (
     f"DELETE FROM cerebro._state WHERE run_id = (SELECT {cast_value('run_id', 'bigint')})"
     # Paths are used, because the operator -> would copy what is said of all configs for each state.
     " AND abs(step) <= ((SELECT $1::jsonb) #>> ARRAY['newest', mst_key::text])::integer"
-    " AND NOT ((SELECT $1::jsonb) #> ARRAY['keep', mst_key::text]) @> pg_catalog.to_jsonb(step)"
+    " AND NOT ((SELECT $1::jsonb) #> ARRAY['keep', mst_key::text]) @> step::text::jsonb"
 )
 # Parts have 4 MB at most.
 _PARTS_AT_ONCE = 16
@@ -82,7 +82,7 @@ _BYTES_AT_ONCE = 16 * 2**20
 
 @as_owner
 def write_several(
-    db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]]
+    db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]], place: int = 0
 ) -> list[int]:
     """Store the states of several configs after the same step, and return the size of each."""
     sizes: list[int] = []
@@ -95,19 +95,19 @@ def write_several(
             sizes[-1] += len(part)
             filled += len(part)
         if filled >= _BYTES_AT_ONCE:
-            _insert(db, run_id, step, waiting)
+            _insert(db, place, run_id, step, waiting)
             waiting, filled = [], 0
-    _insert(db, run_id, step, waiting)
+    _insert(db, place, run_id, step, waiting)
     return sizes
 
 
-def _insert(db: Database, run_id: int, step: int, rows: Sequence[tuple[int, int, bytes]]) -> None:
+def _insert(db: Database, place: int, run_id: int, step: int, rows: Sequence[tuple[int, int, bytes]]) -> None:
     if rows:
         db.query(
-            "INSERT INTO cerebro._state (run_id, step, mst_key, part, data) SELECT $1, $2, r.*"
-            " FROM ROWS FROM (unnest($3), unnest($4), unnest($5)) AS r ON CONFLICT DO NOTHING",
-            ["bigint", "integer", "integer[]", "integer[]", "bytea[]"],
-            [run_id, step, *(list(column) for column in zip(*rows, strict=True))],
+            "INSERT INTO cerebro._state (place, run_id, step, mst_key, part, data) SELECT $1, $2, $3, r.*"
+            " FROM ROWS FROM (unnest($4), unnest($5), unnest($6)) AS r ON CONFLICT DO NOTHING",
+            ["integer", "bigint", "integer", "integer[]", "integer[]", "bytea[]"],
+            [place, run_id, step, *(list(column) for column in zip(*rows, strict=True))],
         )
 
 

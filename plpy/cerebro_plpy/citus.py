@@ -1,0 +1,58 @@
+"""Citus, where a segment is a session on the worker that has its rows: what `server.Server` asks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cerebro_plpy.errors import WRONG_OBJECT, CerebroError
+from cerebro_plpy.postgresql import PostgreSQL
+from cerebro_plpy.store import citus
+
+if TYPE_CHECKING:
+    from cerebro_plpy.commands import Sent
+    from cerebro_plpy.packing.job import Rules
+    from cerebro_plpy.planner.gpus import Place
+    from cerebro_plpy.store.names import Table
+    from cerebro_plpy.store.packed.packed import PackedSummary
+    from cerebro_plpy.topology.local import LocalTopology
+
+
+class Citus(PostgreSQL):
+    @property
+    def segment_sessions(self) -> type[LocalTopology]:
+        from cerebro_plpy.topology.citus import CitusTopology
+
+        return CitusTopology
+
+    def places_for_work(self) -> int:
+        hosts = {facts["host"]: facts["cores"] for facts in citus.facts(self._db).values()}
+        return max(len(citus.workers(self._db)), sum(hosts.values()))
+
+    def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
+        return citus.keys(self._db, segments)
+
+    def check_lies_as_packed(self, table: Table, what: str) -> None:
+        if not citus.lies_as_packed(self._db, table):
+            raise CerebroError(
+                f"{what} {table.quoted} does not lie on the workers as packed tables do",
+                detail="It was packed before cerebro.distribute(), or is a copy.",
+                hint="Pack the rows again.",
+                sqlstate=WRONG_OBJECT,
+            )
+
+    def segment_hosts(self, summary: PackedSummary) -> Sequence[str]:
+        known = citus.facts(self._db)
+        return [known[one.host, one.port]["host"] for one in citus.nodes_of(self._db, summary.keys)]
+
+    def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
+        return {facts["host"]: facts for facts in citus.facts(self._db).values()}
+
+    def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
+        return None
+
+    def carry_out(self, sent: Sent) -> Mapping[str, Any]:
+        from cerebro_plpy.segment import handlers
+        from cerebro_plpy.segment.supply import CitusSupply
+
+        return handlers.work(CitusSupply(self._db), sent, self._db.notice)

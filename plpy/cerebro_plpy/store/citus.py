@@ -1,0 +1,150 @@
+"""SQL about a Citus cluster: whether the extension is distributed, the workers, and where rows lie."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cerebro_plpy import memory
+from cerebro_plpy.database import Database, as_owner, kept_for_call
+from cerebro_plpy.store.names import Table, literal
+
+# Citus is loaded with the server, or not at all.
+_IS_LOADED = hasattr(ctypes.PyDLL(None), "CitusHasBeenLoaded")
+# Packed tables are distributed like this one, so that states lie beside the rows that they were made of.
+_LIKE = "cerebro._state"
+# Among so many numbers for each segment, and as many more, each shard has some.
+_KEYS_FOR_EACH, _KEYS = 8, 1024
+
+
+class _Distributed:
+    """Whether the extension's tables are distributed, which a session asks once."""
+
+    known: bool | None = None
+
+
+def is_distributed(db: Database) -> bool:
+    """Return whether the extension's tables are distributed over the workers of a Citus cluster."""
+    if not _IS_LOADED:
+        return False
+    found = memory.get_instance(_Distributed)
+    if found.known is None:
+        found.known = _has_citus(db) and _is_distributed(db, _LIKE)
+    return found.known
+
+
+def _has_citus(db: Database) -> bool:
+    row = db.query("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS there")[0]
+    return bool(row["there"])
+
+
+def _is_distributed(db: Database, table: str) -> bool:
+    return bool(
+        db.query(
+            "SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1::regclass AND partmethod = 'h'",
+            ["text"],
+            [table],
+        )
+    )
+
+
+@dataclass(frozen=True)
+class Worker:
+    """A worker, and how it is reached."""
+
+    group: int
+    host: str
+    port: int
+
+
+@kept_for_call
+def workers(db: Database) -> Sequence[Worker]:
+    """Return the workers that have shards, in the order in which they were added."""
+    rows = db.query(
+        'SELECT groupid AS "group", nodename::text AS host, nodeport AS port FROM pg_catalog.pg_dist_node'
+        " WHERE noderole = 'primary' AND isactive AND shouldhaveshards ORDER BY nodeid"
+    )
+    return [Worker(**row) for row in rows]
+
+
+def conninfo(db: Database) -> str:
+    """Return the settings by which nodes reach each other."""
+    return db.query("SELECT pg_catalog.current_setting('citus.node_conninfo') AS info")[0]["info"]
+
+
+_SHARD_OF = "pg_catalog.get_shard_id_for_distribution_column"
+
+
+@as_owner
+def keys(db: Database, segments: int) -> list[int]:
+    """Return a distribution key for each segment, dealt in turn to the workers and their shards."""
+    rows = db.query(
+        "SELECT w.key FROM (SELECT s.key, s.shard, p.groupid, row_number() OVER"
+        "   (PARTITION BY p.groupid ORDER BY s.turn, s.shard) AS turn FROM"
+        "   (SELECT k.key, k.shard, row_number() OVER (PARTITION BY k.shard ORDER BY k.key) AS turn FROM"
+        f"     (SELECT n AS key, {_SHARD_OF}($1, n) AS shard"
+        "      FROM pg_catalog.generate_series(0, $2) AS n) AS k) AS s"
+        "   JOIN pg_catalog.pg_dist_placement AS p ON p.shardid = s.shard) AS w"
+        " JOIN pg_catalog.pg_dist_node AS n ON n.groupid = w.groupid AND n.noderole = 'primary'"
+        " ORDER BY w.turn, n.nodeid LIMIT $3",
+        ["regclass", "integer", "integer"],
+        [_LIKE, _KEYS + _KEYS_FOR_EACH * segments, segments],
+    )
+    return [row["key"] for row in rows]
+
+
+@as_owner
+def nodes_of(db: Database, keys: Sequence[int]) -> list[Worker]:
+    """Return the worker on which the rows of each distribution key lie."""
+    rows = db.query(
+        'SELECT n.groupid AS "group", n.nodename::text AS host, n.nodeport AS port'
+        " FROM pg_catalog.unnest($2) WITH ORDINALITY AS k (key, turn)"
+        f" JOIN pg_catalog.pg_dist_placement AS p ON p.shardid = {_SHARD_OF}($1, k.key)"
+        " JOIN pg_catalog.pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'"
+        " ORDER BY k.turn",
+        ["regclass", "integer[]"],
+        [_LIKE, list(keys)],
+    )
+    return [Worker(**row) for row in rows]
+
+
+def lay_out(db: Database, table: str, key: str | None = None) -> None:
+    """Lay out a new table over a Citus cluster, if there is one: by a key, so that states will lie beside its
+    rows, or whole on each node."""
+    if is_distributed(db):
+        if key is None:
+            db.query("SELECT pg_catalog.create_reference_table($1::regclass)", ["text"], [table])
+        else:
+            db.query(
+                "SELECT pg_catalog.create_distributed_table($1::regclass, $2, colocate_with => $3)",
+                ["text", "text", "text"],
+                [table, key, _LIKE],
+            )
+
+
+def lies_as_packed(db: Database, table: Table) -> bool:
+    """Return whether a table lies as packed tables do, so that sessions find rows beside them."""
+    return bool(
+        db.query(
+            "SELECT FROM pg_catalog.pg_dist_partition AS p"
+            " JOIN pg_catalog.pg_dist_partition AS s USING (colocationid)"
+            " WHERE p.logicalrelid = $1 AND s.logicalrelid = $2::regclass",
+            ["oid", "text"],
+            [table.oid, _LIKE],
+        )
+    )
+
+
+@kept_for_call
+@as_owner
+def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
+    """Return the facts of the host of each worker, by its name and port."""
+    rows = db.query(
+        "SELECT nodename::text AS host, nodeport AS port, result FROM"
+        f" pg_catalog.run_command_on_workers({literal('SELECT cerebro._host_facts()')}) AS r"
+        " JOIN pg_catalog.pg_dist_node USING (nodename, nodeport) WHERE r.success"
+    )
+    return {(row["host"], row["port"]): json.loads(row["result"]) for row in rows}
