@@ -11,7 +11,7 @@ from typing import Any, ParamSpec, TypeVar
 import plpy  # provided by the server, inside a backend only
 
 from cerebro_plpy import memory
-from cerebro_plpy.citus import Citus
+from cerebro_plpy.citus.server import Citus
 from cerebro_plpy.cluster.server import Greenplum
 from cerebro_plpy.commands import Sent
 from cerebro_plpy.database import Row, word

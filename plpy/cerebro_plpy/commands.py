@@ -362,6 +362,22 @@ class TellEpochs(Command):
 
 
 @dataclass(frozen=True, kw_only=True)
+class TellFacts(Command):
+    """Tell a session on another server the facts of configs, or with a `model_id` their starting weights."""
+
+    run_id: int
+    keys: Sequence[int]
+    model_id: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class LeaveMetrics(Command):
+    """Note what it has measured: rows of `measurements.Measured`."""
+
+    measured: Sequence[Mapping[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
 class Drive(Command):
     """Carry out a run as its caller: what the session behind a run in the background does."""
 
@@ -421,6 +437,8 @@ WAYS: Mapping[type[Command], Way] = {
     FailConfig: Way("fail_config", TABLES, stepwise=True),
     Decide: Way("decide", TABLES, stepwise=True),
     DropStates: Way("drop_states", TABLES, stepwise=True),
+    TellFacts: Way("tell_facts", TABLES),
+    LeaveMetrics: Way("leave_metrics", TABLES),
     TellEpochs: Way("tell_epochs", TABLES, stepwise=True),
     Drive: Way("drive", DRIVER),
     Reach: Way("reach", SERVERS),

@@ -4,7 +4,6 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lacking text;
     policy record;
-    name text;
 BEGIN
     IF to_regclass('pg_catalog.pg_dist_node') IS NULL THEN
         RAISE EXCEPTION 'cerebro: this database has no Citus'
@@ -39,20 +38,15 @@ BEGIN
         SELECT p.polname, p.polrelid::regclass AS object
         FROM cerebro._members('pg_class') AS member
         JOIN pg_policy AS p ON p.polrelid = member
+        WHERE p.polrelid IN ('cerebro._state'::regclass, 'cerebro._visit'::regclass, 'cerebro._evaluation'::regclass)
     LOOP
         EXECUTE format('DROP POLICY %I ON %s', policy.polname, policy.object);
     END LOOP;
-    -- What the sessions on workers read, whole on every node.
-    FOREACH name IN ARRAY ARRAY[
-        'settings', '_run', '_config', '_architecture', '_weights', '_function', '_run_function', '_group', '_frozen', '_metric'
-    ] LOOP
-        PERFORM create_reference_table(format('cerebro.%I', name)::regclass);
-    END LOOP;
-    -- What they leave lies beside the rows that it was made of, and is committed by one node.
+    -- What sessions on workers leave lies beside the rows that it was made of, and is committed by one node.
     PERFORM create_distributed_table('cerebro._state', 'place', colocate_with => 'none');
-    FOREACH name IN ARRAY ARRAY['_visit', '_evaluation'] LOOP
-        PERFORM create_distributed_table(format('cerebro.%I', name)::regclass, 'place', colocate_with => 'cerebro._state');
-    END LOOP;
+    PERFORM create_distributed_table('cerebro._visit', 'place', colocate_with => 'cerebro._state');
+    PERFORM create_distributed_table('cerebro._evaluation', 'place', colocate_with => 'cerebro._state');
+    PERFORM cerebro._read_workers();
 END
 $$;
 COMMENT ON FUNCTION cerebro.distribute() IS

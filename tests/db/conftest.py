@@ -76,7 +76,7 @@ class Shared:
         with closing(_open(self.name)) as connection:
             owner = "pg_database_owner" if connection.server_version >= 140000 else connection.info.user
             execute(connection, EMPTY)
-            execute(connection, f"CREATE SCHEMA public AUTHORIZATION {owner}")
+            execute(connection, f"CREATE SCHEMA IF NOT EXISTS public AUTHORIZATION {owner}")
             execute(connection, "GRANT USAGE ON SCHEMA public TO PUBLIC")
 
     def connection(self, *, fresh: bool) -> Connection:

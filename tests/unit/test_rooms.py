@@ -42,7 +42,7 @@ KNOWS: dict[str, set[str]] = {
     "commands": {"store"},
     "server": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
     "postgresql": {"commands", "packing", "planner", "predicting", "segment", "store", "topology"},
-    "citus": {"commands", "packing", "planner", "postgresql", "segment", "store", "topology"},
+    "citus": {"commands", "engine", "packing", "planner", "postgresql", "segment", "store", "topology"},
     "cluster": {
         "commands",
         "engine",

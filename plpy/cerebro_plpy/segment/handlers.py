@@ -30,6 +30,7 @@ from cerebro_plpy.commands import (
     GiveBack,
     HandRows,
     HoldRun,
+    LeaveMetrics,
     LetGo,
     Merge,
     NextRunId,
@@ -39,6 +40,7 @@ from cerebro_plpy.commands import (
     StartEngine,
     StartingWeights,
     TellEpochs,
+    TellFacts,
     Visit,
     VisitBundle,
     WeightsOfGroups,
@@ -46,7 +48,7 @@ from cerebro_plpy.commands import (
 from cerebro_plpy.database import Database
 from cerebro_plpy.planner import gpus
 from cerebro_plpy.store import session
-from cerebro_plpy.store.models import group_models, model_versions, registered_groups
+from cerebro_plpy.store.models import functions, group_models, model_versions, registered_groups
 from cerebro_plpy.store.packed.groups import KEY_TEXT, UNIT
 from cerebro_plpy.store.runs import (
     decisions,
@@ -301,6 +303,35 @@ def tell_epochs(db: Database, command: TellEpochs) -> Writes:
     return {}
 
 
+def _tell_facts(db: Database, command: TellFacts) -> CommandResult:
+    run_id = command.run_id
+    if command.model_id is not None:
+        return _tell_weights(db, command)
+    configs = runs.configs_among(db, run_id, command.keys)
+    nets = {model_id: runs.model_arch(db, run_id, model_id) for model_id in {c.model_id for c in configs}}
+    return {
+        "run": asdict(runs.run(db, run_id)),
+        "configs": [asdict(config) for config in configs],
+        "nets": sorted(nets.items()),
+        "functions": [dict(row) for row in functions.of_run(db, run_id)],
+    }
+
+
+def _tell_weights(db: Database, command: TellFacts) -> CommandResult:
+    own = starting_weights.read_own_weights(db, command.run_id, command.keys)
+    every = starting_weights.EVERY_CONFIG
+    shared = starting_weights.of_config(db, command.run_id, command.model_id or 0, every)
+    return {
+        "own": [(key, weights.hex()) for key, weights in own.items()],
+        "shared": None if shared is None else shared.hex(),
+    }
+
+
+def _leave_metrics(db: Database, command: LeaveMetrics) -> CommandResult:
+    measurements.write_metrics(db, [measurements.Measured(**row) for row in command.measured])
+    return {}
+
+
 def _delete_run(db: Database, command: DeleteRun) -> CommandResult:
     runs.delete(db, command.run_id)
     return {}
@@ -350,4 +381,6 @@ AT_TABLES: Mapping[type[Command], Callable[[Database, Any], CommandResult]] = {
     HandRows: _hand_rows,
     LetGo: _let_go,
     DeleteRun: _delete_run,
+    TellFacts: _tell_facts,
+    LeaveMetrics: _leave_metrics,
 }

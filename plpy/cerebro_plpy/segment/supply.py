@@ -75,8 +75,9 @@ class Supply(Protocol):
 
 
 @as_owner
-def _read_state(db: Database, run_id: int, mst_key: int, step: int) -> State:
-    parts = state_rows.read(db, run_id, mst_key, step)
+def read_state(db: Database, run_id: int, mst_key: int, step: int, place: int | None = None) -> State:
+    """Return a config's state after a step, read from the place where it is known to lie."""
+    parts = state_rows.read(db, run_id, mst_key, step, place)
     return of_config(parts, run_id, mst_key, step, partial(_frozen, db, run_id))
 
 
@@ -131,7 +132,7 @@ class TableSupply:
         return starting_weights.read_own_weights(self._db, run_id, keys)
 
     def state(self, run_id: int, mst_key: int, step: int) -> State:
-        return _read_state(self._db, run_id, mst_key, step)
+        return read_state(self._db, run_id, mst_key, step)
 
     def source(self, run: runs.RunRow, table: str, segment: int) -> PartitionSource:
         handed = find_handed(run, table, segment)
@@ -143,16 +144,14 @@ class TableSupply:
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
         return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset)
 
-    def find_place(self, run_id: int, segment: int) -> int:
-        """Return the place at which what a segment makes is to lie: here there is one."""
-        return 0
-
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        clock, place = time.monotonic(), self.find_place(visit.run_id, visit.segment)
+        clock = time.monotonic()
         self._leave_frozen(visit.run_id, [state])
-        size = state_rows.write(self._db, visit.run_id, visit.mst_key, visit.step, to_parts(state), place)
+        size = state_rows.write(
+            self._db, visit.run_id, visit.mst_key, visit.step, to_parts(state), visit.place
+        )
         seconds = visit.write_seconds + time.monotonic() - clock
-        runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds, place=place))
+        runs.write_visit(self._db, replace(visit, state_bytes=size, write_seconds=seconds))
         return size
 
     def _leave_frozen(self, run_id: int, states: Sequence[State]) -> None:
@@ -161,41 +160,21 @@ class TableSupply:
 
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
         clock, run_id = time.monotonic(), visits[0].run_id
-        place = self.find_place(run_id, visits[0].segment)
         self._leave_frozen(run_id, [state for _, state in states])
         parts = ((mst_key, to_parts(state)) for mst_key, state in states)
-        sizes = state_rows.write_several(self._db, run_id, visits[0].step, parts, place)
+        sizes = state_rows.write_several(self._db, run_id, visits[0].step, parts, visits[0].place)
         each = (time.monotonic() - clock) / len(visits)
         runs.write_visits(
             self._db,
             [
-                replace(visit, state_bytes=size, write_seconds=each, place=place)
+                replace(visit, state_bytes=size, write_seconds=each)
                 for visit, size in zip(visits, sizes, strict=True)
             ],
         )
         return sum(sizes)
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
-        place = self.find_place(evaluation.run_id, evaluation.segment)
-        measurements.write_evaluation(self._db, replace(evaluation, place=place))
+        measurements.write_evaluation(self._db, evaluation)
 
     def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None:
         measurements.write_metrics(self._db, measured)
-
-
-class _Keys(dict[int, Sequence[int]]):
-    """The distribution keys of the segments of the run that this session works for, by its number."""
-
-
-class CitusSupply(TableSupply):
-    """A supply for a session on a worker of a Citus cluster, which leaves what it makes beside its rows."""
-
-    def find_place(self, run_id: int, segment: int) -> int:
-        known = memory.get_instance(_Keys)
-        if run_id not in known:
-            run = runs.run(self._db, run_id)
-            found = self._db.as_caller(run.owner, layout, self._db, run.source_table)
-            known.clear()
-            known[run_id] = found.keys
-        # The mean of the states of all segments belongs to none.
-        return known[run_id][max(segment, 0)]

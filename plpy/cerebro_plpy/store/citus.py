@@ -10,6 +10,7 @@ from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner, kept_for_call
+from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
 from cerebro_plpy.store.names import Table, literal
 
 # Citus is loaded with the server, or not at all.
@@ -114,7 +115,7 @@ def nodes_of(db: Database, keys: Sequence[int]) -> list[Worker]:
 def lay_out(db: Database, table: str, key: str | None = None) -> None:
     """Lay out a new table over a Citus cluster, if there is one: by a key, so that states will lie beside its
     rows, or whole on each node."""
-    if is_distributed(db):
+    if is_distributed(db) and not _is_temporary(db, table):
         if key is None:
             db.query("SELECT pg_catalog.create_reference_table($1::regclass)", ["text"], [table])
         else:
@@ -125,9 +126,21 @@ def lay_out(db: Database, table: str, key: str | None = None) -> None:
             )
 
 
+def _is_temporary(db: Database, table: str) -> bool:
+    rows = db.query(
+        "SELECT relpersistence = 't' AS temporary FROM pg_catalog.pg_class WHERE oid = $1::regclass",
+        ["text"],
+        [table],
+    )
+    return bool(rows[0]["temporary"])
+
+
 def lies_as_packed(db: Database, table: Table) -> bool:
-    """Return whether a table lies as packed tables do, so that sessions find rows beside them."""
-    return bool(
+    """Return whether a table lies as packed tables do, so that sessions find rows beside them.
+
+    A temporary one lies where the only session is that sees it.
+    """
+    return _is_temporary(db, table.quoted) or bool(
         db.query(
             "SELECT FROM pg_catalog.pg_dist_partition AS p"
             " JOIN pg_catalog.pg_dist_partition AS s USING (colocationid)"
@@ -148,3 +161,14 @@ def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
         " JOIN pg_catalog.pg_dist_node USING (nodename, nodeport) WHERE r.success"
     )
     return {(row["host"], row["port"]): json.loads(row["result"]) for row in rows}
+
+
+def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:
+    """Have a session on the coordinator carry out a command, in a transaction of its own."""
+    statement = f"SELECT cerebro._segment({literal(name)}, {literal(request)})"
+    row = db.query(
+        "SELECT success, result FROM pg_catalog.run_command_on_coordinator($1)", ["text"], [statement]
+    )[0]
+    if not row["success"]:
+        raise CerebroError(row["result"], sqlstate=CONNECTION_FAILURE)
+    return json.loads(row["result"])

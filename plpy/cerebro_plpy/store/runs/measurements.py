@@ -58,13 +58,18 @@ def write_evaluation(db: Database, evaluation: EvaluationRow) -> None:
 
 
 @as_owner
-def read_evaluations(db: Database, run_id: int, mst_key: int, epoch: int, dataset: str) -> list[bytes]:
-    """Return the metric variables of all segments, in their order, so that the sum is always the same."""
+def read_evaluations(
+    db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, places: Sequence[int] = ()
+) -> list[bytes]:
+    """Return the metric variables of all segments, in their order, so that the sum is always the same.
+
+    With `places`, those nodes of a cluster are asked.
+    """
     rows = db.query(
         "SELECT data FROM cerebro._evaluation WHERE run_id = $1 AND mst_key = $2 AND epoch = $3"
-        " AND dataset = $4 ORDER BY segment",
-        ["bigint", "integer", "integer", "text"],
-        [run_id, mst_key, epoch, dataset],
+        f" AND dataset = $4{' AND place = ANY ($5)' if places else ''} ORDER BY segment",
+        ["bigint", "integer", "integer", "text", *(["integer[]"] if places else [])],
+        [run_id, mst_key, epoch, dataset, *([list(places)] if places else [])],
     )
     return [row["data"] for row in rows]
 

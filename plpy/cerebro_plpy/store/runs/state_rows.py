@@ -111,12 +111,16 @@ def _insert(db: Database, place: int, run_id: int, step: int, rows: Sequence[tup
         )
 
 
-def read(db: Database, run_id: int, mst_key: int, step: int) -> Iterator[bytes]:
-    """Yield the parts of a state in order, one at a time; none if the step was never made or is gone."""
+def read(db: Database, run_id: int, mst_key: int, step: int, place: int | None = None) -> Iterator[bytes]:
+    """Yield the parts of a state in order, one at a time; none if the step was never made or is gone.
+
+    With a `place`, one node of a cluster is asked.
+    """
     batches = db.scan(
-        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
-        ["bigint", "integer", "integer"],
-        [run_id, mst_key, step],
+        "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3"
+        f"{'' if place is None else ' AND place = $4'} ORDER BY part",
+        ["bigint", "integer", "integer", *([] if place is None else ["integer"])],
+        [run_id, mst_key, step, *([] if place is None else [place])],
         batch=1,
     )
     return (row["data"] for batch in batches for row in batch)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 class Citus(PostgreSQL):
     @property
     def segment_sessions(self) -> type[LocalTopology]:
-        from cerebro_plpy.topology.citus import CitusTopology
+        from cerebro_plpy.citus.sessions import CitusTopology
 
         return CitusTopology
 
@@ -52,7 +52,16 @@ class Citus(PostgreSQL):
         return None
 
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
+        from cerebro_plpy.citus.supply import CitusSupply
         from cerebro_plpy.segment import handlers
-        from cerebro_plpy.segment.supply import CitusSupply
 
         return handlers.work(CitusSupply(self._db), sent, self._db.notice)
+
+    @property
+    def shares_frozen(self) -> bool:
+        # A worker would read it from the coordinator, or have it whole.
+        return False
+
+    @property
+    def hands_rows(self) -> bool:
+        return False

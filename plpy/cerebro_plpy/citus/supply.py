@@ -1,0 +1,104 @@
+"""Supplies a session on a worker: facts come from the coordinator, what it makes stays beside its rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from typing import Any
+
+from cerebro_plpy import memory
+from cerebro_plpy.commands import Command, LeaveMetrics, Sent, TellFacts
+from cerebro_plpy.engine.state import State
+from cerebro_plpy.planner import routes
+from cerebro_plpy.segment.rows import layout
+from cerebro_plpy.segment.supply import Facts, TableSupply, read_state
+from cerebro_plpy.store import citus
+from cerebro_plpy.store.runs import measurements, runs
+
+
+class _Keys(dict[int, Sequence[int]]):
+    """The distribution keys of the segments of the run that this session works for, by its number."""
+
+
+class CitusSupply(TableSupply):
+    """A supply for one command."""
+
+    def __init__(self, db: Any) -> None:
+        super().__init__(db)
+        self._run: runs.RunRow | None = None
+        self._configs: dict[int, runs.ConfigRow] = {}
+        self._nets: dict[int, str] = {}
+        self._functions: Sequence[Mapping[str, Any]] = ()
+
+    def _ask(self, command: Command) -> Mapping[str, Any]:
+        sent = Sent(command)
+        return citus.ask_coordinator(self._db, sent.way.name, sent.as_json())
+
+    def _hear(self, run_id: int, keys: Sequence[int]) -> runs.RunRow:
+        """Have the facts of these configs here, and return their run."""
+        if self._run is None or not self._configs.keys() >= set(keys):
+            told = self._ask(TellFacts(run_id=run_id, keys=keys))
+            self._run = runs.RunRow(**told["run"])
+            self._configs |= {row["mst_key"]: runs.ConfigRow(**row) for row in told["configs"]}
+            self._nets |= dict(told["nets"])
+            self._functions = told["functions"]
+        return self._run
+
+    def facts(self, run_id: int, mst_key: int) -> Facts:
+        run = self._hear(run_id, [mst_key])
+        config = self._configs[mst_key]
+        return Facts(run, config, self._nets[config.model_id], self._functions)
+
+    def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
+        self._hear(run_id, keys)
+        return [self._configs[key] for key in keys]
+
+    def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
+        told = self._ask(TellFacts(run_id=run_id, model_id=model_id, keys=[mst_key]))
+        found = dict(told["own"]).get(mst_key, told["shared"])
+        return None if found is None else bytes.fromhex(found)
+
+    def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
+        told = self._ask(TellFacts(run_id=run_id, model_id=0, keys=keys))
+        return {key: bytes.fromhex(weights) for key, weights in told["own"]}
+
+    def state(self, run_id: int, mst_key: int, step: int) -> State:
+        return read_state(self._db, run_id, mst_key, step, self._place_of(run_id, mst_key, step))
+
+    def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
+        keys = self._find_keys(self._hear(run_id, [mst_key]))
+        return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset, places=keys)
+
+    def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
+        place = self._place_of(visit.run_id, visit.mst_key, visit.step) or 0
+        return super().leave_visit(replace(visit, place=place), state)
+
+    def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
+        keys = self._find_keys(self._hear(visits[0].run_id, []))
+        return super().leave_bundle([replace(one, place=keys[one.segment]) for one in visits], states)
+
+    def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
+        keys = self._find_keys(self._hear(evaluation.run_id, []))
+        super().leave_evaluation(replace(evaluation, place=keys[evaluation.segment]))
+
+    def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None:
+        self._ask(LeaveMetrics(measured=[asdict(row) for row in measured]))
+
+    def _place_of(self, run_id: int, mst_key: int, step: int) -> int | None:
+        """Return the key beside which a step of a config was made; None if the step is not of this run."""
+        if self._run is None or self._run.run_id != run_id or mst_key not in self._configs:
+            return None
+        run, config = self._run, self._configs[mst_key]
+        keys = self._find_keys(run)
+        epoch, stop = routes.place_of(abs(step), run.segments)
+        if step < 0:
+            return keys[stop]
+        return keys[routes.route(run.seed, config.epochs_before + epoch, config.key, run.segments)[stop]]
+
+    def _find_keys(self, run: runs.RunRow) -> Sequence[int]:
+        known = memory.get_instance(_Keys)
+        if run.run_id not in known:
+            found = self._db.as_caller(run.owner, layout, self._db, run.source_table)
+            known.clear()
+            known[run.run_id] = found.keys
+        return known[run.run_id]
