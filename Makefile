@@ -26,7 +26,7 @@ HERE = not torch and not gpu and not greenplum
 PYTEST = $(VENV)/bin/pytest --timeout=300 -m "not slow and not alone and $(HERE)"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup up down psql env demo test test-all test-chosen test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-greenplum madlib-suites faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
+.PHONY: help setup up down psql env demo test test-all test-chosen test-quick test-short test-debian test-version test-upgrade test-versions test-docker test-citus test-greenplum madlib-suites faults bench bench-plan bench-quick docker lint format typecheck lock reference doors shape freeze deploy install-own dist build client clean-local install-python uninstall-python
 
 help: ## list what can be made
 	@sed -n 's/^\(# \)\?\([a-z-]*\):.*## \(.*\)/\2\t\3/p' Makefile | expand -t 14
@@ -135,6 +135,12 @@ test-greenplum: ## the common tests and Greenplum's own, on the cluster that PGH
 		$(VENV)/bin/pytest --timeout=900 tests/contract/test_rights.py tests/contract/test_rights_rows.py $(ARGS) ;; \
 	*) echo 'cerebro: skipped: no Greenplum cluster answers; name one by PGHOST, PGPORT and PGUSER' ;; \
 	esac
+
+test-citus: ## Citus' own tests, on a cluster of four nodes in .local; the server that PG_CONFIG names must have Citus
+	@tools/setup dev
+	@tools/citus up
+	@$(MAKE) -s deploy
+	@eval "$$(tools/citus env)" && $(VENV)/bin/pytest --timeout=300 tests/citus $(ARGS); status=$$?; tools/citus down; exit $$status
 
 madlib-suites: ## run the SQL tests of MADlib's deep-learning module; MADLIB=/src/madlib is a checkout of MADlib
 	@tools/setup dev

@@ -16,7 +16,7 @@ import pytest
 from psycopg2 import sql as syntax
 from psycopg2.sql import Composable
 
-from fixtures import IS_GREENPLUM, Connect, Connection, MakeRole, Rows, Sql, execute
+from fixtures import CITUS_WORKERS, IS_GREENPLUM, Connect, Connection, MakeRole, Rows, Sql, execute
 
 ROOT = Path(__file__).resolve().parent.parent
 _numbers = itertools.count(1)
@@ -29,10 +29,6 @@ DROP_SECONDS = 20
 
 def _unique(purpose: str) -> str:
     return f"cerebro_{purpose}_{os.getpid()}_{next(_numbers)}"
-
-
-# The ports of a Citus cluster's workers, where the server at hand is its coordinator (tools/citus).
-WORKERS = os.environ.get("CEREBRO_CITUS_WORKERS", "").split()
 
 
 def _open(dbname: str, user: str | None = None, port: str | None = None) -> Connection:
@@ -49,10 +45,10 @@ def _run(dbname: str, statement: str, *names: str) -> None:
 
 def _create_database(name: str, template: str = "template0") -> None:
     """Create a database; on Citus each node has one, with the other nodes' addresses."""
-    if not WORKERS:
+    if not CITUS_WORKERS:
         _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
         return
-    for port in (None, *WORKERS):
+    for port in (None, *CITUS_WORKERS):
         with closing(_open("postgres", port=port)) as connection:
             execute(connection, syntax.SQL("CREATE DATABASE {}").format(syntax.Identifier(name)))
         with closing(_open(name, port=port)) as connection:
@@ -63,7 +59,7 @@ def _create_database(name: str, template: str = "template0") -> None:
     host, own = os.environ["PGHOST"], os.environ["PGPORT"]
     with closing(_open(name)) as connection:
         execute(connection, "SELECT citus_set_coordinator_host(%s, %s)", host, int(own))
-        for port in WORKERS:
+        for port in CITUS_WORKERS:
             execute(connection, "SELECT citus_add_node(%s, %s)", host, int(port))
         if template != "template0":
             execute(connection, "CREATE EXTENSION cerebro CASCADE")
@@ -72,7 +68,7 @@ def _create_database(name: str, template: str = "template0") -> None:
 
 def _drop_database(name: str) -> None:
     """Drop a database, on Citus at each node."""
-    for port in (None, *WORKERS):
+    for port in (None, *CITUS_WORKERS):
         _drop_at(port, name)
 
 
@@ -127,11 +123,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
     is_greenplum, version = _server() or (False, 0)
-    about_postgresql = ("postgresql", "is about PostgreSQL alone")
-    other, why = about_postgresql if is_greenplum else ("greenplum", "needs a Greenplum cluster")
+    not_here = {
+        "postgresql": "is about PostgreSQL alone" if is_greenplum or CITUS_WORKERS else None,
+        "greenplum": None if is_greenplum else "needs a Greenplum cluster",
+        "citus": None if CITUS_WORKERS else "needs a Citus cluster",
+    }
     for item in items:
-        if item.get_closest_marker(other):
-            item.add_marker(pytest.mark.skip(reason=why))
+        for marker, why in not_here.items():
+            if why is not None and item.get_closest_marker(marker):
+                item.add_marker(pytest.mark.skip(reason=why))
         if item.get_closest_marker("tensorflow") and not HAS_TENSORFLOW:
             item.add_marker(pytest.mark.skip(reason="TensorFlow has no release for this Python"))
         if item.get_closest_marker("like_greenplum") and version >= 160000:

@@ -10,13 +10,13 @@ BEGIN
             USING ERRCODE = 'feature_not_supported',
             HINT = 'CREATE EXTENSION citus, and add the workers. Without Citus, cerebro needs no such call.';
     END IF;
-    IF EXISTS (SELECT FROM pg_dist_partition AS p WHERE p.logicalrelid = 'cerebro._state'::regclass) THEN
-        RAISE NOTICE 'cerebro: the tables of cerebro are distributed already';
-        RETURN;
-    END IF;
     IF NOT EXISTS (SELECT FROM pg_dist_local_group AS g WHERE g.groupid = 0) THEN
         RAISE EXCEPTION 'cerebro: this is a worker'
             USING ERRCODE = 'feature_not_supported', HINT = 'Call distribute() on the coordinator.';
+    END IF;
+    IF EXISTS (SELECT FROM pg_dist_partition AS p WHERE p.logicalrelid = 'cerebro._state'::regclass) THEN
+        RAISE NOTICE 'cerebro: the tables of cerebro are distributed already';
+        RETURN;
     END IF;
     IF NOT EXISTS (SELECT FROM pg_dist_node AS n WHERE n.groupid = 0) THEN
         RAISE EXCEPTION 'cerebro: the workers do not know the coordinator'

@@ -81,7 +81,7 @@ def go_through(trial: Trial, source: str, **options: object) -> None:
     )
     trial.call("madlib_predict", "models", source, "id", "*", "told", "response", mst_key=1)
     expected = trial.sql("SELECT id, class_value FROM told ORDER BY id")
-    if trial.topology == "local":
+    if trial.topology != "greenplum":
         query = (
             "SELECT (p.source).id, p.class"
             f" FROM cerebro.predict_query('models', 'SELECT * FROM {source}', NULL::{source}) AS p ORDER BY 1"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -11,6 +12,8 @@ from psycopg2.sql import Composable
 
 Connection = psycopg2.extensions.connection
 Rows = list[tuple[Any, ...]]
+# The ports of a Citus cluster's workers, where the server at hand is its coordinator (tools/citus).
+CITUS_WORKERS = os.environ.get("CEREBRO_CITUS_WORKERS", "").split()
 # What Greenplum and its heirs have, and PostgreSQL has not.
 IS_GREENPLUM = "SELECT current_setting('gp_role', true) IS NOT NULL"
 

@@ -13,7 +13,7 @@ import psycopg2
 import pytest
 from psycopg2.extras import execute_values
 
-from fixtures import IS_GREENPLUM, Connection, Rows, execute
+from fixtures import CITUS_WORKERS, IS_GREENPLUM, Connection, Rows, execute
 from nets import CLASSES, FEATURES
 
 ADAM = "loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics=['accuracy']"
@@ -40,7 +40,9 @@ class Trial:
     @property
     def topology(self) -> str:
         """The one that runs have here if nothing stands in the way."""
-        return "greenplum" if self.value(IS_GREENPLUM) else "local"
+        if self.value(IS_GREENPLUM):
+            return "greenplum"
+        return "citus" if CITUS_WORKERS else "local"
 
     def buffers(self, packed: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
         """The buffers of a packed table: segment, features, labels. A segment's key may be any number."""
@@ -106,7 +108,7 @@ class Trial:
 
     def predicted(self, model: str, source: str, mst_key: int = 1) -> Rows:
         """x and y of all rows with their class and its probability; by the row where that works."""
-        if self.topology == "local":
+        if self.topology != "greenplum":
             by_row = (
                 f"SELECT s.x, s.y, p.class, p.probability FROM {source} AS s, cerebro.predict(%s, %s, x) AS p"
             )

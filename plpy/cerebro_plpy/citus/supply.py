@@ -10,6 +10,7 @@ from cerebro_plpy import memory
 from cerebro_plpy.commands import Command, LeaveMetrics, Sent, TellFacts
 from cerebro_plpy.engine.state import State
 from cerebro_plpy.planner import routes
+from cerebro_plpy.segment import handlers
 from cerebro_plpy.segment.rows import layout
 from cerebro_plpy.segment.supply import Facts, TableSupply, read_state
 from cerebro_plpy.store import citus
@@ -32,6 +33,9 @@ class CitusSupply(TableSupply):
 
     def _ask(self, command: Command) -> Mapping[str, Any]:
         sent = Sent(command)
+        if citus.is_coordinator(self._db):
+            # A run of the caller's own session, which no other sees before it is committed.
+            return handlers.carry_out(self._db, sent)
         return citus.ask_coordinator(self._db, sent.way.name, sent.as_json())
 
     def _hear(self, run_id: int, keys: Sequence[int]) -> runs.RunRow:
@@ -70,8 +74,9 @@ class CitusSupply(TableSupply):
         return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset, places=keys)
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        place = self._place_of(visit.run_id, visit.mst_key, visit.step) or 0
-        return super().leave_visit(replace(visit, place=place), state)
+        self._hear(visit.run_id, [visit.mst_key])
+        place = self._place_of(visit.run_id, visit.mst_key, visit.step)
+        return super().leave_visit(replace(visit, place=place or 0), state)
 
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
         keys = self._find_keys(self._hear(visits[0].run_id, []))

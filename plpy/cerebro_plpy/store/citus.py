@@ -163,6 +163,12 @@ def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
     return {(row["host"], row["port"]): json.loads(row["result"]) for row in rows}
 
 
+@kept_for_call
+def is_coordinator(db: Database) -> bool:
+    """Return whether this session is on the coordinator."""
+    return bool(db.query("SELECT FROM pg_catalog.pg_dist_local_group WHERE groupid = 0"))
+
+
 def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:
     """Have a session on the coordinator carry out a command, in a transaction of its own."""
     statement = f"SELECT cerebro._segment({literal(name)}, {literal(request)})"

@@ -1,0 +1,129 @@
+"""Citus: rows, visits and states lie on the workers, and bits are those of one session."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+import psycopg2
+import pytest
+
+import nets
+from fixtures import CITUS_WORKERS, MakeRole, Rows, execute
+from trial import ADAM, SGD, Trial, blobs, rows_of
+
+pytestmark = pytest.mark.citus
+FEATURES, SEGMENTS = 12, 3
+
+
+@pytest.fixture(scope="module", autouse=True)
+def tables(trial: Trial) -> None:
+    x, y = blobs(600, features=FEATURES)
+    trial.table("blobs", "x real[], y integer", rows_of(x[:500], y[:500]))
+    trial.table("held_out", "x real[], y integer", rows_of(x[500:], y[500:]))
+    trial.pack("blobs", "packed", buffer_size=50, options={"segments": SEGMENTS})
+    trial.pack_validation("held_out", "packed_val", "packed")
+    trial.model(nets.mlp(FEATURES))
+    trial.select("mst", [1], [ADAM, SGD], ["batch_size=16,epochs=1", "batch_size=32,epochs=2"])
+
+
+@pytest.fixture(scope="module")
+def base(trial: Trial) -> int:
+    """A run over the workers; gives its number."""
+    return trial.fit("packed", "base", "mst", 3, validation_table="packed_val")
+
+
+def on_worker(number: int, query: str, database: str) -> Rows:
+    with closing(psycopg2.connect(dbname=database, port=CITUS_WORKERS[number])) as connection:
+        connection.autocommit = True
+        return execute(connection, query)
+
+
+def test_what_lies_where(trial: Trial, base: int) -> None:
+    """Each segment's rows, visits and states are on one worker, and each worker has a segment."""
+    nodes = """SELECT count(DISTINCT p.groupid) FROM pg_dist_placement AS p
+        WHERE p.shardid = ANY (SELECT get_shard_id_for_distribution_column(%s, k.key)
+                               FROM (SELECT DISTINCT {key} AS key FROM {table}) AS k)"""
+    packed = trial.value(nodes.format(key="__dist_key__", table="packed"), "packed")
+    assert packed == len(CITUS_WORKERS)
+    assert trial.value(nodes.format(key="place", table="cerebro._visit"), "cerebro._visit") == packed
+    by_segment = trial.sql("SELECT DISTINCT segment, place FROM cerebro._visit WHERE run_id = %s", base)
+    keys = trial.value("SELECT __dist_keys__ FROM packed_summary")
+    assert sorted(by_segment) == list(enumerate(keys))
+    # A state lies where its visit was made.
+    strayed = """SELECT count(*) FROM cerebro._state AS s WHERE s.run_id = %s AND s.step > 0 AND NOT EXISTS
+        (SELECT FROM cerebro._visit AS v WHERE v.run_id = s.run_id AND v.mst_key = s.mst_key
+            AND v.step = s.step AND v.place = s.place)"""
+    assert trial.value(strayed, base) == 0
+
+
+def test_bits_are_those_of_one_session(trial: Trial, base: int) -> None:
+    """Where the caller's transaction would not see what others commit, its own session plays all segments."""
+    trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
+    alone = trial.fit("packed", "alone", "mst", 3, validation_table="packed_val")
+    trial.sql("COMMIT")
+    topologies = trial.sql(
+        "SELECT topology FROM cerebro.runs WHERE run_id IN (%s, %s) ORDER BY run_id", base, alone
+    )
+    assert topologies == [("citus",), ("inline",)]
+    assert trial.weights("alone") == trial.weights("base")
+    measured = (
+        "SELECT mst_key, epoch, dataset, metric, value FROM cerebro.metrics WHERE run_id = %s"
+        " ORDER BY 1, 2, 3, 4"
+    )
+    assert trial.sql(measured, alone) == trial.sql(measured, base) != []
+
+
+def test_views_show_runs_to_those_who_may_know_of_them(trial: Trial, role: MakeRole, base: int) -> None:
+    views = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "costs")
+    everything = {view: len(trial.sql(f"SELECT * FROM cerebro.{view}")) for view in views}
+    assert all(everything.values())
+    stranger, monitor = role(), role()
+    trial.sql(f"GRANT pg_monitor TO {monitor}")
+    for name, seen in ((stranger, dict.fromkeys(views, 0)), (monitor, everything)):
+        with closing(psycopg2.connect(trial.connection.dsn, user=name)) as connection:
+            connection.autocommit = True
+            assert {v: len(execute(connection, f"SELECT * FROM cerebro.{v}")) for v in views} == seen
+            with pytest.raises(psycopg2.errors.InsufficientPrivilege):
+                execute(connection, "SELECT * FROM cerebro._visit")
+
+
+def test_a_role_trains_on_what_it_has_packed(trial: Trial, role: MakeRole) -> None:
+    user = role()
+    trial.sql(f"GRANT SELECT ON blobs, arch, mst, mst_summary TO {user}")
+    with closing(psycopg2.connect(trial.connection.dsn, user=user)) as connection:
+        connection.autocommit = True
+        there = Trial(connection)
+        there.pack("blobs", "own_packed", buffer_size=50, options={"segments": SEGMENTS})
+        run_id = there.fit("own_packed", "own", "mst", 1)
+        assert there.sql("SELECT owner, topology FROM cerebro.runs WHERE run_id = %s", run_id) == [
+            (user, "citus")
+        ]
+        assert there.value("SELECT count(*) FROM cerebro.visits WHERE run_id = %s", run_id) == 4 * SEGMENTS
+
+
+def test_rows_that_were_packed_before_are_refused(trial: Trial) -> None:
+    trial.sql("CREATE TABLE copied AS SELECT * FROM packed")
+    trial.sql("CREATE TABLE copied_summary AS SELECT * FROM packed_summary")
+    with pytest.raises(psycopg2.errors.WrongObjectType, match="does not lie on the workers") as caught:
+        trial.fit("copied", "of_a_copy", "mst", 1)
+    assert "Pack the rows again" in str(caught.value.diag.message_hint)
+
+
+def test_each_node_says_whether_it_is_ready(trial: Trial) -> None:
+    assert trial.sql("SELECT segment, ok FROM cerebro.segments_ready()") == [(n, True) for n in range(-1, 3)]
+
+
+def test_distribute_says_what_is_in_the_way(trial: Trial, empty_database: str) -> None:
+    trial.notices()
+    trial.sql("SELECT cerebro.distribute()")
+    assert "distributed already" in trial.notices()
+    with closing(psycopg2.connect(dbname=empty_database)) as connection:
+        connection.autocommit = True
+        execute(connection, "CREATE EXTENSION cerebro CASCADE")
+        execute(
+            connection, "SELECT citus_remove_node(nodename, nodeport) FROM pg_dist_node WHERE groupid > 0"
+        )
+        with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="there are no workers"):
+            execute(connection, "SELECT cerebro.distribute()")
+    with pytest.raises(psycopg2.errors.FeatureNotSupported, match="this is a worker"):
+        on_worker(0, "SELECT cerebro.distribute()", trial.connection.info.dbname)
