@@ -192,10 +192,10 @@ def _made(keras: Any, value: Any, known: Mapping[str, Any]) -> Any:
             return getattr(room, value["name"])(**arguments)
     if value["name"] not in known:
         raise _missing(value["name"])
-    return _own(known[value["name"]], value["arguments"])
+    return _make_object(known[value["name"]], value["arguments"])
 
 
-def _own(function: Any, arguments: Mapping[str, Any]) -> Any:
+def _make_object(function: Any, arguments: Mapping[str, Any]) -> Any:
     """Make an object of a class, or a function that gets its arguments when it is called."""
     if isinstance(function, type):
         return function(**arguments)

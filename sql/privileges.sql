@@ -20,10 +20,9 @@ JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
 WHERE p.proname IN (
         '_boot', '_as_owner', '_array_bytes', '_json', '_text', '_predict_row', '_explain_row', '_predict_statement', '_predict_batch', '_related_statement', '_host_facts', '_reach_segments',
-        '_visit_rows', '_evaluation_rows', '_state_size_rows',
         '_begin_scheduled', '_end_scheduled', '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN (
-        'grant_usage', 'revoke_usage', 'distribute',
+        'grant_usage', 'revoke_usage',
         -- What a superuser alone may do.
         'register_function', 'unregister_function', 'grant_function', 'revoke_function'))
 $$;
@@ -135,10 +134,6 @@ BEGIN
         LOOP
             EXECUTE format('DROP POLICY %I ON %s', unwanted.polname, unwanted.object);
         END LOOP;
-    END IF;
-
-    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
-        EXECUTE 'SELECT cerebro._read_workers() FROM pg_dist_partition WHERE logicalrelid = ''cerebro._state''::regclass';
     END IF;
 
     -- An update may have brought functions that the roles of grant_usage do not hold yet.

@@ -22,6 +22,9 @@ CHANGES = frozenset(
     setdefault sort update""".split()
 )
 GREENPLUM = re.compile(r"is_greenplum")
+# The first words of docstrings that only point, and names of functions that say nothing.
+POINTING = re.compile(r"\s*(What|The same|Of|Whoever|Whether it|That|Those|Whose|Where)\b")
+VAGUE = frozenset({"found", "given", "it", "of", "one", "own"})
 
 
 @dataclass
@@ -47,6 +50,10 @@ class Shape:
     types: dict[str, set[str]] = field(default_factory=dict)
     circle: list[str] = field(default_factory=list)
     greenplum: dict[str, set[str]] = field(default_factory=dict)
+    openings: list[str] = field(default_factory=list)
+    vague: list[str] = field(default_factory=list)
+    # The folder with the most modules in it, and how many.
+    fullest: tuple[str, int] = ("", 0)
 
     def per_thousand(self, found: list[str]) -> float:
         return 1000 * len(found) / self.lines
@@ -70,13 +77,22 @@ def look(root: Path) -> Shape:
                 shape.lambdas.append(at)
             elif isinstance(node, ast.Call) and len(node.args) >= MANY_POSITIONAL:
                 shape.positional.append(at)
+            elif isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+                shape.openings += [at] if POINTING.match(ast.get_docstring(node) or "") else []
+                shape.vague += [at] if getattr(node, "name", "").lstrip("_") in VAGUE else []
         for name in _types(module.tree):
             types[name].add(place)
         if GREENPLUM.search(module.text):
             greenplum[place.split("/")[0].removesuffix(".py")].add(place)
     shape.types, shape.greenplum = dict(types), dict(greenplum)
     shape.circle = largest_circle(modules, root)
+    shape.fullest = _find_fullest(modules, root)
     return shape
+
+
+def _find_fullest(modules: Iterable[Module], root: Path) -> tuple[str, int]:
+    folders = Counter(str(m.path.parent.relative_to(root)) for m in modules if m.path.stem != "__init__")
+    return max(folders.items(), key=lambda one: one[1], default=("", 0))
 
 
 def _module(path: Path) -> Module:
@@ -213,6 +229,9 @@ def report(shape: Shape) -> str:
             f"  {shape.per_thousand(shape.lambdas):6.2f}  lambdas per 1,000 lines ({len(shape.lambdas)})",
             f"  {len(ambiguous):6}  names of types with two or more meanings{''.join(meanings)}",
             f"  {len(shape.circle):6}  modules in the largest import circle {' '.join(shape.circle)}",
+            f"  {shape.fullest[1]:6}  modules in the fullest folder ({shape.fullest[0]})",
+            f"  {len(shape.openings):6}  docstrings that open with a word that only points",
+            f"  {len(shape.vague):6}  functions whose name says nothing, such as `of` and `found`",
             f"  {len(shape.greenplum):6}  rooms that know of Greenplum"
             f" ({sum(map(len, shape.greenplum.values()))} files: {', '.join(sorted(shape.greenplum))})",
         ]

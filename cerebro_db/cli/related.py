@@ -11,7 +11,7 @@ from cerebro_db.cli.output import formatted, say, show
 from cerebro_db.cli.values import read_list, read_object
 
 
-def _given(options: dict[str, Any]) -> dict[str, Any]:
+def _drop_unset(options: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in options.items() if value is not None}
 
 
@@ -40,7 +40,7 @@ def labels(entity: str, target: str, into: str, over: str, every: str, dsn: str,
     from cerebro_db import related
 
     with open_database(dsn) as db:
-        say(related.labels(db, entity, target, into, over=over, every=every, options=_given(options)))
+        say(related.labels(db, entity, target, into, over=over, every=every, options=_drop_unset(options)))
 
 
 @click.command(short_help="Make features of rows from related tables.")
@@ -66,7 +66,7 @@ def relate(
 
     with open_database(dsn) as db:
         found = related.relate(
-            db, query, into, entity=entity, cutoff=cutoff, times=times, options=_given(options)
+            db, query, into, entity=entity, cutoff=cutoff, times=times, options=_drop_unset(options)
         )
     say(found)
 
@@ -95,7 +95,9 @@ def propagate(nodes: str, edges: str, into: str, features: list[str], dsn: str, 
 
     ends = {name: given.pop(name) for name in ("id", "source", "target")}
     with open_database(dsn) as db:
-        found = related.propagate(db, nodes, edges, into, ends=ends, features=features, options=_given(given))
+        found = related.propagate(
+            db, nodes, edges, into, ends=ends, features=features, options=_drop_unset(given)
+        )
     say(f"{into}: {found} nodes")
 
 
@@ -138,7 +140,7 @@ def smooth(
     """
     from cerebro_db import related
 
-    given = _given({**options, "smooth": again})
+    given = _drop_unset({**options, "smooth": again})
     with open_database(dsn) as db:
         found = related.smooth(db, model, nodes, edges, labels=labels, options=given)
     show(found, form, related.SMOOTHED, related.SMOOTHED)

@@ -15,8 +15,11 @@ LEFT JOIN (
         y.run_id,
         pg_catalog.count(*) AS states,
         pg_catalog.sum(y.bytes)::bigint AS state_bytes
-    FROM cerebro._state_size AS y
-    WHERE y.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    FROM (
+        SELECT x.run_id, pg_catalog.sum(pg_catalog.octet_length(x.data)) AS bytes FROM cerebro._state AS x
+        WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+        GROUP BY x.run_id, x.mst_key, x.step
+    ) AS y
     GROUP BY y.run_id
 ) AS s ON s.run_id = r.run_id
 LEFT JOIN (

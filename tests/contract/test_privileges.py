@@ -17,10 +17,10 @@ INTERNAL = {
     "_explain_row", "_predict_row", "_predict_statement", "_predict_batch", "_host_facts", "_reach_segments",
     "_related_statement",
     "_take_buffer", "_take_row", "_give_pieces", "_join_pieces", "_give_predictions",
-    "_begin_scheduled", "_end_scheduled", "_visit_rows", "_evaluation_rows", "_state_size_rows",
+    "_begin_scheduled", "_end_scheduled",
 }  # fmt: skip
 # What only a superuser may do is not even opened.
-SUPERUSERS = {f"{verb}_function" for verb in ("register", "unregister", "grant", "revoke")} | {"distribute"}
+SUPERUSERS = {f"{verb}_function" for verb in ("register", "unregister", "grant", "revoke")}
 
 FUNCTIONS = """SELECT DISTINCT proname FROM pg_proc, cerebro._members('pg_proc') AS member
     WHERE oid = member AND has_function_privilege(%s, oid, 'EXECUTE')"""

@@ -90,7 +90,7 @@ def columns(key: str, value: object) -> AskedColumns:
     if not isinstance(value, Mapping):
         raise _wrong(f"option {key}", value, '"auto", or an object with columns as its keys')
     said = cast("Mapping[str, object]", value)
-    return AskedColumns({name: _one(name, one) for name, one in said.items()})
+    return AskedColumns({name: _read_column(name, one) for name, one in said.items()})
 
 
 def excluded(key: str, value: object) -> tuple[str, ...]:
@@ -100,7 +100,7 @@ def excluded(key: str, value: object) -> tuple[str, ...]:
     return tuple(cast("list[str]", value))
 
 
-def _one(column: str, value: object) -> Mapping[str, Any]:
+def _read_column(column: str, value: object) -> Mapping[str, Any]:
     if value == AUTO:
         return {}
     if not isinstance(value, Mapping):

@@ -33,36 +33,36 @@ def create(
     source = names.resolve_table(db, source_table, "input table")
     known = packed.columns_of(db, source)
 
-    def one(text: str | None, parameter: str) -> SourceColumn:
+    def find_column(text: str | None, parameter: str) -> SourceColumn:
         return sources.find_named(text, parameter, known, source.quoted)
 
-    order = one(order_by, "order_by")
+    order = find_column(order_by, "order_by")
     inputs = [
         sources.find_column(item.columns[0], known, source.quoted) for item in parse_items(columns, "columns")
     ]
     for column in inputs:
         if column.is_array or column.element not in sources.NUMBERS:
             raise _wrong_type(column, "cannot be in a window", "Windows are of numbers.")
-    for column in (order, *((one(partition_by, "partition_by"),) if partition_by else ())):
+    for column in (order, *((find_column(partition_by, "partition_by"),) if partition_by else ())):
         if not column.sortable:
             raise _wrong_type(column, "has no order", "Cast it in a view.")
     if gap is not None and order.element not in packed.DATES:
         raise _wrong_type(order, "has no gaps in time", "Leave gap out.")
     if label_from not in LABELS:
         raise CerebroError(f"label_from is {label_from}", detail=f"It must be one of {', '.join(LABELS)}.")
-    _check_partition(partition_by and one(partition_by, "partition_by").name)
+    _check_partition(partition_by and find_column(partition_by, "partition_by").name)
     target = names.target_table(db, output_view)
     store.create(
         db,
         source,
         target,
         store.Windows(
-            partition=one(partition_by, "partition_by").name if partition_by else None,
+            partition=find_column(partition_by, "partition_by").name if partition_by else None,
             order=order.name,
             columns=[column.name for column in inputs],
             length=_positive(length, "length"),
             stride=_positive(stride if stride is not None else length, "stride"),
-            label=one(label, "label").name if label else None,
+            label=find_column(label, "label").name if label else None,
             label_from=str(label_from),
             gap=gap,
         ),

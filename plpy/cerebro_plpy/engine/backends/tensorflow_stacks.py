@@ -110,7 +110,7 @@ class TensorFlowStack:
         trains = what == "train"
 
         def run(tensors: Any, order: Any, bounds: Any, size: Any, fresh: Any, places: Any) -> Any:
-            def one(number: Any, _: Any) -> Any:
+            def train_place(number: Any, _: Any) -> Any:
                 place = places[number]
                 self._take_up(place, fresh, trains)
                 end = bounds[place + 1]
@@ -124,7 +124,7 @@ class TensorFlowStack:
 
             # It returns what the function for one state does (on_tensorflow.py).
             count = tf.size(places, tf.int64)
-            return _repeat(lambda number, _: number < count, one, tf.constant(0, tf.int64), nothing)
+            return _repeat(lambda number, _: number < count, train_place, tf.constant(0, tf.int64), nothing)
 
         whole, many = tf.TensorSpec([], tf.int64), tf.TensorSpec([None], tf.int64)
         metrics = [tf.TensorSpec(value.shape, value.dtype) for value in self._fresh]

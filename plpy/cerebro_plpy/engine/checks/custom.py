@@ -78,7 +78,7 @@ def get(digest: str) -> Any:
 
 def loss(call: Call) -> Any:
     """Make what compile(loss=) takes."""
-    found, kwargs = _found(call), dict(call.kwargs)
+    found, kwargs = _find_function(call), dict(call.kwargs)
     if isinstance(found, type):
         return losses.weighable(_made(call, partial(found, **kwargs)))
     _check_arguments(call, found)
@@ -88,7 +88,7 @@ def loss(call: Call) -> Any:
 
 def metric(call: Call) -> Any:
     """Make what compile(metrics=) takes; its results go by the name that it is registered with."""
-    found, kwargs = _found(call), dict(call.kwargs)
+    found, kwargs = _find_function(call), dict(call.kwargs)
     keras = runtime.keras()
     if not isinstance(found, type):
         _check_arguments(call, found)
@@ -101,7 +101,7 @@ def metric(call: Call) -> Any:
     return made
 
 
-def _found(call: Call) -> Any:
+def _find_function(call: Call) -> Any:
     return get(call.function.digest if call.function is not None else "")
 
 

@@ -123,7 +123,7 @@ def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, 
     _build(optimizer, trained)
     by_name = {variable.path.replace("/", "_"): variable for variable in trained}
     for slot in optimizer.variables:
-        of = _of(slot.path, by_name) if slot.shape else None
+        of = _find_weight(slot.path, by_name) if slot.shape else None
         shape = _shape(slot) if of is None else _shape_for(slot, of)
         found.append((slot.path, shape, str(slot.dtype), OPTIMIZER))
     return found
@@ -150,7 +150,7 @@ def _shape_for(slot: Any, of: _SizedVariable) -> tuple[int, ...]:
     return tuple(dimensions.get(d, d) for d in _shape(slot))
 
 
-def _of(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:
+def _find_weight(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:
     """Return the variable that an optimizer's variable is kept for, by its name in the path, or None."""
     within = [name for name in by_name if name in path]
     return by_name[max(within, key=len)] if within else None

@@ -58,7 +58,7 @@ def _graph(config: Mapping[str, Any]) -> Wiring:
     if len(layers) < len(config["layers"]) or begins != set(inputs) or len(begins) < len(inputs):
         raise NotHere
     nodes = [
-        LayerNode(name, layers[name], sources[name], _given(layers[name]))
+        LayerNode(name, layers[name], sources[name], _find_arguments(layers[name]))
         for name in _in_keras_order(sources, outputs)
         if name not in begins
     ]
@@ -108,7 +108,7 @@ def _sources(layer: Layer) -> tuple[str, ...]:
     return tuple(_name(tensor) for tensor in tensors)
 
 
-def _given(layer: Layer) -> Mapping[str, Any]:
+def _find_arguments(layer: Layer) -> Mapping[str, Any]:
     if layer["class_name"] != TAKE:
         return {}
     (call,) = layer["inbound_nodes"]

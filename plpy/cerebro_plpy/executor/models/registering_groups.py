@@ -36,7 +36,7 @@ def describe_version(db: Database, found: TableOfGroups | VersionOfGroups) -> tu
     summary = found.holder.summary(db)
     measured = [one.metrics for one in held.models]
     origin = {
-        "metrics": {what: _mean(what, measured) for what in lineage.TABLES if _of(what, measured)},
+        "metrics": {what: _mean(what, measured) for what in lineage.TABLES if _select_tables(what, measured)},
         "lineage": lineage.describe_origin(db, found.holder.name, summary, found.models.mst_key),
     }
     known = profiles.find_profile(db, found)
@@ -111,13 +111,13 @@ def _parameters(held: RegisteredGroups) -> dict[str, Any]:
     return {key: value for key, value in asdict(held.configs[most]).items() if key != "model_id"}
 
 
-def _of(what: str, measured: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+def _select_tables(what: str, measured: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
     return [one[what] for one in measured if what in one]
 
 
 def _mean(what: str, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """Return the mean over the groups of what was measured on one kind of rows."""
-    own = _of(what, measured)
+    own = _select_tables(what, measured)
     values = [one["value"] for one in own if one["value"] is not None]
     return {
         "rows": own[0]["rows"],

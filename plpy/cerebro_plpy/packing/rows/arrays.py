@@ -118,10 +118,10 @@ class ArrayReader:
 
     def _repaired(self, values: Sequence[bytes | None], first_row: int) -> dict[int, bytes]:
         """Return the rows of a batch that are of the form, by their numbers; note the others as faults."""
-        rows = {number: self._one(value, number) for number, value in enumerate(values, first_row)}
+        rows = {number: self._check_value(value, number) for number, value in enumerate(values, first_row)}
         return {number: row for number, row in rows.items() if row is not None}
 
-    def _one(self, value: bytes | None, number: int) -> bytes | None:
+    def _check_value(self, value: bytes | None, number: int) -> bytes | None:
         if value is None:
             self._faults.add(self.form.name, faults.IS_NULL, [number])
             return None

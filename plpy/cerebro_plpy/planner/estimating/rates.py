@@ -135,7 +135,7 @@ class Rates:
 
     def compiling(self, kind: ConfigKind) -> Estimated:
         # Among kinds that share a net, the first in a session compiles all of it.
-        own = self._own(kind)
+        own = self._find_observed(kind)
         same = [o.compile_seconds for o in own if o.architecture == kind.architecture]
         if found := [seconds for seconds in same if seconds is not None]:
             return Estimated(max(found), self._measured)
@@ -198,7 +198,7 @@ class Rates:
         """The source of measured values: less certain if they are from another host."""
         return MEASURED if any(o.host == self.host for o in self.observations) else SCALED
 
-    def _own(self, kind: ConfigKind) -> list[Observation]:
+    def _find_observed(self, kind: ConfigKind) -> list[Observation]:
         return [o for o in self._here if (o.backend, o.threads) == (kind.backend, self.threads)]
 
     @cached_property
@@ -208,19 +208,21 @@ class Rates:
         return median(known) if known else 1.0
 
     def _exact(self, kind: ConfigKind) -> Observation | None:
-        return next((o for o in reversed(self._own(kind)) if o.kind == kind.name), None)
+        return next((o for o in reversed(self._find_observed(kind)) if o.kind == kind.name), None)
 
     def _alike(self, kind: ConfigKind) -> Observation | None:
         """Return the newest observation of the kind, or else of the same net in other batches, or None."""
         exact = self._exact(kind)
         if exact is not None:
             return exact
-        return next((o for o in reversed(self._own(kind)) if o.architecture == kind.architecture), None)
+        return next(
+            (o for o in reversed(self._find_observed(kind)) if o.architecture == kind.architecture), None
+        )
 
     def _estimated(self, kind: ConfigKind, of: _BatchOf) -> Estimated:
         """Estimate an unmeasured kind by its features, corrected by the most similar kind measured."""
         shipped = self._shipped(of, kind)
-        seen = list({o.kind: o for o in self._own(kind) if of.took(o)}.values())
+        seen = list({o.kind: o for o in self._find_observed(kind) if of.took(o)}.values())
         if not seen:
             return Estimated(shipped * self._speed, SCALED if self._here else SHIPPED)
         took = np.array([max(of.took(o) or 0.0, 1e-7) for o in seen])

@@ -49,7 +49,7 @@ class KeptGroups:
         kept = cls(db, found.models, version, weights, nets, by_engine=by_engine)
         # What is wrong with the nets is said for any row.
         first = {mst_key: key for key, (mst_key, _) in weights.items()}
-        kept.functions = tuple(name for key in first.values() for name in kept._of(key).functions)
+        kept.functions = tuple(name for key in first.values() for name in kept._keep(key).functions)
         return kept
 
     @property
@@ -80,9 +80,9 @@ class KeptGroups:
             given = parse(self.text, exact)
             values = {name: given[name] for name in values}
         key = self.keys.find(grouped.normal(values))
-        return self._of(key) if key in self.weights else None
+        return self._keep(key) if key in self.weights else None
 
-    def _of(self, key: str) -> Kept:
+    def _keep(self, key: str) -> Kept:
         if key not in self.made:
             mst_key, data = self.weights[key]
             model = replace(self.nets[mst_key], weights=lambda: data)

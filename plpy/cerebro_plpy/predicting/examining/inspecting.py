@@ -80,14 +80,14 @@ def _loss_of(judge: Judge, truth: np.ndarray) -> ScoreOf:
 
 def _batches(judge: Judge, inputs: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Batch]:
     """Yield batches of one length, for which an engine makes one program; what is left over is left out."""
-    given = _given(judge, truth)
+    given = _as_outputs(judge, truth)
     length = min(BATCH, len(given))
     for first in range(0, len(given) - length + 1, length):
         judge.tick()
         yield [one[first : first + length] for one in inputs], given[first : first + length]
 
 
-def _given(judge: Judge, truth: np.ndarray) -> np.ndarray:
+def _as_outputs(judge: Judge, truth: np.ndarray) -> np.ndarray:
     """Return what is true in the form that scores take: a one at the class, as wide as the output."""
     output = judge.output
     if output.is_binary:
