@@ -22,7 +22,7 @@ WHERE p.proname IN (
         '_boot', '_as_owner', '_array_bytes', '_json', '_text', '_predict_row', '_explain_row', '_predict_statement', '_predict_batch', '_related_statement', '_host_facts', '_reach_segments',
         '_begin_scheduled', '_end_scheduled', '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN (
-        'grant_usage', 'revoke_usage',
+        'grant_usage', 'revoke_usage', 'distribute',
         -- What a superuser alone may do.
         'register_function', 'unregister_function', 'grant_function', 'revoke_function'))
 $$;

@@ -73,18 +73,16 @@ def test_bits_are_those_of_one_session(trial: Trial, base: int) -> None:
     assert trial.sql(measured, alone) == trial.sql(measured, base) != []
 
 
-def test_views_show_runs_to_those_who_may_know_of_them(trial: Trial, role: MakeRole, base: int) -> None:
-    views = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "costs")
-    everything = {view: len(trial.sql(f"SELECT * FROM cerebro.{view}")) for view in views}
-    assert all(everything.values())
-    stranger, monitor = role(), role()
-    trial.sql(f"GRANT pg_monitor TO {monitor}")
-    for name, seen in ((stranger, dict.fromkeys(views, 0)), (monitor, everything)):
-        with closing(psycopg2.connect(trial.connection.dsn, user=name)) as connection:
-            connection.autocommit = True
-            assert {v: len(execute(connection, f"SELECT * FROM cerebro.{v}")) for v in views} == seen
+def test_views_show_runs_to_superusers(trial: Trial, role: MakeRole, base: int) -> None:
+    """Citus reads distributed tables with the rights of who reads a view: a role has none on them."""
+    views = ("runs", "visits", "progress", "sizes", "costs")
+    assert all(trial.sql(f"SELECT * FROM cerebro.{view}") for view in (*views, "metrics", "leaderboard"))
+    with closing(psycopg2.connect(trial.connection.dsn, user=role())) as connection:
+        connection.autocommit = True
+        for view in views:
             with pytest.raises(psycopg2.errors.InsufficientPrivilege):
-                execute(connection, "SELECT * FROM cerebro._visit")
+                execute(connection, f"SELECT * FROM cerebro.{view}")
+        assert execute(connection, "SELECT * FROM cerebro.leaderboard") == []
 
 
 def test_a_role_trains_on_what_it_has_packed(trial: Trial, role: MakeRole) -> None:
@@ -95,10 +93,9 @@ def test_a_role_trains_on_what_it_has_packed(trial: Trial, role: MakeRole) -> No
         there = Trial(connection)
         there.pack("blobs", "own_packed", buffer_size=50, options={"segments": SEGMENTS})
         run_id = there.fit("own_packed", "own", "mst", 1)
-        assert there.sql("SELECT owner, topology FROM cerebro.runs WHERE run_id = %s", run_id) == [
-            (user, "citus")
-        ]
-        assert there.value("SELECT count(*) FROM cerebro.visits WHERE run_id = %s", run_id) == 4 * SEGMENTS
+        assert there.value("SELECT count(*) FROM cerebro.metrics WHERE run_id = %s", run_id) > 0
+    found = trial.sql("SELECT owner, topology, visits_done FROM cerebro.runs WHERE run_id = %s", run_id)
+    assert found == [(user, "citus", 4 * SEGMENTS)]
 
 
 def test_rows_that_were_packed_before_are_refused(trial: Trial) -> None:
@@ -127,3 +124,10 @@ def test_distribute_says_what_is_in_the_way(trial: Trial, empty_database: str) -
             execute(connection, "SELECT cerebro.distribute()")
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match="this is a worker"):
         on_worker(0, "SELECT cerebro.distribute()", trial.connection.info.dbname)
+
+
+def test_a_run_is_forgotten(trial: Trial) -> None:
+    run_id = trial.fit("packed", "forgotten", "mst", 1)
+    trial.sql("SELECT cerebro.forget(%s)", run_id)
+    for table in ("_state", "_visit", "_evaluation", "_run"):
+        assert trial.value(f"SELECT count(*) FROM cerebro.{table} WHERE run_id = %s", run_id) == 0

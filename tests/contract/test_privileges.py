@@ -20,7 +20,7 @@ INTERNAL = {
     "_begin_scheduled", "_end_scheduled",
 }  # fmt: skip
 # What only a superuser may do is not even opened.
-SUPERUSERS = {f"{verb}_function" for verb in ("register", "unregister", "grant", "revoke")}
+SUPERUSERS = {f"{verb}_function" for verb in ("register", "unregister", "grant", "revoke")} | {"distribute"}
 
 FUNCTIONS = """SELECT DISTINCT proname FROM pg_proc, cerebro._members('pg_proc') AS member
     WHERE oid = member AND has_function_privilege(%s, oid, 'EXECUTE')"""
