@@ -57,7 +57,7 @@ def test_what_lies_where(trial: Trial, base: int) -> None:
 
 
 def test_bits_are_those_of_one_session(trial: Trial, base: int) -> None:
-    """Where the caller's transaction would not see what others commit, its own session plays all segments."""
+    """The caller's own session plays all segments if its transaction does not see what others commit."""
     trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
     alone = trial.fit("packed", "alone", "mst", 3, validation_table="packed_val")
     trial.sql("COMMIT")
