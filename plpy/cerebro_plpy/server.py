@@ -1,7 +1,7 @@
-"""The interface to what PostgreSQL and Greenplum each do in their own way.
+"""The interface to what PostgreSQL, Citus and Greenplum each do in their own way.
 
 `backend` chooses once, and a `Database` says what was chosen: nobody else asks which server this is.
-`postgresql.py` answers for PostgreSQL, `cluster/server.py` for Greenplum.
+`postgresql.py` answers for PostgreSQL, `citus/server.py` for Citus, `cluster/server.py` for Greenplum.
 """
 
 from __future__ import annotations

@@ -43,4 +43,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION cerebro.segments_ready() IS
-'Shows, for the server (-1) and on Greenplum for each segment, its host, the versions of the extension''s Python code, of Python and of the engines, its GPUs, whether it is ready or what is missing there, and its processors. A NOTICE says if the segments have different ones, since the bits of a model depend on them.';
+'Shows, for the server (-1), on Greenplum for each segment and on Citus for each worker, its host, the versions of the extension''s Python code, of Python and of the engines, its GPUs, whether it is ready or what is missing there, and its processors. A NOTICE says if the segments have different ones, since the bits of a model depend on them.';

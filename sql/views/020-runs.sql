@@ -142,7 +142,7 @@ COMMENT ON COLUMN cerebro.runs.segments IS 'Number of segments';
 COMMENT ON COLUMN cerebro.runs.visits_done IS 'Visits that are committed';
 COMMENT ON COLUMN cerebro.runs.visits_total IS 'Visits of the whole run as far as they are decided: epochs x segments for each config';
 COMMENT ON COLUMN cerebro.runs.seed IS 'Seed that, with the rows and the number of segments, decides every bit of the result';
-COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions), greenplum (the same, on the segments of a cluster) or inline (the caller''s session alone)';
+COMMENT ON COLUMN cerebro.runs.topology IS 'local (segment sessions), greenplum or citus (the same, on the segments or workers of a cluster) or inline (the caller''s session alone)';
 COMMENT ON COLUMN cerebro.runs.started_at IS 'When the run began';
 COMMENT ON COLUMN cerebro.runs.ended_at IS 'When the run ended; NULL while it is under way';
 COMMENT ON COLUMN cerebro.runs.seconds IS 'How long the run took, or has taken so far';

@@ -1,20 +1,7 @@
-"""One warm connection for each module, as for the common tests."""
+"""Fixtures for the tests of Citus."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing
+from warm import trial
 
-import psycopg2
-import pytest
-
-from trial import Trial
-
-
-@pytest.fixture(scope="module")
-def trial(database: str) -> Iterator[Trial]:
-    """Jobs on a superuser's connection that lives as long as the module."""
-    with closing(psycopg2.connect(dbname=database)) as connection:
-        connection.autocommit = True
-        connection.notices = []
-        yield Trial(connection)
+__all__ = ["trial"]

@@ -33,7 +33,7 @@ def is_distributed(db: Database) -> bool:
         return False
     found = memory.get_instance(_Distributed)
     if found.known is None:
-        found.known = _has_citus(db) and _is_distributed(db, _LIKE)
+        found.known = _has_citus(db) and _has_laid_out(db)
     return found.known
 
 
@@ -42,21 +42,16 @@ def _has_citus(db: Database) -> bool:
     return bool(row["there"])
 
 
-def _is_distributed(db: Database, table: str) -> bool:
+def _has_laid_out(db: Database) -> bool:
     return bool(
-        db.query(
-            "SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1::regclass AND partmethod = 'h'",
-            ["text"],
-            [table],
-        )
+        db.query("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1", ["regclass"], [_LIKE])
     )
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker, and how it is reached."""
+    """A worker, by the address that the other nodes reach it at."""
 
-    group: int
     host: str
     port: int
 
@@ -65,7 +60,7 @@ class Worker:
 def workers(db: Database) -> Sequence[Worker]:
     """Return the workers that have shards, in the order in which they were added."""
     rows = db.query(
-        'SELECT groupid AS "group", nodename::text AS host, nodeport AS port FROM pg_catalog.pg_dist_node'
+        "SELECT nodename::text AS host, nodeport AS port FROM pg_catalog.pg_dist_node"
         " WHERE noderole = 'primary' AND isactive AND shouldhaveshards ORDER BY nodeid"
     )
     return [Worker(**row) for row in rows]
@@ -101,7 +96,7 @@ def keys(db: Database, segments: int) -> list[int]:
 def nodes_of(db: Database, keys: Sequence[int]) -> list[Worker]:
     """Return the worker on which the rows of each distribution key lie."""
     rows = db.query(
-        'SELECT n.groupid AS "group", n.nodename::text AS host, n.nodeport AS port'
+        "SELECT n.nodename::text AS host, n.nodeport AS port"
         " FROM pg_catalog.unnest($2) WITH ORDINALITY AS k (key, turn)"
         f" JOIN pg_catalog.pg_dist_placement AS p ON p.shardid = {_SHARD_OF}($1, k.key)"
         " JOIN pg_catalog.pg_dist_node AS n ON n.groupid = p.groupid AND n.noderole = 'primary'"

@@ -274,7 +274,7 @@ class PackedSummary:
     total_rows: int
     class_value_types: dict[str, str]
     quoted: str = ""
-    # On Greenplum, the distribution key of each segment's rows; on PostgreSQL that is the segment itself.
+    # On Greenplum and Citus, the distribution key of each segment's rows; on PostgreSQL the segment itself.
     dist_keys: list[int] | None = None
     target_shapes: list[list[int]] = field(default_factory=list)
     input_shapes: list[list[int]] = field(default_factory=list)

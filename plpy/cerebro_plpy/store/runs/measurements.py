@@ -44,7 +44,7 @@ class EvaluationRow:
     segment: int
     data: bytes
     seconds: float
-    # On Greenplum the distribution key of the rows beside which it was made.
+    # On Greenplum and Citus the distribution key of the rows beside which it was made.
     place: int = 0
 
 

@@ -452,7 +452,7 @@ class VisitRow:
     write_seconds: float
     started_at: Moment
     pid: int
-    # On Greenplum the distribution key of the rows beside which it was made.
+    # On Greenplum and Citus the distribution key of the rows beside which it was made.
     place: int = 0
     # The processor time of the process during the visit, and its memory at the end.
     cpu_seconds: float | None = None
