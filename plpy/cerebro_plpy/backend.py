@@ -207,6 +207,7 @@ def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
 
 def _undone(work: Callable[[], T]) -> T:
     """Do work and roll back all that it changed."""
+    citus.refuse_without_nodes()
     undone = plpy.subtransaction()
     held(undone.enter)()
     try:
@@ -225,12 +226,13 @@ def _carefully(statement: Callable[P, T], *arguments: P.args, **named: P.kwargs)
     if interrupts.must_look():
         Session().look_for_cancel()
     gangs.refuse_without_segments()
+    citus.refuse_without_nodes()
     own = backend()
     before, own.stating = own.stating, True
     try:
         return statement(*arguments, **named)
     except plpy.SPIError as error:
-        raise from_statement(error) from None
+        raise citus.judge(from_statement(error)) from None
     finally:
         own.stating = before
         interrupts.let_cancels_wait()

@@ -123,6 +123,7 @@ USES: dict[str, set[str]] = {
     "logical": {"optuna"},
     "planner": {"numpy", "scipy"},
     "relations": {"numpy", "scipy"},
+    "citus": {"psycopg2"},
     "cluster": {"numpy", "psycopg2"},
     "topology": {"psycopg2"},
 }

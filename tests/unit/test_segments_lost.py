@@ -1,15 +1,16 @@
-"""A session on Greenplum sees that it has lost a process on a segment."""
+"""A session on a cluster sees that it has lost a process on another node."""
 
 from __future__ import annotations
 
 import socket
 from collections.abc import Iterator
 from contextlib import ExitStack
+from pathlib import Path
 
 import pytest
 
 from cerebro_plpy import memory
-from cerebro_plpy.store.cluster import gangs
+from cerebro_plpy.store import sockets
 
 HOSTS = ("127.0.0.1", "127.0.0.2")
 
@@ -27,12 +28,28 @@ def segments() -> Iterator[list[socket.socket]]:
             server.listen()
             stack.enter_context(socket.create_connection((host, port)))
             ends.append(stack.enter_context(server.accept()[0]))
-        memory.get_instance(gangs._Ports).add(port)
+        sockets.learn_ports([port])
         yield ends
-        memory.get_instance(gangs._Ports).discard(port)
+        memory.get_instance(sockets._Ports).discard(port)
 
 
 def test_a_live_process_on_another_host_does_not_stand_for_a_lost_one(segments: list[socket.socket]) -> None:
-    assert not gangs._has_ended_connection()
+    assert not sockets.has_ended_connection()
     segments[0].close()
-    assert gangs._has_ended_connection()
+    assert sockets.has_ended_connection()
+
+
+def test_connections_of_pythons_own_to_a_node_do_not_count(tmp_path: Path) -> None:
+    """Citus may have a node answer at a Unix socket, whose name ends with the port."""
+    node = tmp_path / ".s.PGSQL.7001"
+    sockets.learn_ports([7001])
+    with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:
+        server.bind(str(node))
+        server.listen()
+        client.connect(str(node))
+        server.accept()[0].close()
+        assert sockets.has_ended_connection()
+        sockets.leave_out(client.fileno())
+        assert not sockets.has_ended_connection()
+        sockets.count_in(client.fileno())
+    memory.get_instance(sockets._Ports).discard(7001)

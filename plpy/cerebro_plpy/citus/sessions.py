@@ -3,9 +3,18 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
+import psycopg2
+
+from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
 from cerebro_plpy.store.runs.drivers import Behind
 from cerebro_plpy.topology.local import LocalTopology
+from cerebro_plpy.topology.loopback import CONTROL, LoopbackSession
+
+
+class WorkerAway(psycopg2.OperationalError):
+    """Raised when a worker does not let a session in."""
 
 
 class CitusTopology(LocalTopology):
@@ -17,3 +26,22 @@ class CitusTopology(LocalTopology):
         # The sessions on workers are processes of other servers, and end with their connections.
         own_pid = os.getpid()
         return Behind(own_pid, [own_pid] if self._bounds.background else [])
+
+    def _opened(self, key: Any) -> LoopbackSession:
+        try:
+            return super()._opened(key)
+        except psycopg2.OperationalError as error:
+            if key[1] == CONTROL:
+                raise
+            raise WorkerAway(str(error)) from None
+
+    def _refusal(self, error: psycopg2.Error) -> CerebroError:
+        if not isinstance(error, WorkerAway):
+            return super()._refusal(error)
+        return CerebroError(
+            "a worker of the cluster refuses the session that a run needs",
+            detail=f"The login was answered: {str(error).strip()}",
+            hint="The owner of the extension must be able to log in from the coordinator to each worker;"
+            " docs/citus.md says how. When all workers answer, cerebro.resume continues the run.",
+            sqlstate=SEGMENT_GONE,
+        )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -10,11 +11,23 @@ from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database, as_owner, kept_for_call
-from cerebro_plpy.errors import CONNECTION_FAILURE, CerebroError
+from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
+from cerebro_plpy.store import sockets
 from cerebro_plpy.store.names import Table, literal
 
+_SERVER = ctypes.PyDLL(None)
 # Citus is loaded with the server, or not at all.
-_IS_LOADED = hasattr(ctypes.PyDLL(None), "CitusHasBeenLoaded")
+_IS_LOADED = hasattr(_SERVER, "CitusHasBeenLoaded")
+# The beginnings of SQLSTATEs of a node that is gone: of connections, and of servers that go down or come up.
+_NODE_GONE = ("08", "57P0")
+# The beginnings of messages that come without an SQLSTATE of their own: of libpq, of a session whose server
+# was killed, and of one that had kept a connection.
+_ENDED = (
+    "server closed the connection unexpectedly",
+    "postmaster was shut down",
+    "failure on connection marked as essential",
+)
+_HINT = "Try again when all nodes answer, in a new session if need be. A run goes on with cerebro.resume."
 # Packed tables are distributed like this one, so that states lie beside the rows that they were made of.
 _LIKE = "cerebro._state"
 # Among so many numbers for each segment, and as many more, each shard has some.
@@ -34,7 +47,48 @@ def is_distributed(db: Database) -> bool:
     found = memory.get_instance(_Distributed)
     if found.known is None:
         found.known = _has_citus(db) and _has_laid_out(db)
+        if found.known:
+            _learn_ports(db)
     return found.known
+
+
+def refuse_without_nodes() -> None:
+    """Raise an error if this transaction is also one of other nodes, and one has ended its connection.
+
+    Each statement of PL/Python begins a subtransaction, of which Citus tells these nodes. If one cannot be
+    told, Citus' error would jump over Python's frames.
+    """
+    if not _IS_LOADED:
+        return
+    if not _has_remote_transactions():
+        sockets.overlook_ended()
+    elif sockets.has_ended_connection():
+        raise CerebroError(
+            "a node of the cluster has ended a connection of this session",
+            hint=_HINT,
+            sqlstate=SEGMENT_GONE,
+        )
+
+
+@functools.lru_cache(maxsize=1)
+def _remote_transactions() -> ctypes.c_void_p:
+    return ctypes.c_void_p.in_dll(_SERVER, "InProgressTransactions")
+
+
+def _has_remote_transactions() -> bool:
+    """Return whether this transaction is one of other nodes as well: the ring of these is not empty."""
+    ring = _remote_transactions()
+    return ring.value not in (None, ctypes.addressof(ring))
+
+
+def judge(error: CerebroError) -> CerebroError:
+    """Return an error as it is, or as that of a node that is gone, after which a visit is made again."""
+    is_gone = error.sqlstate.startswith(_NODE_GONE) or error.message.startswith(_ENDED)
+    if not _IS_LOADED or not is_gone:
+        return error
+    return CerebroError(
+        "a node of the cluster does not answer", detail=error.message, hint=_HINT, sqlstate=SEGMENT_GONE
+    )
 
 
 def _has_citus(db: Database) -> bool:
@@ -56,9 +110,16 @@ class Worker:
     port: int
 
 
+def _learn_ports(db: Database) -> None:
+    """Let `refuse_without_nodes` recognize connections to nodes."""
+    rows = db.query("SELECT DISTINCT nodeport AS port FROM pg_catalog.pg_dist_node")
+    sockets.learn_ports(row["port"] for row in rows)
+
+
 @kept_for_call
 def workers(db: Database) -> Sequence[Worker]:
     """Return the workers that have shards, in the order in which they were added."""
+    _learn_ports(db)
     rows = db.query(
         "SELECT nodename::text AS host, nodeport AS port FROM pg_catalog.pg_dist_node"
         " WHERE noderole = 'primary' AND isactive AND shouldhaveshards ORDER BY nodeid"
@@ -171,5 +232,5 @@ def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:
         "SELECT success, result FROM pg_catalog.run_command_on_coordinator($1)", ["text"], [statement]
     )[0]
     if not row["success"]:
-        raise CerebroError(row["result"], sqlstate=CONNECTION_FAILURE)
+        raise CerebroError(row["result"], hint=_HINT, sqlstate=SEGMENT_GONE)
     return json.loads(row["result"])

@@ -289,7 +289,7 @@ class LocalTopology:
             running.begin(Sent(command, self._engines[backend]))
         except SessionLost:
             # It died while it was idle: `answers` reports it as lost.
-            running.connection.close()
+            running.close()
 
     def background(self, command: Command) -> None:
         self._queue.append(command)

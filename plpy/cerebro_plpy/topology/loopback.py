@@ -21,7 +21,7 @@ from cerebro_plpy.errors import (
     CerebroError,
     from_driver,
 )
-from cerebro_plpy.store import session
+from cerebro_plpy.store import session, sockets
 
 # The server's first process, while it lives.
 _PARENT = os.getppid()
@@ -38,6 +38,8 @@ class LoopbackSession:
 
     def __init__(self, target: session.LoginTarget, settings: Mapping[str, str]) -> None:
         self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
+        self._descriptor = self.connection.fileno()
+        sockets.leave_out(self._descriptor)
         self._cursor: Any = None
         self.look_seconds = 0
         self.busy = False
@@ -89,7 +91,11 @@ class LoopbackSession:
         except psycopg2.Error:
             pass
         finally:
-            self.connection.close()
+            self.close()
+
+    def close(self) -> None:
+        self.connection.close()
+        sockets.count_in(self._descriptor)
 
 
 def settings_of(target: session.LoginTarget, idle_minutes: int, slot: int) -> Mapping[str, str]:
@@ -152,7 +158,7 @@ def leave_running(
     except psycopg2.Error as error:
         raise refused(target, error) from None
     finally:
-        there.connection.close()
+        there.close()
 
 
 def check_superuser(opened: LoopbackSession) -> None:

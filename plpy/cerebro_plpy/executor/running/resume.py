@@ -19,7 +19,7 @@ from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
 from cerebro_plpy.store import session
 from cerebro_plpy.store.names import Table, check_writable, resolve_table
-from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed import partitions
 from cerebro_plpy.store.packed.groups import Groups
 from cerebro_plpy.store.runs import decisions, drivers, measurements, replacing, results, run_groups, runs
 from cerebro_plpy.topology import Topology
@@ -48,7 +48,7 @@ def drive(db: Database, run_id: int, look_seconds: int) -> None:
     run = runs.own_run(db, run_id, role)
     # Before the call that began the run ends, which holds these locks until then.
     tables = [name for name in (run.source_table, run.validation_table) if name is not None]
-    packed.keep_from_changing(db, tables, role)
+    partitions.keep_from_changing(db, tables, role)
     topology = choose_local(db, look_seconds)
     with runner.behind(topology, run.run_id):
         functions.go_on(db, run.run_id)

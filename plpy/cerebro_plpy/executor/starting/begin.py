@@ -30,7 +30,7 @@ from cerebro_plpy.store.names import (
     target,
     target_table,
 )
-from cerebro_plpy.store.runs import replacing, results, runs, starting_weights
+from cerebro_plpy.store.runs import drivers, replacing, results, starting_weights
 from cerebro_plpy.topology.choose import choose
 
 
@@ -197,7 +197,7 @@ def targets(
     else:
         model = target_table(db, name, "model output table", suffixes)
         tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
-    other = runs.making(db, tables[0].quoted, run_id, session.current_user(db))
+    other = drivers.find_maker(db, tables[0].quoted, run_id, session.current_user(db))
     if other is not None:
         who, hint = "another run", "Give another name."
         if other["owned"]:

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from cerebro_plpy.database import Database, Row, as_owner
+from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
 from cerebro_plpy.store import citus, plain
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, parse_table, quote
+from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed import append, stored_features
 from cerebro_plpy.store.packed.append import VERSIONS, PackedVersion
 from cerebro_plpy.store.packed.stored_features import StoredFeatures
@@ -346,13 +346,15 @@ _HEAD = (
 )
 
 
-_GREENPLUM = (("__dist_keys__", "integer[]"),)
+_PLACED = (("__dist_keys__", "integer[]"),)
+# The shape of a row in each column: on Citus, looking at a buffer makes the transaction one of its worker.
+_SHAPES = ("__shapes__", "jsonb")
 # Tables that were packed by earlier versions lack it.
 FEATURES = ("feature_specification", "jsonb")
 _WEIGHT_NAME = ("weight_varname", "text")
 _FOLDS = ("folds", "integer")
 _GROUP_BY = ("group_by", "text[]")
-_AS_JSON = (FEATURES[0], VERSIONS[0], stored_features.FEATURES_OF[0])
+_AS_JSON = (FEATURES[0], VERSIONS[0], stored_features.FEATURES_OF[0], _SHAPES[0])
 
 
 def _field(column: str) -> str:
@@ -367,41 +369,24 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     plain = (*_PLAIN, FEATURES, _WEIGHT_NAME, VERSIONS, *([_FOLDS] if summary.folds else []))
     plain += (_GROUP_BY,) if summary.group_by else ()
     plain += (stored_features.FEATURES_OF,) if summary.stored else ()
-    plain += () if summary.dist_keys is None else _GREENPLUM
-    columns = [*_HEAD, *classes, *counts, *plain]
+    plain += () if summary.dist_keys is None else _PLACED
+    shapes = [_SHAPES] if summary.dist_keys is not None and citus.is_distributed(db) else []
+    columns = [*_HEAD, *classes, *counts, *plain, *shapes]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
     if summary.dist_keys is not None:
         citus.lay_out(db, table)
-    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in (*counts, *plain)]
+    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes)
+    types += [kind for _, kind in (*counts, *plain, *shapes)]
     casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
     values = [getattr(summary, _field(name)) for name, _ in _HEAD]
     values += [*summary.class_values, *(summary.class_counts or [None] * len(counts))]
     values += [getattr(summary, _field(name)) for name, _ in plain]
+    inputs = [] if summary.stored else summary.independent_varname
+    named = [*summary.dependent_varname, *inputs]
+    values += [json.dumps(_find_shapes(db, output.table.quoted, named)) for _ in shapes]
     db.query(f"INSERT INTO {table} SELECT {casts}", types, values)
     _comment(db, table, comment)
-
-
-@as_owner
-def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
-    """Hold the locks that reading packed tables takes until this transaction ends, without a user's code.
-
-    Only tables that the role may read are locked. They are given by their full names.
-    """
-    for table in tables:
-        for each in (table, _summary_of(table)):
-            rows = db.query(
-                "SELECT pg_catalog.has_any_column_privilege($1, $2, 'SELECT') AS may",
-                ["text", "text"],
-                [role, each],
-            )
-            if rows[0]["may"]:
-                db.query(f"LOCK TABLE {each} IN ACCESS SHARE MODE")
-
-
-def _summary_of(table: str) -> str:
-    schema, name = parse_table(table, "packed table")
-    return quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
 
 
 def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
@@ -418,19 +403,22 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
             hint=_HINT,
             sqlstate=WRONG_STATE,
         )
-    wanted += [column for column, _ in (_WEIGHT_NAME, _FOLDS, _GROUP_BY, *_GREENPLUM) if column in present]
+    wanted += [column for column, _ in (_WEIGHT_NAME, _FOLDS, _GROUP_BY, *_PLACED) if column in present]
     listed = [quote(column) for column in wanted]
     listed += [f"{name if name in present else 'NULL'}::text AS {name}" for name in _AS_JSON]
     row = dict(_only_row(db, quoted, f"SELECT {', '.join(listed)} FROM {quoted}"))
-    features, versions, origin = (row.pop(name) for name in _AS_JSON)
+    features, versions, origin, shapes = (row.pop(name) for name in _AS_JSON)
     if (row["segments"] or 0) < 1:
         raise CerebroError(
             f"{quoted} says that {table} has {row['segments']} segments", hint=_HINT, sqlstate=WRONG_STATE
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
     stored = None if origin is None else stored_features.read(json.loads(origin))
-    shapes = _shapes(db, table, [*dependents, *(independents if stored is None else [])])
-    inputs = shapes[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
+    columns = [*dependents, *(independents if stored is None else [])]
+    known = json.loads(shapes or "null") or _find_shapes(db, table, columns)
+    if known is None:
+        raise CerebroError(f"packed table {table} is empty", hint=_HINT, sqlstate=WRONG_STATE)
+    inputs = known[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
     types = {column: present[column] for column in (d + CLASS_VALUES for d in dependents)}
     values, counts = _classes(db, quoted, types, [d + CLASS_COUNTS for d in dependents], present)
     return PackedSummary(
@@ -441,7 +429,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
         quoted=quoted,
         features=None if features is None else read_specification(features),
         versions=() if versions is None else append.read(json.loads(versions)),
-        target_shapes=shapes[: len(dependents)],
+        target_shapes=known[: len(dependents)],
         input_shapes=inputs,
         stored=stored,
     )
@@ -487,10 +475,8 @@ def _classes(
     return [row[f"v{i}"] for i in range(len(types))], [row[f"c{i}"] for i in range(len(counts))]
 
 
-def _shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]]:
-    """Return the shape of one row in each column, from any buffer; refuse an empty table."""
+def _find_shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]] | None:
+    """Return the shape of one row in each column, from any buffer; None if there is none."""
     names = ", ".join(f"{quote(name + SHAPE)} AS s{number}" for number, name in enumerate(columns))
-    row = next(iter(db.query(f"SELECT {names} FROM {table} LIMIT 1")), None)
-    if row is None:
-        raise CerebroError(f"packed table {table} is empty", hint=_HINT, sqlstate=WRONG_STATE)
-    return [list(row[f"s{number}"][1:]) for number in range(len(columns))]
+    rows = db.query(f"SELECT {names} FROM {table} LIMIT 1")
+    return [list(rows[0][f"s{number}"][1:]) for number in range(len(columns))] if rows else None

@@ -8,10 +8,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.database import Database, Row
+from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
-from cerebro_plpy.store.names import Table, quote
-from cerebro_plpy.store.packed.packed import BUFFER, FOLD, GROUPS, SHAPE, WEIGHT, PackedSummary
+from cerebro_plpy.store.names import Table, parse_table, quote
+from cerebro_plpy.store.packed.packed import BUFFER, FOLD, GROUPS, SHAPE, SUMMARY, WEIGHT, PackedSummary
 
 
 @dataclass(frozen=True)
@@ -216,3 +216,25 @@ def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes |
     for batch in db.scan(statement, batch=16):
         for row in batch:
             yield row["data"], row["shape"]
+
+
+@as_owner
+def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
+    """Hold the locks that reading packed tables takes until this transaction ends, without a user's code.
+
+    Only tables that the role may read are locked. They are given by their full names.
+    """
+    for table in tables:
+        for each in (table, _summary_of(table)):
+            rows = db.query(
+                "SELECT pg_catalog.has_any_column_privilege($1, $2, 'SELECT') AS may",
+                ["text", "text"],
+                [role, each],
+            )
+            if rows[0]["may"]:
+                db.query(f"LOCK TABLE {each} IN ACCESS SHARE MODE")
+
+
+def _summary_of(table: str) -> str:
+    schema, name = parse_table(table, "packed table")
+    return quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)

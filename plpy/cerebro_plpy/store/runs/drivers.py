@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 
-from cerebro_plpy.database import Database, as_owner
+from cerebro_plpy.database import Database, Row, as_owner
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import is_greenplum
@@ -241,3 +241,29 @@ def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
             ["integer[]"],
             [list(numbers)],
         )
+
+
+@as_owner
+def find_maker(db: Database, model_table: str, run_id: int | None, role: str) -> Row | None:
+    """Return another run that is to leave a table of this name, and whether the role may know of it.
+
+    A run that is inline has made the table already, in its caller's transaction.
+    """
+    # At first without the view, which on Citus would make this transaction one of all workers.
+    begun = db.query(
+        "SELECT r.run_id FROM cerebro._run AS r WHERE r.model_table = $1 AND r.topology <> 'inline'"
+        " AND r.run_id IS DISTINCT FROM $2 AND 'running' = (SELECT e.event FROM cerebro._run_event AS e"
+        " WHERE e.run_id = r.run_id ORDER BY e.at DESC LIMIT 1)",
+        ["text", "bigint"],
+        [model_table, run_id],
+    )
+    if not begun:
+        return None
+    db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
+    rows = db.query(
+        "SELECT run_id, pg_catalog.pg_has_role($2, owner, 'USAGE') AS owned FROM cerebro.runs"
+        " WHERE run_id = ANY ($1) AND status IN ('running', 'paused') LIMIT 1",
+        ["bigint[]", "name"],
+        [[row["run_id"] for row in begun], role],
+    )
+    return rows[0] if rows else None

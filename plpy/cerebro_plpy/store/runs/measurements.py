@@ -24,13 +24,19 @@ def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
 @as_owner
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
     """Forget single segments' parts of evaluations that were never merged."""
-    db.query(
-        "DELETE FROM cerebro._evaluation AS e WHERE e.run_id = $1 AND NOT EXISTS (SELECT FROM cerebro._metric"
-        " AS m WHERE m.run_id = e.run_id AND m.mst_key = e.mst_key AND m.epoch = e.epoch"
-        " AND m.dataset = e.dataset)",
-        ["bigint"],
-        [run_id],
+    # In several statements: on Citus one table is on the workers, and the other is not.
+    listed = "SELECT DISTINCT mst_key, epoch, dataset FROM cerebro.{} WHERE run_id = $1"
+    there, merged = (
+        {tuple(row.values()) for row in db.query(listed.format(table), ["bigint"], [run_id])}
+        for table in ("_evaluation", "_metric")
     )
+    for part in sorted(there - merged):
+        db.query(
+            "DELETE FROM cerebro._evaluation"
+            " WHERE run_id = $1 AND mst_key = $2 AND epoch = $3 AND dataset = $4",
+            ["bigint", "integer", "integer", "text"],
+            [run_id, *part],
+        )
 
 
 @dataclass(frozen=True)
@@ -134,10 +140,11 @@ def seconds_spent(db: Database, run_id: int) -> float:
     """Return how long sessions have stood behind a run, each from its start to its last visit."""
     return db.query(
         "SELECT COALESCE(sum(pg_catalog.date_part('epoch', b.ended_at - b.at)), 0) AS seconds FROM ("
-        " SELECT e.at, (SELECT max(v.ended_at) FROM cerebro._visit AS v WHERE v.run_id = e.run_id"
-        "   AND v.ended_at >= e.at AND v.ended_at < e.next_at) AS ended_at"
-        " FROM (SELECT x.run_id, x.at, COALESCE(lead(x.at) OVER (ORDER BY x.at), 'infinity') AS next_at"
-        "   FROM cerebro._run_event AS x WHERE x.run_id = $1 AND x.event = 'running') AS e) AS b",
+        " SELECT e.at, max(v.ended_at) AS ended_at"
+        " FROM (SELECT x.at, COALESCE(lead(x.at) OVER (ORDER BY x.at), 'infinity') AS next_at"
+        "   FROM cerebro._run_event AS x WHERE x.run_id = $1 AND x.event = 'running') AS e"
+        " JOIN (SELECT w.ended_at FROM cerebro._visit AS w WHERE w.run_id = $1) AS v"
+        "   ON v.ended_at >= e.at AND v.ended_at < e.next_at GROUP BY e.at) AS b",
         ["bigint"],
         [run_id],
     )[0]["seconds"]

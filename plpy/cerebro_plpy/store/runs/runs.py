@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from cerebro_plpy.database import Database, Row, as_owner
+from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
 from cerebro_plpy.store.runs import drivers
 from cerebro_plpy.store.writing import (
@@ -274,23 +274,6 @@ def no_such_run(run_id: int | None) -> CerebroError:
 
 
 @as_owner
-def making(db: Database, model_table: str, run_id: int | None, role: str) -> Row | None:
-    """Return another run that is to leave a table of this name, and whether the role may know of it.
-
-    A run that is inline has made the table already, in its caller's transaction.
-    """
-    db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
-    rows = db.query(
-        "SELECT run_id, pg_catalog.pg_has_role($3, owner, 'USAGE') AS owned FROM cerebro.runs"
-        " WHERE model_table = $1 AND status IN ('running', 'paused') AND topology <> 'inline'"
-        " AND run_id IS DISTINCT FROM $2 LIMIT 1",
-        ["text", "bigint", "name"],
-        [model_table, run_id, role],
-    )
-    return rows[0] if rows else None
-
-
-@as_owner
 def last_event(db: Database, run_id: int) -> str | None:
     """Return the last event of a run, or None if there is no such run."""
     rows = db.query(
@@ -349,9 +332,9 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
         "SELECT c.mst_key, COALESCE(v.step, c.source_step, 0) AS step, v.loss, f.reason AS failure,"
         " ARRAY(SELECT DISTINCT m.epoch FROM cerebro._metric AS m"
         "   WHERE m.run_id = c.run_id AND m.mst_key = c.mst_key) AS evaluated"
-        " FROM cerebro._config AS c LEFT JOIN LATERAL (SELECT x.step, x.loss FROM cerebro._visit AS x"
-        "   WHERE x.run_id = c.run_id AND x.mst_key = c.mst_key AND x.step > 0"
-        "   ORDER BY x.step DESC LIMIT 1) AS v ON TRUE"
+        " FROM cerebro._config AS c LEFT JOIN (SELECT DISTINCT ON (x.mst_key) x.mst_key, x.step, x.loss"
+        "   FROM cerebro._visit AS x WHERE x.run_id = $1 AND x.step > 0 ORDER BY x.mst_key, x.step DESC) AS v"
+        "   ON v.mst_key = c.mst_key"
         " LEFT JOIN cerebro._failure AS f ON f.run_id = c.run_id AND f.mst_key = c.mst_key"
         " WHERE c.run_id = $1",
         ["bigint"],
