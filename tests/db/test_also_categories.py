@@ -117,7 +117,9 @@ def test_rows_and_tables_are_answered_alike(trial: Trial) -> None:
         " WHERE (p.source).id % 50 = 0 ORDER BY 1"
     )
     assert len(rows) == ROWS // 50 and [key for key, _ in rows] == [key for key, _ in table]
-    assert [answer for _, answer in rows] == pytest.approx([answer for _, answer in table], rel=1e-5)
+    # The net learns fares of up to 102 on their scale: what rounding leaves there is as large for small ones.
+    rounding = 1e-6 * 102
+    assert [answer for _, answer in rows] == pytest.approx([answer for _, answer in table], abs=rounding)
 
 
 @pytest.mark.postgresql
