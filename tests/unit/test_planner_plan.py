@@ -202,7 +202,7 @@ def test_time_is_left_while_the_last_evaluations_run() -> None:
 
 
 def test_no_config_begins_that_would_end_too_late() -> None:
-    """One that has begun goes on, and so do all as long as there is no model."""
+    """One in its first epoch goes on, and so do all as long as there is no model."""
     plan = make_plan(configs=3, segments=2, epochs=2)
     for config in plan.configs.values():
         config.kind, config.visit_units = "alike", 1.0
@@ -218,6 +218,10 @@ def test_no_config_begins_that_would_end_too_late() -> None:
     assert waiting() == {1, 2, 3}
     plan.time_left = 8.5
     assert waiting() == {1} and not plan.rests()
+    plan.configs[1].step = 2
+    assert waiting() == {1}
+    plan.time_left = 2.5
+    assert waiting() == set() and plan.rests()
     plan.configs[1].step = 4
     assert plan.rests() and not plan.done()
 

@@ -34,8 +34,14 @@ def presses(left: float, all_left: Iterable[float], segments: int) -> bool:
 
 
 def ends_in_time(plan: Plan, config: Config, seconds: float) -> bool:
-    """Return whether a config has begun, or could end its first epoch and be measured in time."""
+    """Return whether what a config would do next, and its measurement, end in time.
+
+    One that has not begun would end its first epoch; one in its first epoch ends it in any case. Later half a
+    visit must fit, so that a run is as often a little short of its time as beyond it.
+    """
+    measuring = plan.evaluation_costs.seconds(config.kind, config.visit_units)
+    if config.step >= config.first_step + plan.segments:
+        return plan.costs.seconds(config.kind, config.visit_units) / 2 + measuring <= seconds
     if config.step > config.first_step or config.amid_epoch:
         return True
-    epoch = plan.costs.seconds(config.kind, plan.segments * config.visit_units)
-    return epoch + plan.evaluation_costs.seconds(config.kind, config.visit_units) <= seconds
+    return plan.costs.seconds(config.kind, plan.segments * config.visit_units) + measuring <= seconds
