@@ -52,4 +52,7 @@ def test_connections_of_pythons_own_to_a_node_do_not_count(tmp_path: Path) -> No
         sockets.leave_out(client.fileno())
         assert not sockets.has_ended_connection()
         sockets.count_in(client.fileno())
+        assert sockets.has_ended_connection()
+        sockets.overlook_ended()
+        assert not sockets.has_ended_connection()
     memory.get_instance(sockets._Ports).discard(7001)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any
 
 import psycopg2
 
 from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
 from cerebro_plpy.store.runs.drivers import Behind
-from cerebro_plpy.topology.local import LocalTopology
+from cerebro_plpy.topology.local import Key, LocalTopology
 from cerebro_plpy.topology.loopback import CONTROL, LoopbackSession
 
 
@@ -27,7 +26,7 @@ class CitusTopology(LocalTopology):
         own_pid = os.getpid()
         return Behind(own_pid, [own_pid] if self._bounds.background else [])
 
-    def _opened(self, key: Any) -> LoopbackSession:
+    def _opened(self, key: Key) -> LoopbackSession:
         try:
             return super()._opened(key)
         except psycopg2.OperationalError as error:

@@ -58,7 +58,7 @@ def refuse_without_nodes() -> None:
     Each statement of PL/Python begins a subtransaction, of which Citus tells these nodes. If one cannot be
     told, Citus' error would jump over Python's frames.
     """
-    if not _IS_LOADED:
+    if not (_IS_LOADED and sockets.knows_ports()):
         return
     if not _has_remote_transactions():
         sockets.overlook_ended()

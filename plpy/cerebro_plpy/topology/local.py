@@ -393,7 +393,8 @@ class LocalTopology:
                     check_room(room, 1)
             # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
             except psycopg2.Error as error:
-                self._pool.pop(key, None)
+                if (failed := self._pool.pop(key, None)) is not None:
+                    failed.close()
                 if time.monotonic() >= deadline:
                     raise self._refusal(error) from None
             self._rest()
