@@ -123,9 +123,10 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
     with closing(server.connect()) as connection:
         server.load(connection, workload)
         server.pack(connection, workload, server.packing_options(workload))
-        server.query(connection, "TRUNCATE cerebro._rate")
+    memory = _measure_memory(workload, options)
     with server.session() as connection:
         # Of other workloads it knows nothing either.
+        server.query(connection, "TRUNCATE cerebro._rate")
         server.make_configs(connection, other_grid(workload))
         server.fit(connection, workload, json.dumps(options))
         server.make_configs(connection, workload)
@@ -133,15 +134,22 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
         plan = explain(connection, workload, options)
         asking = time.perf_counter() - clock
         cold = _unmeasured(connection, workload, options)
-        pids = {pid for (pid,) in server.query(connection, _SESSIONS)}
         before = server.value(connection, "SELECT pg_current_wal_lsn()")
-        with PeakMemory(lambda: pids) as memory:
-            run_id, seconds = server.fit(connection, workload, json.dumps(options))
+        run_id, seconds = server.fit(connection, workload, json.dumps(options))
         log = server.value(connection, "SELECT pg_current_wal_lsn() - %s::pg_lsn", (before,))
         state = server.value(
             connection, "SELECT max(state_bytes) FROM cerebro.visits WHERE run_id = %s", (run_id,)
         )
-    return Compared(workload.name, plan, cold, seconds, int(log), int(state), sum(memory.peak), asking)
+    return Compared(workload.name, plan, cold, seconds, int(log), int(state), memory, asking)
+
+
+def _measure_memory(workload: Workload, options: Mapping[str, Any]) -> int:
+    """Return the memory of sessions that have run nothing else: programs of another grid would count."""
+    with server.session() as connection, closing(server.connect()) as watching:
+        server.make_configs(connection, workload)
+        with PeakMemory(lambda: {pid for (pid,) in server.query(watching, _SESSIONS)}) as memory:
+            server.fit(connection, workload, json.dumps(options))
+    return sum(memory.peak)
 
 
 def _unmeasured(connection: Any, workload: Workload, options: Mapping[str, Any]) -> float:

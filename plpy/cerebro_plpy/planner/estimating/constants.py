@@ -29,6 +29,6 @@ AROUND, AROUND_CONFIG = 0.2, 0.015
 AROUND_GROUP = 0.0015
 # With several threads, arithmetic takes 1 / threads**SHARING of the time.
 SHARING = 0.8
-# MB of a session's own memory with its engine, and for each net that it has compiled.
-SESSION_MB = {"tensorflow": 420, "jax": 300, "torch": 350}
-COMPILED_MB = {"tensorflow": 12, "jax": 6, "torch": 2}
+# MB of a session's own memory with its engine, and for each kind of configs that it has compiled code for.
+SESSION_MB = {"tensorflow": 420, "jax": 250, "torch": 350}
+COMPILED_MB = {"tensorflow": 12, "jax": 15, "torch": 2}

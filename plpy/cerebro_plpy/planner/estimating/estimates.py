@@ -117,8 +117,8 @@ class Estimate:
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
-        nets = {kind.name: kind.backend for kind in work.kinds.values()}
-        own += sum(constants.COMPILED_MB[backend] for backend in nets.values()) * MB
+        kinds = {kind.name: kind.backend for kind in work.kinds.values()}
+        own += sum(constants.COMPILED_MB[backend] for backend in kinds.values()) * MB
         together = 1 if work.groups is None else max(1, work.groups.largest_bundle)
         states = max(
             (
