@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -17,12 +16,15 @@ import pytest
 
 import nets
 from fixtures import CITUS_WORKERS, execute
+from segments import answered
 from trial import ADAM, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.citus
 FEATURES, SEGMENTS, EPOCHS = 12, 3, 12
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "citus"
 WAIT_SECONDS = 60.0
+# The first statement of all workers after a crash meets connections that have ended.
+ALL_WORKERS = "SELECT count(*) FROM cerebro._visit"
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +46,7 @@ def fit(trial: Trial, out: str) -> int:
 @contextmanager
 def disturbed(trial: Trial, out: str) -> Iterator[Future[int]]:
     """Train in another thread, and go on as soon as each worker has made a visit."""
-    wait_for_workers(trial)
+    answered(trial, ALL_WORKERS)
     before = trial.value("SELECT max(run_id) FROM cerebro._run")
     with (
         ThreadPoolExecutor(1) as pool,
@@ -56,20 +58,8 @@ def disturbed(trial: Trial, out: str) -> Iterator[Future[int]]:
         until = time.monotonic() + WAIT_SECONDS
         while execute(watcher, visited, before)[0][0] < SEGMENTS:
             assert time.monotonic() < until and not run.done(), "no visits were made"
-            threading.Event().wait(0.02)
+            time.sleep(0.02)
         yield run
-
-
-def wait_for_workers(trial: Trial) -> None:
-    """Wait until all workers answer a query: the first after a crash meets connections that have ended."""
-    until = time.monotonic() + WAIT_SECONDS
-    while True:
-        try:
-            trial.sql("SELECT count(*) FROM cerebro._visit")
-            return
-        except psycopg2.Error:
-            assert time.monotonic() < until
-            threading.Event().wait(0.1)
 
 
 def find_session(worker: int, database: str) -> int:
@@ -108,9 +98,10 @@ def test_a_run_without_a_worker_is_resumed(trial: Trial, weights: dict[int, byte
                 run.result(WAIT_SECONDS)
         finally:
             start_node(2)
+            trial.sql("DELETE FROM cerebro.settings WHERE name = 'retry_seconds'")
     assert caught.value.pgcode == "58M01", caught.value
     assert "a worker of the cluster refuses the session" in str(caught.value)
-    wait_for_workers(trial)
+    answered(trial, ALL_WORKERS)
     run_id = trial.value("SELECT max(run_id) FROM cerebro._run")
     assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "interrupted"
     trial.call("resume", run_id)

@@ -1,4 +1,4 @@
-"""Greenplum's segments, as tests need them."""
+"""The segments of a cluster, as tests need them."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from fixtures import Connection, execute
 from trial import Trial
 
 
-def answered(trial: Trial) -> None:
-    """Wait until all segments answer again."""
+def answered(trial: Trial, query: str = "SELECT count(*) FROM gp_dist_random('gp_id')") -> None:
+    """Wait until all segments answer a query again, on Greenplum unless it is another."""
     deadline = time.monotonic() + 60
     while True:
         try:
-            trial.sql("SELECT count(*) FROM gp_dist_random('gp_id')")
+            trial.sql(query)
             return
         except psycopg2.Error:
             assert time.monotonic() < deadline
