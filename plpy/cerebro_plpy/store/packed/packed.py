@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from cerebro_plpy.database import Database, Row
@@ -292,6 +292,8 @@ class PackedSummary:
     versions: Sequence[PackedVersion] = ()
     # The origin of a table of features: names and shapes above are then those of the net's inputs.
     stored: StoredFeatures | None = None
+    # On Citus, the shapes as they are stored.
+    shapes: str | None = None
 
     @property
     def feature_specification(self) -> str | None:
@@ -370,21 +372,20 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
     plain += (_GROUP_BY,) if summary.group_by else ()
     plain += (stored_features.FEATURES_OF,) if summary.stored else ()
     plain += () if summary.dist_keys is None else _PLACED
-    shapes = [_SHAPES] if summary.dist_keys is not None and citus.is_distributed(db) else []
-    columns = [*_HEAD, *classes, *counts, *plain, *shapes]
+    if summary.dist_keys is not None and citus.is_distributed(db):
+        names = _list_shaped(summary.dependent_varname, summary.independent_varname, summary.stored)
+        summary = replace(summary, shapes=json.dumps(_find_shapes(db, output.table.quoted, names)))
+        plain += (_SHAPES,)
+    columns = [*_HEAD, *classes, *counts, *plain]
     listed = ", ".join(f"{quote(name)} {kind}" for name, kind in columns)
     db.query(f"CREATE TABLE {table} ({listed}){HEAP}{distributed(db, 'REPLICATED')}")
     if summary.dist_keys is not None:
         citus.lay_out(db, table)
-    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes)
-    types += [kind for _, kind in (*counts, *plain, *shapes)]
+    types = [kind for _, kind in _HEAD] + ["text[]"] * len(classes) + [kind for _, kind in (*counts, *plain)]
     casts = ", ".join(f"${number}::{kind}" for number, (_, kind) in enumerate(columns, 1))
     values = [getattr(summary, _field(name)) for name, _ in _HEAD]
     values += [*summary.class_values, *(summary.class_counts or [None] * len(counts))]
     values += [getattr(summary, _field(name)) for name, _ in plain]
-    inputs = [] if summary.stored else summary.independent_varname
-    named = [*summary.dependent_varname, *inputs]
-    values += [json.dumps(_find_shapes(db, output.table.quoted, named)) for _ in shapes]
     db.query(f"INSERT INTO {table} SELECT {casts}", types, values)
     _comment(db, table, comment)
 
@@ -414,8 +415,8 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
         )
     dependents, independents = row["dependent_varname"], row["independent_varname"]
     stored = None if origin is None else stored_features.read(json.loads(origin))
-    columns = [*dependents, *(independents if stored is None else [])]
-    known = json.loads(shapes or "null") or _find_shapes(db, table, columns)
+    names = _list_shaped(dependents, independents, stored)
+    known = json.loads(shapes or "null") or _find_shapes(db, table, names)
     if known is None:
         raise CerebroError(f"packed table {table} is empty", hint=_HINT, sqlstate=WRONG_STATE)
     inputs = known[len(dependents) :] if stored is None else [list(s) for s in stored.input_shapes]
@@ -473,6 +474,13 @@ def _classes(
     ]
     row = db.query(f"SELECT {', '.join(listed)} FROM {quoted} AS s")[0]
     return [row[f"v{i}"] for i in range(len(types))], [row[f"c{i}"] for i in range(len(counts))]
+
+
+def _list_shaped(
+    dependents: Sequence[str], independents: Sequence[str], stored: StoredFeatures | None
+) -> list[str]:
+    """Return the columns whose buffers say their shapes; with stored features, those of the labels alone."""
+    return [*dependents, *(independents if stored is None else [])]
 
 
 def _find_shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]] | None:
