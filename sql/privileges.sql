@@ -20,7 +20,7 @@ JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
 WHERE p.proname IN (
         '_boot', '_as_owner', '_array_bytes', '_json', '_text', '_predict_row', '_explain_row', '_predict_statement', '_predict_batch', '_related_statement', '_host_facts', '_reach_segments',
-        '_begin_scheduled', '_end_scheduled', '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions')
+        '_begin_scheduled', '_end_scheduled', '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions', '_visible_rows')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN (
         'grant_usage', 'revoke_usage', 'distribute',
         -- What a superuser alone may do.
@@ -134,6 +134,13 @@ BEGIN
         LOOP
             EXECUTE format('DROP POLICY %I ON %s', unwanted.polname, unwanted.object);
         END LOOP;
+    END IF;
+
+    -- An update has written the views of runs anew.
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
+        IF EXISTS (SELECT FROM pg_dist_partition AS p WHERE p.logicalrelid = 'cerebro._state'::regclass) THEN
+            PERFORM cerebro._read_from_workers();
+        END IF;
     END IF;
 
     -- An update may have brought functions that the roles of grant_usage do not hold yet.

@@ -79,6 +79,7 @@ CALLS: Mapping[str, CallTarget] = {
     "advise": CallTarget("executor.plans.advising.advise"),
     "last_run": CallTarget("executor.running.run.last_run"),
     "config_state": CallTarget("executor.running.states.newest"),
+    "_visible_rows": CallTarget("executor.running.run_rows.find_visible"),
     # Runs that go on in other sessions, or do not.
     "add_configs": CallTarget("executor.running.steer.add_configs"),
     "add_space": CallTarget("executor.running.steer.add_space"),

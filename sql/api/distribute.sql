@@ -46,6 +46,7 @@ BEGIN
     PERFORM create_distributed_table('cerebro._state', 'place', colocate_with => 'none');
     PERFORM create_distributed_table('cerebro._visit', 'place', colocate_with => 'cerebro._state');
     PERFORM create_distributed_table('cerebro._evaluation', 'place', colocate_with => 'cerebro._state');
+    PERFORM cerebro._read_from_workers();
 END
 $$;
 COMMENT ON FUNCTION cerebro.distribute() IS

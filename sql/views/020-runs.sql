@@ -33,7 +33,7 @@ SELECT
     c.folds
 -- All is looked up for all runs at once. A subquery that begins anew for each run brings all that it is joined with to where
 -- the whole query runs, and there early versions of Greenplum 7 forget in which order rows come: a join with what is sorted
--- then loses rows. What is visible is decided in the scans that have the data, as in the view of visits.
+-- then loses rows. What is visible is decided in the scans that have the data, as in _visible_visit.
 FROM cerebro._visible_run AS r
 JOIN (
     SELECT
@@ -89,8 +89,8 @@ LEFT JOIN (
     FROM cerebro._config AS x
     JOIN (
         SELECT w.run_id, w.mst_key, pg_catalog.max(w.step) AS step, pg_catalog.max(w.ended_at) AS ended_at
-        FROM cerebro._visit AS w
-        WHERE w.step > 0 AND w.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+        FROM cerebro._visible_visit AS w
+        WHERE w.step > 0
         GROUP BY w.run_id, w.mst_key
     ) AS z ON z.run_id = x.run_id AND z.mst_key = x.mst_key
     WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))

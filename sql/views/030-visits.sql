@@ -16,11 +16,9 @@ SELECT
     v.ended_at,
     v.cpu_seconds,
     v.memory_bytes
--- What is visible is decided in the scan that has the data: a leakproof condition of a user's may go below a join, and
--- EXPLAIN ANALYZE tells how many rows are found there.
-FROM cerebro._visit AS v
+FROM cerebro._visible_visit AS v
 -- What has averaged the states of all segments has made no visit.
-WHERE v.segment >= 0 AND v.run_id = ANY (ARRAY(SELECT r.run_id FROM cerebro._visible_run AS r));
+WHERE v.segment >= 0;
 COMMENT ON VIEW cerebro.visits IS 'The timeline of your runs: when each config trained on which segment.';
 COMMENT ON COLUMN cerebro.visits.run_id IS 'Number of the run';
 COMMENT ON COLUMN cerebro.visits.mst_key IS 'Config';

@@ -59,7 +59,7 @@ measured AS (
             x.ended_at,
             -- All visits of a bundle begin at once.
             x.started_at AS in_order
-        FROM cerebro._visit AS x
+        FROM cerebro._visible_visit AS x
         JOIN cerebro._config AS c USING (run_id, mst_key)
         WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g))
         UNION ALL
@@ -75,7 +75,7 @@ measured AS (
             e.at AS in_order
         FROM (
             SELECT x.run_id, x.mst_key, x.epoch, x.segment, pg_catalog.sum(x.seconds) AS seconds, pg_catalog.min(m.at) AS at
-            FROM cerebro._evaluation AS x
+            FROM cerebro._visible_evaluation AS x
             JOIN cerebro._metric AS m USING (run_id, mst_key, epoch)
             WHERE x.run_id = ANY (ARRAY(SELECT g.run_id FROM going AS g)) AND m.dataset = 'training' AND m."position" = 0
             GROUP BY x.run_id, x.mst_key, x.epoch, x.segment
@@ -187,7 +187,7 @@ LEFT JOIN (
     FROM now_running AS x
     LEFT JOIN (
         SELECT w.run_id, w.mst_key, w.epoch, w.segment
-        FROM cerebro._visit AS w
+        FROM cerebro._visible_visit AS w
         WHERE w.run_id = ANY (ARRAY(SELECT y.run_id FROM going AS y))
     ) AS z ON z.run_id = x.run_id AND z.mst_key = x.mst_key AND z.epoch = x.epoch AND z.segment = x.segment
     ORDER BY x.run_id, x.mst_key, x.doing DESC
@@ -200,8 +200,7 @@ LEFT JOIN (
         -- Below zero are visits whose states are averaged; they count when that is done.
         pg_catalog.max(x.step) FILTER (WHERE x.step > 0)::bigint AS step,
         (pg_catalog.array_agg(x.loss ORDER BY x.epoch DESC, x.step DESC) FILTER (WHERE x.loss IS NOT NULL))[1] AS loss
-    FROM cerebro._visit AS x
-    WHERE x.run_id = ANY (ARRAY(SELECT z.run_id FROM cerebro._visible_run AS z))
+    FROM cerebro._visible_visit AS x
     GROUP BY x.run_id, x.mst_key
 ) AS u ON u.run_id = c.run_id AND u.mst_key = c.mst_key
 CROSS JOIN LATERAL (SELECT COALESCE(u.step, c.first_step::bigint) AS step) AS v

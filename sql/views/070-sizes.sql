@@ -12,15 +12,11 @@ SELECT
 FROM cerebro._visible_run AS r
 LEFT JOIN (
     SELECT
-        y.run_id,
+        x.run_id,
         pg_catalog.count(*) AS states,
-        pg_catalog.sum(y.bytes)::bigint AS state_bytes
-    FROM (
-        SELECT x.run_id, pg_catalog.sum(pg_catalog.octet_length(x.data)) AS bytes FROM cerebro._state AS x
-        WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
-        GROUP BY x.run_id, x.mst_key, x.step
-    ) AS y
-    GROUP BY y.run_id
+        pg_catalog.sum(x.bytes)::bigint AS state_bytes
+    FROM cerebro._visible_state AS x
+    GROUP BY x.run_id
 ) AS s ON s.run_id = r.run_id
 LEFT JOIN (
     SELECT x.run_id, pg_catalog.sum(pg_catalog.octet_length(x.weights))::bigint AS weight_bytes FROM cerebro._weights AS x
@@ -32,8 +28,7 @@ LEFT JOIN (
         x.run_id,
         pg_catalog.count(*) FILTER (WHERE x.segment >= 0) AS visits,
         pg_catalog.sum(x.state_bytes)::bigint AS hopped_bytes
-    FROM cerebro._visit AS x
-    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    FROM cerebro._visible_visit AS x
     GROUP BY x.run_id
 ) AS v ON v.run_id = r.run_id
 LEFT JOIN (

@@ -20,13 +20,12 @@ LEFT JOIN (
         x.run_id,
         pg_catalog.sum(x.cpu_seconds) AS cpu_seconds,
         pg_catalog.sum(pg_catalog.date_part('epoch', x.ended_at - x.started_at)) AS seconds
-    FROM cerebro._visit AS x
-    WHERE x.segment >= 0 AND x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    FROM cerebro._visible_visit AS x
+    WHERE x.segment >= 0
     GROUP BY x.run_id
 ) AS v ON v.run_id = r.run_id
 LEFT JOIN (
-    SELECT x.run_id, pg_catalog.sum(x.seconds) AS seconds FROM cerebro._evaluation AS x
-    WHERE x.run_id = ANY (ARRAY(SELECT v.run_id FROM cerebro._visible_run AS v))
+    SELECT x.run_id, pg_catalog.sum(x.seconds) AS seconds FROM cerebro._visible_evaluation AS x
     GROUP BY x.run_id
 ) AS e ON e.run_id = r.run_id
 CROSS JOIN (

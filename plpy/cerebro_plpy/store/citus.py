@@ -32,6 +32,14 @@ _HINT = "Try again when all nodes answer, in a new session if need be. A run goe
 _LIKE = "cerebro._state"
 # Among so many numbers for each segment, and as many more, each shard has some.
 _KEYS_FOR_EACH, _KEYS = 8, 1024
+# The rows that the views of runs read, by the name that `_read_from_workers` has for them.
+_VISIBLE = {
+    "visits": "SELECT v.* FROM cerebro._visit AS v WHERE v.run_id = ANY ($1)",
+    "evaluations": "SELECT e.run_id, e.mst_key, e.epoch, e.segment, e.seconds FROM cerebro._evaluation AS e"
+    " WHERE e.run_id = ANY ($1)",
+    "states": "SELECT s.run_id, s.mst_key, s.step, sum(octet_length(s.data)) AS bytes"
+    " FROM cerebro._state AS s WHERE s.run_id = ANY ($1) GROUP BY s.run_id, s.mst_key, s.step",
+}
 
 
 class _Distributed:
@@ -234,3 +242,23 @@ def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:
     if not row["success"]:
         raise CerebroError(row["result"], hint=_HINT, sqlstate=SEGMENT_GONE)
     return json.loads(row["result"])
+
+
+@as_owner
+def read_visible(db: Database, wanted: str, role: str) -> list[str]:
+    """Return the visits, evaluations or states, as JSON, of the runs that a role may know of.
+
+    These are the runs of the view _visible_run.
+    """
+    runs = db.query(
+        "SELECT run_id FROM cerebro._run WHERE kind <> 'evaluation'"
+        " AND (pg_has_role($1::name, owner, 'USAGE') OR pg_has_role($1::name, 'pg_monitor', 'USAGE'))",
+        ["text"],
+        [role],
+    )
+    found = db.query(
+        f"SELECT cerebro._json(r)::text AS row FROM ({_VISIBLE[wanted]} OFFSET 0) AS r",
+        ["bigint[]"],
+        [[run["run_id"] for run in runs]],
+    )
+    return [row["row"] for row in found]

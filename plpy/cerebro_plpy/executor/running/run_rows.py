@@ -1,4 +1,4 @@
-"""The rows of a run that is written down: the request, its architectures and its configs."""
+"""Rows of runs: those that a new run is written down as, and those that views show from other nodes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.madlib.params import BALANCED
-from cerebro_plpy.store import session
+from cerebro_plpy.store import citus, session
 from cerebro_plpy.store.runs import runs
 
 
@@ -95,3 +95,8 @@ def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | 
         # Configs that do not need the counts can share visits with those that have none.
         class_counts=request.class_counts.get(chosen.group_id or 0) if balanced else None,
     )
+
+
+def find_visible(db: Database, wanted: str) -> list[str]:
+    """Return the visits, evaluations or states, as JSON, of the runs that the current role may know of."""
+    return citus.read_visible(db, wanted, session.current_user(db))
