@@ -189,6 +189,7 @@ env: ## print the private cluster's connection settings for a shell
 
 # A procedure that ends transactions can have no search_path of its own, and what the planner sees through has none.
 PGSPOT = --ignore-lang=plpython3u \
+	--proc-without-search-path='cerebro._fetch_rows(query text,row_type anyelement)' \
 	--proc-without-search-path='cerebro._command(command text,request text,INOUT answer text)' \
 	--proc-without-search-path='cerebro.run_schedule(name text,alias text)' \
 	--proc-without-search-path='cerebro.predict(model regclass,row anyelement,mst_key integer,OUT class text,OUT probability double precision,OUT prediction double precision,OUT probabilities jsonb)' \

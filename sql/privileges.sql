@@ -20,7 +20,7 @@ JOIN pg_proc AS p ON p.oid = member
 -- Public functions run with their caller's rights, and so the caller must be able to execute what they go through.
 WHERE p.proname IN (
         '_boot', '_as_owner', '_array_bytes', '_json', '_text', '_predict_row', '_explain_row', '_predict_statement', '_predict_batch', '_related_statement', '_host_facts', '_reach_segments',
-        '_begin_scheduled', '_end_scheduled', '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions', '_visible_rows')
+        '_begin_scheduled', '_end_scheduled', '_take_buffer', '_take_row', '_give_pieces', '_join_pieces', '_give_predictions', '_visible_rows', '_fetch_rows')
     OR (p.proname NOT LIKE '\_%' AND p.proname NOT IN (
         'grant_usage', 'revoke_usage', 'distribute',
         -- What a superuser alone may do.

@@ -92,6 +92,9 @@ class PostgreSQL:
     def check_predicts_in_queries(self) -> None:
         """Do nothing: PostgreSQL can always predict inside a query."""
 
+    def find_absence_hint(self) -> str | None:
+        return None
+
     @property
     def may_signal(self) -> bool:
         return True

@@ -84,6 +84,10 @@ class Server(Protocol):
         """Whether a signal may look for a cancel while a session works."""
         ...
 
+    def find_absence_hint(self) -> str | None:
+        """Return what to do if a query finds no model here, where that is not what the error says."""
+        ...
+
     @property
     def shares_frozen(self) -> bool:
         """Whether what is frozen stands once for all states of a run; else each state is whole."""

@@ -43,6 +43,7 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
         "_begin_command",
         "_command",
         "_explain_row",
+        "_fetch_rows",
         "_go_on",
         "_predict_row",
         "_predict_statement",

@@ -17,7 +17,7 @@ INTERNAL = {
     "_explain_row", "_predict_row", "_predict_statement", "_predict_batch", "_host_facts", "_reach_segments",
     "_related_statement",
     "_take_buffer", "_take_row", "_give_pieces", "_join_pieces", "_give_predictions",
-    "_begin_scheduled", "_end_scheduled", "_visible_rows",
+    "_begin_scheduled", "_end_scheduled", "_visible_rows", "_fetch_rows",
 }  # fmt: skip
 # What only a superuser may do is not even opened.
 SUPERUSERS = {f"{verb}_function" for verb in ("register", "unregister", "grant", "revoke")} | {"distribute"}

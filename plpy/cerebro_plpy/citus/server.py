@@ -51,6 +51,18 @@ class Citus(PostgreSQL):
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
         return None
 
+    def check_predicts_in_queries(self) -> None:
+        citus.let_worker_read(self._db)
+
+    def find_absence_hint(self) -> str | None:
+        if citus.is_coordinator(self._db):
+            return None
+        return (
+            "The query has sent this row's call to a worker, and the model is on the coordinator. Use"
+            " cerebro.predict_query, or hold the rows back: FROM (SELECT * FROM customers OFFSET 0) AS c,"
+            " cerebro.predict('model', c). docs/citus.md says how workers predict."
+        )
+
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         from cerebro_plpy.citus.supply import CitusSupply
         from cerebro_plpy.segment import handlers

@@ -86,6 +86,9 @@ class Greenplum:
     def check_predicts_in_queries(self) -> None:
         gangs.refuse_predicting()
 
+    def find_absence_hint(self) -> str | None:
+        return None
+
     @property
     def may_signal(self) -> bool:
         # Its handler would run inside what the server calls for extensions (store/cluster/uncancelled.py).

@@ -54,7 +54,7 @@ def is_distributed(db: Database) -> bool:
         return False
     found = memory.get_instance(_Distributed)
     if found.known is None:
-        found.known = _has_citus(db) and _has_laid_out(db)
+        found.known = _has_citus(db) and _is_spread(db, _LIKE)
         if found.known:
             _learn_ports(db)
     return found.known
@@ -104,10 +104,15 @@ def _has_citus(db: Database) -> bool:
     return bool(row["there"])
 
 
-def _has_laid_out(db: Database) -> bool:
+def _is_spread(db: Database, table: str) -> bool:
     return bool(
-        db.query("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1", ["regclass"], [_LIKE])
+        db.query("SELECT FROM pg_catalog.pg_dist_partition WHERE logicalrelid = $1", ["regclass"], [table])
     )
+
+
+def has_shards(db: Database, table: Table) -> bool:
+    """Return whether a table's rows lie in shards, in each of which a row may have the same place (ctid)."""
+    return _IS_LOADED and _has_citus(db) and _is_spread(db, table.quoted)
 
 
 @dataclass(frozen=True)
@@ -231,6 +236,12 @@ def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
 def is_coordinator(db: Database) -> bool:
     """Return whether this session is on the coordinator."""
     return bool(db.query("SELECT FROM pg_catalog.pg_dist_local_group WHERE groupid = 0"))
+
+
+def let_worker_read(db: Database) -> None:
+    """Let a part of a query that runs on a worker read a model, whose tables are the same on all nodes."""
+    if not is_coordinator(db):
+        db.query("SELECT pg_catalog.set_config('citus.allow_nested_distributed_execution', 'on', TRUE)")
 
 
 def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:

@@ -103,11 +103,16 @@ def make_ready(
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     sample = None if features is None else partial(_values, features)
-    place, name = _place(db, model)
-    kept = _kept(db, place, name, mst_key, sample)
-    if by_engine:
-        kept = _keep(db, place, name, mst_key, sample, by_engine=True)
-        kept.looked = session.statement()
+    try:
+        place, name = _place(db, model)
+        kept = _kept(db, place, name, mst_key, sample)
+        if by_engine:
+            kept = _keep(db, place, name, mst_key, sample, by_engine=True)
+            kept.looked = session.statement()
+    except CerebroError as error:
+        if error.sqlstate == UNDEFINED_TABLE:
+            error.hint = db.server.find_absence_hint() or error.hint
+        raise
     return kept
 
 

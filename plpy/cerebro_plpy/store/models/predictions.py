@@ -11,6 +11,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.store import citus
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed.packed import CLASS_VALUES, Expression, SourceColumn
@@ -233,6 +234,8 @@ class QueryRows:
     columns: Table
     # The columns of that table with their types, lengths included.
     types: Mapping[str, str]
+    # Whether a function fetches the rows, so that the statement around it is not Citus'.
+    are_fetched: bool
 
     @property
     def rows(self) -> str:
@@ -242,7 +245,11 @@ class QueryRows:
         """
         each = ((quote(name), kind) for name, kind in self.types.items())
         named = ", ".join(f"the_query.{name}::{kind} AS {name}" for name, kind in each)
-        return f"(SELECT {named} FROM ({self.query}\n) AS the_query)"
+        statement = f"SELECT {named} FROM ({self.query}\n) AS the_query"
+        if self.are_fetched:
+            kind = f"NULL::{self.columns.quoted}"
+            return f"cerebro._fetch_rows({literal(statement)}, {kind})"
+        return f"({statement})"
 
 
 def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
@@ -261,7 +268,8 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
         )
     found = rows[0]
     table = Table(found["schema"], found["name"], found["oid"], quote(found["schema"], found["name"]))
-    return QueryRows(query, table, types_in_full(db, table))
+    # Citus cannot carry out what is made of rows of a table's type.
+    return QueryRows(query, table, types_in_full(db, table), are_fetched=citus.is_distributed(db))
 
 
 def types_in_full(db: Database, table: Table) -> dict[str, str]:

@@ -12,7 +12,7 @@ from cerebro_plpy.store.packed.packed import SourceColumn, as_double
 def rows_up_to(db: Database, source: Table, most: int) -> int:
     """Return the number of rows, counted up to `most`."""
     rows = db.query(
-        f"SELECT pg_catalog.count(*) AS found FROM (SELECT FROM {source.rows} LIMIT $1) AS n",
+        f"SELECT pg_catalog.count(*) AS found FROM (SELECT 1 FROM {source.rows} LIMIT $1) AS n",
         ("bigint",),
         (most,),
     )

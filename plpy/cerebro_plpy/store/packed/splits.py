@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.store import citus
 from cerebro_plpy.store.dialect import distributed, is_greenplum
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote, target
 from cerebro_plpy.store.packed.packed import FOLD, SourceColumn
@@ -132,7 +133,8 @@ def hold_out(
         stored = _look_at(db, source)
         elements = [one.element for one in ([holdout.by] if holdout.by else known.values())]
         number = _number(holdout, elements, shortest=stored.writes_floats_in_full)
-        places = _find_places(db, source, holdout, number) if stored.has_places else []
+        has_places = stored.has_places and not citus.has_shards(db, source)
+        places = _find_places(db, source, holdout, number) if has_places else []
         # Of none, the query says so when it is asked for rows.
         if 0 < len(places) <= _MOST_PLACES:
             return _by_place(source, names, places)

@@ -16,7 +16,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
 from cerebro_plpy.features.encode import FLOATS
 from cerebro_plpy.features.facts import LabelByValue
-from cerebro_plpy.store import plain
+from cerebro_plpy.store import citus, plain
 from cerebro_plpy.store.dialect import is_greenplum
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn, as_double, as_text
@@ -153,7 +153,7 @@ def rises(db: Database, table: Table, column: SourceColumn) -> bool:
         ["oid"],
         [table.oid],
     )
-    if not stored[0]["found"]:
+    if not stored[0]["found"] or citus.has_shards(db, table):
         return False
     name = quote(column.name)
     row = db.query_once(
@@ -257,18 +257,13 @@ def values(
     found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
     if not columns:
         return found
-    texts = ", ".join(f"{as_text(column)} AS t{number}" for number, column in enumerate(columns))
-    names = [f"s.t{number}" for number in range(len(columns))]
-    value = f"coalesce({', '.join(names)})"
-    place = " ".join(f"WHEN GROUPING({name}) = 0 THEN {number}" for number, name in enumerate(names))
+    counting = _count_unnested if citus.is_distributed(db) else _count_by_sets
     rows = db.scan(
         "SELECT g.place, g.value, g.number, g.present::bigint AS present, g.distinct_values FROM ("
         "  SELECT c.place, c.value, c.number, row_number() OVER by_number AS rank,"
         "         sum(c.number) OVER (PARTITION BY c.place) AS present,"
         "         count(*) OVER (PARTITION BY c.place) AS distinct_values"
-        f"   FROM (SELECT CASE {place} END AS place, {value} AS value, count(*) AS number"
-        f"           FROM (SELECT {texts} FROM {source.rows}) AS s"
-        f"          GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in names)})) AS c"
+        f"   FROM ({counting(source, [as_text(column) for column in columns])}) AS c"
         "   WHERE c.value IS NOT NULL"
         '  WINDOW by_number AS (PARTITION BY c.place ORDER BY c.number DESC, c.value COLLATE "C")) AS g'
         " WHERE g.rank <= $1 ORDER BY g.place, g.rank",
@@ -282,6 +277,27 @@ def values(
             known.append((row["value"], row["number"]))
             found[place] = (row["present"], row["distinct_values"], known)
     return found
+
+
+def _count_by_sets(source: Table, texts: Sequence[str]) -> str:
+    """Return a query that counts the values of each text, whose place is its number, in one pass."""
+    made = ", ".join(f"{text} AS t{number}" for number, text in enumerate(texts))
+    names = [f"s.t{number}" for number in range(len(texts))]
+    place = " ".join(f"WHEN GROUPING({name}) = 0 THEN {number}" for number, name in enumerate(names))
+    return (
+        f"SELECT CASE {place} END AS place, coalesce({', '.join(names)}) AS value, count(*) AS number"
+        f" FROM (SELECT {made} FROM {source.rows}) AS s"
+        f" GROUP BY GROUPING SETS ({', '.join(f'({name})' for name in names)})"
+    )
+
+
+def _count_unnested(source: Table, texts: Sequence[str]) -> str:
+    """Return such a query for Citus, which has no GROUPING SETS; it is slower, with a row for each value."""
+    return (
+        "SELECT s.place, s.value, count(*) AS number FROM"
+        f" (SELECT generate_series(0, {len(texts) - 1}) AS place, unnest(ARRAY[{', '.join(texts)}]) AS value"
+        f" FROM {source.rows}) AS s GROUP BY s.place, s.value"
+    )
 
 
 def label_by_value(
