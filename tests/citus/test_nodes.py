@@ -106,3 +106,19 @@ def test_a_run_without_a_worker_is_resumed(trial: Trial, weights: dict[int, byte
     assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "interrupted"
     trial.call("resume", run_id)
     assert trial.weights("resumed") == weights
+
+
+def test_a_shard_that_moves_takes_no_bits_along(trial: Trial, weights: dict[int, bytes]) -> None:
+    """Between runs and during one, whose sessions go where the rows are as soon as they are opened again."""
+    move = """SELECT citus_move_shard_placement(
+            s.shardid, s.nodename, s.nodeport, n.nodename, n.nodeport, 'block_writes')
+        FROM citus_shards AS s JOIN pg_dist_node AS n ON n.nodeport = %s
+        WHERE s.shardid = get_shard_id_for_distribution_column('packed',
+            (SELECT __dist_keys__[2] FROM packed_summary))"""
+    with disturbed(trial, "moved_during") as run, closing(psycopg2.connect(trial.connection.dsn)) as mover:
+        mover.autocommit = True
+        execute(mover, move, int(CITUS_WORKERS[0]))
+        run.result(WAIT_SECONDS)
+    assert trial.weights("moved_during") == weights
+    fit(trial, "moved_before")
+    assert trial.weights("moved_before") == weights
