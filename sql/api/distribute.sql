@@ -4,6 +4,7 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     lacking text;
     policy record;
+    told text := current_setting('client_min_messages');
 BEGIN
     IF to_regclass('pg_catalog.pg_dist_node') IS NULL THEN
         RAISE EXCEPTION 'cerebro: this database has no Citus'
@@ -42,10 +43,15 @@ BEGIN
     LOOP
         EXECUTE format('DROP POLICY %I ON %s', policy.polname, policy.object);
     END LOOP;
+    -- Citus would say how to remove the rows on the coordinator, which are removed here.
+    PERFORM set_config('client_min_messages', 'warning', TRUE);
     -- What sessions on workers leave lies beside the rows that it was made of, and is committed by one node.
     PERFORM create_distributed_table('cerebro._state', 'place', colocate_with => 'none');
     PERFORM create_distributed_table('cerebro._visit', 'place', colocate_with => 'cerebro._state');
     PERFORM create_distributed_table('cerebro._evaluation', 'place', colocate_with => 'cerebro._state');
+    PERFORM truncate_local_data_after_distributing_table(t)
+    FROM unnest(ARRAY['cerebro._state', 'cerebro._visit', 'cerebro._evaluation']::regclass[]) AS t;
+    PERFORM set_config('client_min_messages', told, TRUE);
     PERFORM cerebro._read_from_workers();
 END
 $$;

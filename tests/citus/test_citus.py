@@ -107,18 +107,27 @@ def test_each_node_says_whether_it_is_ready(trial: Trial) -> None:
     assert trial.sql("SELECT segment, ok FROM cerebro.segments_ready()") == [(n, True) for n in range(-1, 3)]
 
 
-def test_distribute_says_what_is_in_the_way(trial: Trial, empty_database: str) -> None:
+def test_distribute_says_what_is_in_the_way_or_takes_all_along(trial: Trial, empty_database: str) -> None:
     trial.notices()
     trial.sql("SELECT cerebro.distribute()")
     assert "distributed already" in trial.notices()
     with closing(psycopg2.connect(dbname=empty_database)) as connection:
         connection.autocommit = True
         execute(connection, "CREATE EXTENSION cerebro CASCADE")
-        execute(
-            connection, "SELECT citus_remove_node(nodename, nodeport) FROM pg_dist_node WHERE groupid > 0"
-        )
+        workers = execute(connection, "SELECT nodename, nodeport FROM pg_dist_node WHERE groupid > 0")
+        for worker in workers:
+            execute(connection, "SELECT citus_remove_node(%s, %s)", *worker)
         with pytest.raises(psycopg2.errors.ObjectNotInPrerequisiteState, match="there are no workers"):
             execute(connection, "SELECT cerebro.distribute()")
+        for worker in workers:
+            execute(connection, "SELECT citus_add_node(%s, %s)", *worker)
+        # A restored database has the rows of its runs on the coordinator.
+        state = "INSERT INTO cerebro._state (run_id, mst_key, step, part, data) VALUES (1, 1, 0, 0, '')"
+        execute(connection, state)
+        execute(connection, "SELECT cerebro.distribute()")
+        assert execute(connection, "SELECT count(*) FROM cerebro._state") == [(1,)]
+        assert execute(connection, "SELECT pg_relation_size('cerebro._state')") == [(0,)]
+        assert "on disk" not in "".join(connection.notices)
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match="this is a worker"):
         on_worker(0, "SELECT cerebro.distribute()", trial.connection.info.dbname)
 

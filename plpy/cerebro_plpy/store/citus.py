@@ -54,7 +54,7 @@ def is_distributed(db: Database) -> bool:
         return False
     found = memory.get_instance(_Distributed)
     if found.known is None:
-        found.known = _has_citus(db) and _is_spread(db, _LIKE)
+        found.known = is_installed(db) and _is_spread(db, _LIKE)
         if found.known:
             _learn_ports(db)
     return found.known
@@ -99,7 +99,10 @@ def judge(error: CerebroError) -> CerebroError:
     )
 
 
-def _has_citus(db: Database) -> bool:
+def is_installed(db: Database) -> bool:
+    """Return whether this database has Citus, and may have tables that lie in shards."""
+    if not _IS_LOADED:
+        return False
     row = db.query("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS there")[0]
     return bool(row["there"])
 
@@ -112,7 +115,7 @@ def _is_spread(db: Database, table: str) -> bool:
 
 def has_shards(db: Database, table: Table) -> bool:
     """Return whether a table's rows lie in shards, in each of which a row may have the same place (ctid)."""
-    return _IS_LOADED and _has_citus(db) and _is_spread(db, table.quoted)
+    return is_installed(db) and _is_spread(db, table.quoted)
 
 
 @dataclass(frozen=True)

@@ -269,7 +269,7 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
     found = rows[0]
     table = Table(found["schema"], found["name"], found["oid"], quote(found["schema"], found["name"]))
     # Citus cannot carry out what is made of rows of a table's type.
-    return QueryRows(query, table, types_in_full(db, table), are_fetched=citus.is_distributed(db))
+    return QueryRows(query, table, types_in_full(db, table), are_fetched=citus.is_installed(db))
 
 
 def types_in_full(db: Database, table: Table) -> dict[str, str]:

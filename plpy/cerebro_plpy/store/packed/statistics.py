@@ -257,7 +257,7 @@ def values(
     found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
     if not columns:
         return found
-    counting = _count_unnested if citus.is_distributed(db) else _count_by_sets
+    counting = _count_unnested if citus.is_installed(db) else _count_by_sets
     rows = db.scan(
         "SELECT g.place, g.value, g.number, g.present::bigint AS present, g.distinct_values FROM ("
         "  SELECT c.place, c.value, c.number, row_number() OVER by_number AS rank,"
