@@ -114,6 +114,9 @@ def test_distribute_says_what_is_in_the_way_or_takes_all_along(trial: Trial, emp
     with closing(psycopg2.connect(dbname=empty_database)) as connection:
         connection.autocommit = True
         execute(connection, "CREATE EXTENSION cerebro CASCADE")
+        there = Trial(connection)
+        there.table("blobs", "x real[], y integer", rows_of(*blobs(100, features=FEATURES)))
+        there.pack("blobs", "early")
         workers = execute(connection, "SELECT nodename, nodeport FROM pg_dist_node WHERE groupid > 0")
         for worker in workers:
             execute(connection, "SELECT citus_remove_node(%s, %s)", *worker)
@@ -128,6 +131,10 @@ def test_distribute_says_what_is_in_the_way_or_takes_all_along(trial: Trial, emp
         assert execute(connection, "SELECT count(*) FROM cerebro._state") == [(1,)]
         assert execute(connection, "SELECT pg_relation_size('cerebro._state')") == [(0,)]
         assert "on disk" not in "".join(connection.notices)
+        # What follows in this session goes to the workers.
+        there.pack("blobs", "packed")
+        spread = "SELECT logicalrelid::text FROM pg_dist_partition WHERE logicalrelid = ANY (%s::regclass[])"
+        assert there.sql(spread, ["early", "packed"]) == [("packed",)]
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match="this is a worker"):
         on_worker(0, "SELECT cerebro.distribute()", trial.connection.info.dbname)
 

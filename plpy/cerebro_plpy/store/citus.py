@@ -43,9 +43,9 @@ _VISIBLE = {
 
 
 class _Distributed:
-    """Whether the extension's tables are distributed, which a session asks once."""
+    """Whether the extension's tables are distributed, which a session asks until they are."""
 
-    known: bool | None = None
+    known = False
 
 
 def is_distributed(db: Database) -> bool:
@@ -53,11 +53,15 @@ def is_distributed(db: Database) -> bool:
     if not _IS_LOADED:
         return False
     found = memory.get_instance(_Distributed)
-    if found.known is None:
-        found.known = is_installed(db) and _is_spread(db, _LIKE)
-        if found.known:
-            _learn_ports(db)
+    if not found.known and _is_laid_out(db):
+        found.known = True
+        _learn_ports(db)
     return found.known
+
+
+@kept_for_call
+def _is_laid_out(db: Database) -> bool:
+    return is_installed(db) and _is_spread(db, _LIKE)
 
 
 def refuse_without_nodes() -> None:
