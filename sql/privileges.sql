@@ -137,11 +137,7 @@ BEGIN
     END IF;
 
     -- An update has written the views of runs anew.
-    IF to_regclass('pg_catalog.pg_dist_partition') IS NOT NULL THEN
-        IF EXISTS (SELECT FROM pg_dist_partition AS p WHERE p.logicalrelid = 'cerebro._state'::regclass) THEN
-            PERFORM cerebro._read_from_workers();
-        END IF;
-    END IF;
+    PERFORM cerebro._read_from_workers();
 
     -- An update may have brought functions that the roles of grant_usage do not hold yet.
     FOR role IN

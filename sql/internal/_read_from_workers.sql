@@ -5,6 +5,12 @@ SET search_path = pg_catalog, pg_temp AS $$
 DECLARE
     wanted record;
 BEGIN
+    IF to_regclass('pg_catalog.pg_dist_partition') IS NULL THEN
+        RETURN;
+    END IF;
+    IF NOT EXISTS (SELECT FROM pg_dist_partition AS p WHERE p.logicalrelid = 'cerebro._state'::regclass) THEN
+        RETURN;
+    END IF;
     FOR wanted IN
         SELECT v.name, v.rows, v.fields FROM (VALUES
             ('_visible_visit', 'visits', 'json_populate_record(NULL::cerebro._visit, r) AS v'),
@@ -20,4 +26,4 @@ BEGIN
 END
 $$;
 COMMENT ON FUNCTION cerebro._read_from_workers() IS
-'Internal: lets the views of runs read what lies on the workers of a Citus cluster.';
+'Internal: lets the views of runs read what lies on the workers of a Citus cluster, if the extension is distributed over one.';

@@ -103,6 +103,7 @@ def judge(error: CerebroError) -> CerebroError:
     )
 
 
+@kept_for_call
 def is_installed(db: Database) -> bool:
     """Return whether this database has Citus, and may have tables that lie in shards."""
     if not _IS_LOADED:
@@ -274,6 +275,7 @@ def read_visible(db: Database, wanted: str, role: str) -> list[str]:
         ["text"],
         [role],
     )
+    # The JSON is made here: on a worker a row is one of a shard.
     found = db.query(
         f"SELECT cerebro._json(r)::text AS row FROM ({_VISIBLE[wanted]} OFFSET 0) AS r",
         ["bigint[]"],

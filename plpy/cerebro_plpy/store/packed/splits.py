@@ -133,8 +133,7 @@ def hold_out(
         stored = _look_at(db, source)
         elements = [one.element for one in ([holdout.by] if holdout.by else known.values())]
         number = _number(holdout, elements, shortest=stored.writes_floats_in_full)
-        has_places = stored.has_places and not citus.has_shards(db, source)
-        places = _find_places(db, source, holdout, number) if has_places else []
+        places = _find_places(db, source, holdout, number) if stored.has_places else []
         # Of none, the query says so when it is asked for rows.
         if 0 < len(places) <= _MOST_PLACES:
             return _by_place(source, names, places)
@@ -164,7 +163,8 @@ def _look_at(db: Database, source: Table) -> StoredRows:
         ["oid"],
         [source.oid],
     )
-    return StoredRows(**rows[0])
+    found = StoredRows(**rows[0])
+    return replace(found, has_places=found.has_places and not citus.has_shards(db, source))
 
 
 def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> list[str]:
