@@ -29,7 +29,7 @@ from cerebro_plpy.commands import (
     Sent,
     StartEngine,
 )
-from cerebro_plpy.errors import INTERNAL, OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError, from_driver
+from cerebro_plpy.errors import OUT_OF_MEMORY, TOO_MANY_CONNECTIONS, CerebroError
 from cerebro_plpy.store import session
 from cerebro_plpy.store.runs.drivers import Behind
 from cerebro_plpy.topology import Answer, holding, tell_not_kept
@@ -41,7 +41,6 @@ from cerebro_plpy.topology.loopback import (
     check_server,
     check_superuser,
     error_of,
-    is_lost,
     refused,
     settings_of,
     wait_for,
@@ -310,10 +309,11 @@ class LocalTopology:
         try:
             return Answer(segment, running.result(), None) if running.ready() else None
         except psycopg2.Error as error:
-            known, lost = from_driver(error, INTERNAL), is_lost(running, error)
+            known = error_of(running, error)
         except CerebroError as error:
-            known, lost = error, isinstance(error, SessionLost)
+            known = error
         running.busy = False
+        lost = isinstance(known, SessionLost)
         if lost or known.sqlstate == OUT_OF_MEMORY:
             # A session whose memory has run out is better replaced.
             self._forget(running)

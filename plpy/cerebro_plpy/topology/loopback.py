@@ -21,7 +21,7 @@ from cerebro_plpy.errors import (
     CerebroError,
     from_driver,
 )
-from cerebro_plpy.store import session, sockets
+from cerebro_plpy.store import citus, session, sockets
 
 # The server's first process, while it lives.
 _PARENT = os.getppid()
@@ -120,16 +120,13 @@ class SessionLost(CerebroError):
 
 
 def error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
-    known = from_driver(error, INTERNAL)
-    if not is_lost(of, error):
+    """Return an error of a session: `SessionLost` if the session is gone and not just the command."""
+    known = citus.judge(from_driver(error, INTERNAL))
+    # FATAL may come before the stream ends.
+    is_fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode is None
+    if not (is_fatal or known.sqlstate in SEGMENT_LOST or of.connection.closed):
         return known
-    return SessionLost(known.message, detail=known.detail, hint=known.hint, sqlstate=known.sqlstate)
-
-
-def is_lost(of: LoopbackSession, error: psycopg2.Error) -> bool:
-    """Return whether the session is gone and not just the command; FATAL may come before the stream ends."""
-    fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode in SEGMENT_LOST
-    return fatal or bool(of.connection.closed) or error.pgcode is None
+    return SessionLost(**known.arguments)
 
 
 def leave_running(
