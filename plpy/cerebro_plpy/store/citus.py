@@ -32,11 +32,13 @@ _HINT = "Try again when all nodes answer, in a new session if need be. A run goe
 _LIKE = "cerebro._state"
 # Among so many numbers for each segment, and as many more, each shard has some.
 _KEYS_FOR_EACH, _KEYS = 8, 1024
-# The rows that the views of runs read, by the name that `_read_from_workers` has for them.
+# The rows that the views of runs read, by the name that `_read_from_workers` has for them. The last digits
+# of a sum of seconds depend on their order.
 _VISIBLE = {
-    "visits": "SELECT v.* FROM cerebro._visit AS v WHERE v.run_id = ANY ($1)",
+    "visits": "SELECT v.* FROM cerebro._visit AS v WHERE v.run_id = ANY ($1)"
+    " ORDER BY v.run_id, v.mst_key, v.step",
     "evaluations": "SELECT e.run_id, e.mst_key, e.epoch, e.segment, e.seconds FROM cerebro._evaluation AS e"
-    " WHERE e.run_id = ANY ($1)",
+    " WHERE e.run_id = ANY ($1) ORDER BY e.run_id, e.mst_key, e.epoch, e.segment, e.dataset",
     "states": "SELECT s.run_id, s.mst_key, s.step, sum(octet_length(s.data)) AS bytes"
     " FROM cerebro._state AS s WHERE s.run_id = ANY ($1) GROUP BY s.run_id, s.mst_key, s.step",
 }
