@@ -9,7 +9,7 @@ import psycopg2
 import pytest
 
 import nets
-from fixtures import Connect, MakeRole, execute
+from fixtures import Connect, Connection, MakeRole, execute
 from mixed import CUSTOMERS
 from packing import column
 from predicting import has_keras
@@ -54,6 +54,12 @@ def features(trial: Trial) -> np.ndarray:
     )
     ids = column(trial.sql, "id", "<f4", "numbered")[:, 0]
     return column(trial.sql, "independent_var", "<f4", "numbered")[np.argsort(ids)]
+
+
+def start_keras(session: Connection) -> None:
+    """Bring an engine up in a session, as an explanation does."""
+    execute(session, "SELECT cerebro.explain_predict('models', c) FROM (SELECT * FROM customers LIMIT 1) c")
+    assert has_keras(session)
 
 
 def best(trial: Trial) -> int:
@@ -173,16 +179,42 @@ def test_a_first_answer_of_a_graph_needs_no_engine_and_is_the_same(trial: Trial,
     for starts_engine in (False, True):
         session = connect()
         if starts_engine:
-            execute(
-                session,
-                "SELECT count(*) FROM cerebro.predict_query('models', 'SELECT * FROM customers LIMIT 1',"
-                " NULL::customers)",
-            )
+            start_keras(session)
         found.append(execute(session, asked))
         assert has_keras(session) is starts_engine
     by_numpy, by_engine = found
     assert [row[0::2] for row in by_numpy] == [row[0::2] for row in by_engine]
     assert [row[1] for row in by_numpy] == pytest.approx([row[1] for row in by_engine], abs=1e-5)
+
+
+MANY_ROWS = {
+    "madlib_predict": "SELECT cerebro.madlib_predict('models', 'customers', 'id', '*', 'whole', 'prob')",
+    "predict_query": "SELECT (q.source).id, q.class, q.probability"
+    " FROM cerebro.predict_query('models', 'SELECT * FROM customers', NULL::customers) AS q ORDER BY 1",
+    "confusion_matrix": "SELECT * FROM cerebro.confusion_matrix('models', 'packed') AS m ORDER BY 1, 2",
+    "worst_rows": "SELECT w.loss FROM cerebro.worst_rows('models', 'customers') AS w ORDER BY 1",
+    "ensemble": "SELECT cerebro.ensemble('models', 'joined', packed_table => 'others')",
+}
+
+
+@pytest.mark.postgresql
+@pytest.mark.parametrize("door", MANY_ROWS)
+def test_many_rows_of_a_plain_net_need_no_engine(trial: Trial, connect: Connect, door: str) -> None:
+    if door == "ensemble":
+        trial.call("validation_preprocessor_dl", "customers", "others", "gone", "*", "packed")
+    found = []
+    for starts_engine in (False, True):
+        trial.sql("DROP TABLE IF EXISTS whole, joined, joined_summary")
+        session = connect()
+        if starts_engine:
+            start_keras(session)
+        said = execute(session, MANY_ROWS[door])
+        assert has_keras(session) is starts_engine
+        if door == "madlib_predict":
+            said = execute(session, "SELECT id, class_value, prob FROM whole ORDER BY 1, 2")
+        found.append(said)
+    for by_numpy, by_engine in zip(*found, strict=True):
+        assert by_numpy == tuple(pytest.approx(value, abs=1e-5) for value in by_engine)
 
 
 def test_a_confusion_matrix_counts_labels_and_predictions(trial: Trial) -> None:

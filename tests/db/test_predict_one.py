@@ -74,16 +74,43 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
     for starts_engine in (False, True):
         session = connect()
         if starts_engine:
-            # Whoever predicts a table has brought one up.
-            execute(
-                session,
-                "SELECT cerebro.madlib_predict('one', 'new', 'id', 'x', %s)", f"whole_{model}",
-            )  # fmt: skip
+            # Whoever asks for an explanation has brought one up.
+            execute(session, "SELECT cerebro.explain_predict('one', n) FROM (SELECT * FROM new LIMIT 1) AS n")
         found.append(execute(session, asked, key))
         assert has_keras(session) is starts_engine
     by_numpy, by_engine = found
     assert [row[:2] for row in by_numpy] == [row[:2] for row in by_engine]
     assert [row[2] for row in by_numpy] == pytest.approx([row[2] for row in by_engine], abs=1e-5)
+
+
+def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: Connect) -> None:
+    """An embedding has no vector for it; engines differ in what they make of that."""
+    net = nets.sequential(
+        [2],
+        nets.layer("Embedding", input_dim=4, output_dim=3),
+        nets.layer("Flatten"),
+        nets.layer("Dense", units=3, activation="softmax"),
+    )
+    store(trial, "coded", net, random_weights(net), classes=KINDS)
+    trial.sql(
+        "CREATE TABLE codes AS SELECT i AS id, ARRAY[i % 4, CASE i WHEN 4000 THEN 9 ELSE 1 END]::real[] AS x"
+        " FROM generate_series(1, 5000) i"
+    )
+    found = []
+    for starts_engine in (False, True):
+        trial.sql("DROP TABLE IF EXISTS coded_p")
+        session = connect()
+        if starts_engine:
+            execute(session, "SELECT cerebro.explain_predict('one', n) FROM (SELECT * FROM new LIMIT 1) AS n")
+        try:
+            execute(session, "SELECT cerebro.madlib_predict('coded', 'codes', 'id', 'x', 'coded_p', 'prob')")
+            found.append(execute(session, "SELECT id, class_value, prob FROM coded_p ORDER BY 1, 2"))
+        except psycopg2.Error as error:
+            found.append([(error.pgcode, str(error).splitlines()[0], 0)])
+            session.rollback()
+        assert has_keras(session)
+    for one, other in zip(*found, strict=True):
+        assert one == tuple(pytest.approx(value, abs=1e-5, nan_ok=True) for value in other)
 
 
 def test_many_rows_of_a_heavy_net_bring_an_engine_up(trial: Trial, connect: Connect) -> None:

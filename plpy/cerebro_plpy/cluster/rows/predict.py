@@ -25,6 +25,8 @@ class PredictorOnSegments:
     """A predictor on all segments. This session only describes the model, so its host need not have a GPU."""
 
     uses_gpus_here = False
+    # Segments run an engine like this session's.
+    needs_engine = True
 
     def __init__(self, db: Database, use_gpus: bool) -> None:
         self._db, self._use_gpus = db, use_gpus
@@ -77,7 +79,7 @@ class PredictorOnSegments:
             columns=[pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns],
             shapes=[list(column.shape) for column in asked.columns],
             model_arch=asked.model.model_arch,
-            functions=asked.functions,
+            functions=asked.net.functions,
             outputs=[asdict(output) for output in asked.outputs],
             choice=asdict(asked.source.choice),
             batch_rows=asked.batch_rows,

@@ -12,15 +12,13 @@ from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, scan
 from cerebro_plpy.predicting import models
-from cerebro_plpy.predicting.answering import of_packed
+from cerebro_plpy.predicting.answering.net import answer_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store.packed import partitions
 
 # More rows would change nothing.
 ENOUGH_ROWS = 50_000
-# Each of several models answers more rows sooner by an engine, its start included, than by NumPy.
-MOST_BY_NUMPY = 2048
 # How far from 1 the probabilities of a row may add up.
 NEAR_ONE = 1e-3
 
@@ -37,10 +35,8 @@ class JudgingRows:
 
     def answer(self, db: Database, model: models.Model, places: np.ndarray | None = None) -> np.ndarray:
         """Return what a model of one output answers: numbers for each row, or for those at `places`."""
-        if len(self.truth) > MOST_BY_NUMPY:
-            models.start_engine(db, model.backend, False)
         inputs = self.inputs if places is None else [one[places] for one in self.inputs]
-        (answers,) = of_packed.answers(db, model, inputs)
+        (answers,) = answer_packed(db, model, inputs)
         return answers.reshape(len(answers), -1).astype(np.float64)
 
     def check(self, answers: np.ndarray, what: str) -> None:

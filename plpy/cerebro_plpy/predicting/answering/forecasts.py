@@ -18,7 +18,8 @@ from cerebro_plpy.forecasting.series import SHORT, UNKNOWN, Series, lay_out
 from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut, look_back
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import trained
-from cerebro_plpy.predicting.answering import of_packed, readings
+from cerebro_plpy.predicting.answering import readings
+from cerebro_plpy.predicting.answering.net import answer_packed
 from cerebro_plpy.registry import references
 from cerebro_plpy.store import interrupts, names, session
 from cerebro_plpy.store.models import models
@@ -84,7 +85,7 @@ class WindowNet:
         """Return what a config answers for these windows."""
         given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
         model = find_net(self.db, self.name, None if self.is_registered else mst_key)
-        (result,) = of_packed.answers(self.db, model, given)
+        (result,) = answer_packed(self.db, model, given)
         return rows.in_unit(result.reshape(len(result), -1).astype(np.float64))
 
 

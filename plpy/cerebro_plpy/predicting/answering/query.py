@@ -15,7 +15,6 @@ import numpy as np
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.checks.architecture import DescribedModel
-from cerebro_plpy.engine.models.inference import inference
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
@@ -23,6 +22,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import choices, group_holders, models
 from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.answering.net import open_net
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model, tell_of_forecast
@@ -91,13 +91,13 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     model = models.trained(db, found)
     with tell_of_forecast(db, found.holder):
         parts = _parts(db, model, rows)
-        described = _described(db, model)
-        output = _output(name, model, described)
-    forward = inference(described)
-    loaded, count = forward.load(model.weights()), models.count_sessions(db)
+        net = open_net(db, model, _shapes(model))
+        output = _output(name, model, net.described)
+    net.load()
+    count = models.count_sessions(db)
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
-        (result,) = forward.predict_many(loaded, inputs, forward.rows, Threads(count, tick))
+        (result,) = net.answer(inputs, Threads(count, tick))
         return result.reshape(len(result), -1), None
 
     return Reader(parts, model.divisor, answer, output)
@@ -108,7 +108,7 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     nets = grouped.Answers(db, found)
     model = nets.any_model
     nets.shapes = tuple(tuple(one) for one in _shapes(model))
-    output = _output(found.models.name, model, _described(db, model))
+    output = _output(found.models.name, model, open_net(db, model, nets.shapes).described)
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
         results, answered = nets.answer_rows(inputs, keys, output.width, tick)
@@ -119,12 +119,6 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
 
 def _shapes(model: models.Model) -> Sequence[Sequence[int]]:
     return [] if model.features is None else [one.shape for one in model.features.inputs]
-
-
-def _described(db: Database, model: models.Model) -> DescribedModel:
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
-    return models.described(model, _shapes(model))
 
 
 def _output(name: str, model: models.Model, described: DescribedModel) -> Output:

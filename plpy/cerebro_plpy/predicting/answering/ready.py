@@ -18,6 +18,7 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.features.array_rows import ArrayOfRow
 from cerebro_plpy.features.rows import RowEncoder, parse
 from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.answering.net import MOST_WORK
 from cerebro_plpy.predicting.holders import ModelMark
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.store import session
@@ -25,9 +26,6 @@ from cerebro_plpy.store import session
 # class, probability, prediction
 RowAnswer = tuple[str | None, float | None, float | None]
 Features = list[Any] | bytes
-
-# What NumPy may work before an engine comes up, which takes as long and is faster then.
-MOST_WORK = 2_000_000_000
 
 
 class RowInputs(Protocol):

@@ -9,9 +9,9 @@ import numpy as np
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.engine.models.data import Dataset
-from cerebro_plpy.engine.models.inference import inference
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.predicting import belonging, choices, models
+from cerebro_plpy.predicting.answering.net import open_net
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.rows import TableSource, layout
@@ -39,16 +39,13 @@ def confusion(
             sqlstate=NOT_SUPPORTED,
         )
     belonging.check(db, found.holder, summary, table.quoted)
-    models.start_engine(db, trained.backend, False)
-    models.take_functions(db, trained)
-    described = models.described(trained, summary.input_shapes)
-    _check_inputs(described, summary, table.quoted)
-    output = _output(trained.outputs(described), model)
-    forward = inference(described)
-    loaded, threads = forward.load(trained.weights()), models.open_threads(db)
+    net = open_net(db, trained, summary.input_shapes, rows=summary.total_rows)
+    _check_inputs(net.described, summary, table.quoted)
+    output = _output(trained.outputs(net.described), model)
+    threads = models.open_threads(db)
     counts = np.zeros((len(labels), len(output.values or ())), np.int64)
     for rows in _buffers(db, table.quoted, len(summary.keys)):
-        (result,) = forward.predict_many(loaded, rows.inputs, forward.rows, threads)
+        (result,) = net.answer(rows.inputs, threads)
         likely = choices.probabilities(result, output.logits, output.is_binary)[:, : counts.shape[1]]
         np.add.at(counts, (rows.targets[0].values.argmax(axis=1), likely.argmax(axis=1)), 1)
     predicted = output.values or []

@@ -56,6 +56,8 @@ def inspect_net(
     rows = list(judge.read(ROWS, SEED))
     inputs = [np.concatenate(same) for same in zip(*(part.inputs for part in rows), strict=True)]
     truth = np.concatenate([part.truth for part in rows])
+    models.start_engine(db, judge.model.backend, False)
+    models.take_functions(db, judge.model)
     forward = inference(models.described(judge.model, [column.shape for column in judge.columns]))
     loaded = forward.load(judge.model.weights())
     facts = inspect(forward, loaded, _loss_of(judge, truth), _batches(judge, inputs, truth))

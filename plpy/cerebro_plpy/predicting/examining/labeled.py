@@ -11,7 +11,6 @@ import numpy as np
 
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.checks.architecture import DescribedModel
-from cerebro_plpy.engine.models.inference import Inference, Loaded, inference
 from cerebro_plpy.errors import DATATYPE_MISMATCH, INTERNAL, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
@@ -19,6 +18,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import group_holders, models, trained
 from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.answering.net import AnsweringNet, open_net
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.predicting.holders import ModelHolder, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
@@ -80,8 +80,7 @@ class RowNets(Protocol):
 class OneNet:
     """The net that answers all rows."""
 
-    forward: Inference
-    loaded: Loaded
+    net: AnsweringNet
 
     def count_strange(self, groups: Sequence[str | None]) -> int:
         return 0
@@ -92,7 +91,7 @@ class OneNet:
     def answer(
         self, inputs: Sequence[np.ndarray], groups: Sequence[str | None], tick: Callable[[], None]
     ) -> np.ndarray:
-        (result,) = self.forward.predict_many(self.loaded, list(inputs), self.forward.rows, Threads(1, tick))
+        (result,) = self.net.answer(inputs, Threads(1, tick))
         return result
 
 
@@ -319,10 +318,8 @@ def find_judge(
         model = answers.any_model
     with trained.tell_of_forecast(db, found.holder):
         columns = _open_columns(db, model, table, known, seen)
-        models.start_engine(db, model.backend, False)
-        models.take_functions(db, model)
-        described = models.described(model, [column.shape for column in columns])
-        output = _only_output(model, described, str(name))
+        net = open_net(db, model, [column.shape for column in columns])
+        output = _only_output(model, net.described, str(name))
         has_label = needs_label or output.name in known
         label = _find_label(output, known, table) if has_label else None
     texts = [Expression(packed.TEXT, (sources.find_column(key, known, table.quoted),)) for key in keys]
@@ -338,7 +335,7 @@ def find_judge(
         columns=columns,
         label=label,
         texts=texts,
-        nets=_find_nets(described, model, columns, answers, output),
+        nets=_find_nets(net, columns, answers, output),
         seen=seen,
         tick=ticker(db),
     )
@@ -373,15 +370,11 @@ def _find_label(output: Output, known: Mapping[str, SourceColumn], table: Table)
 
 
 def _find_nets(
-    described: DescribedModel,
-    model: models.Model,
-    columns: Sequence[reading.Column],
-    answers: grouped.Answers | None,
-    output: Output,
+    net: AnsweringNet, columns: Sequence[reading.Column], answers: grouped.Answers | None, output: Output
 ) -> RowNets:
     if answers is None:
-        forward = inference(described)
-        return OneNet(forward, forward.load(model.weights()))
+        net.load()
+        return OneNet(net)
     answers.shapes = tuple(tuple(column.shape) for column in columns)
     return NetsOfGroups(answers, output.width)
 

@@ -23,7 +23,8 @@ from cerebro_plpy.features import drift, profile
 from cerebro_plpy.features.profile import Distribution, Profile
 from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, decode_buffer
 from cerebro_plpy.predicting import belonging, models
-from cerebro_plpy.predicting.answering import grouped, of_packed
+from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.answering.net import answer_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
@@ -200,7 +201,7 @@ def _answer(
     output = _find_output(db, model, _shapes(inputs))
     if output is None:
         return None
-    (found,) = of_packed.answers(db, model, inputs)
+    (found,) = answer_packed(db, model, inputs)
     return output, output.read(found)
 
 
