@@ -43,6 +43,11 @@ class Model:
     # The columns of the training table that were the inputs.
     independents: Sequence[str] = ()
 
+    @property
+    def input_shapes(self) -> tuple[tuple[int, ...], ...]:
+        """The shapes of the inputs that columns became; empty where the net says what comes in."""
+        return () if self.features is None else tuple(tuple(one.shape) for one in self.features.inputs)
+
 
 def trained(db: Database, found: TrainedModel) -> Model:
     """Return a model of madlib_fit or madlib_fit_multiple_model."""
@@ -212,6 +217,15 @@ def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
     found = functions.needed(db, [], [model.model_arch])
     custom.take(found)
     return found
+
+
+def describe_by_engine(
+    db: Database, model: Model, input_shapes: Sequence[Sequence[int]], *, uses_gpus: bool = False
+) -> DescribedModel:
+    """Describe a model's architecture once an engine is up, which takes seconds."""
+    start_engine(db, model.backend, uses_gpus)
+    take_functions(db, model)
+    return described(model, input_shapes)
 
 
 def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:

@@ -14,6 +14,7 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows.reading import fields, samples
 from cerebro_plpy.planner import gpus
+from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering.rows import Prediction
 from cerebro_plpy.store import session
 from cerebro_plpy.store.cluster import places
@@ -79,7 +80,7 @@ class PredictorOnSegments:
             columns=[pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns],
             shapes=[list(column.shape) for column in asked.columns],
             model_arch=asked.model.model_arch,
-            functions=asked.net.functions,
+            functions=models.take_functions(self._db, asked.model),
             outputs=[asdict(output) for output in asked.outputs],
             choice=asdict(asked.source.choice),
             batch_rows=asked.batch_rows,

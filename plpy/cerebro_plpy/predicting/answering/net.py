@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property, partial
-from typing import Any
 
 import numpy as np
 
@@ -30,15 +29,16 @@ class AnsweringNet:
         db: Database,
         model: models.Model,
         shapes: Sequence[Sequence[int]],
-        plain: PlainNet | None,
         *,
-        most_rows: int = MOST_ROWS,
-        uses_gpus: bool = False,
+        plain: PlainNet | None,
+        weights: bytes | None,
+        most_rows: int,
+        uses_gpus: bool,
     ) -> None:
         self._db, self._model, self._shapes, self._plain = db, model, shapes, plain
+        # They are kept until an engine has them, so that large ones are read once.
+        self._weights = weights
         self._most_rows, self._uses_gpus = most_rows, uses_gpus
-        # The registered functions that the model consists of, with their sources.
-        self.functions: Sequence[Mapping[str, Any]] = ()
         self.described = self._describe_by_engine() if plain is None else plain.described
 
     def answer(self, inputs: Sequence[np.ndarray], threads: Threads) -> list[np.ndarray]:
@@ -68,7 +68,8 @@ class AnsweringNet:
     def loaded(self) -> tuple[Inference, Loaded]:
         """The compiled net of the engine, with the weights."""
         forward = inference(self.described)
-        return forward, forward.load(self._model.weights())
+        weights, self._weights = self._weights, None
+        return forward, forward.load(self._model.weights() if weights is None else weights)
 
     def load(self) -> None:
         """Have all that it takes to answer, before a row is read."""
@@ -92,9 +93,7 @@ class AnsweringNet:
         self._plain = None
 
     def _describe_by_engine(self) -> DescribedModel:
-        models.start_engine(self._db, self._model.backend, self._uses_gpus)
-        self.functions = models.take_functions(self._db, self._model)
-        return models.described(self._model, self._shapes)
+        return models.describe_by_engine(self._db, self._model, self._shapes, uses_gpus=self._uses_gpus)
 
 
 def open_net(
@@ -111,11 +110,15 @@ def open_net(
 
     The number of all rows may be given, if it is known.
     """
-    plain = None
+    plain, weights = None, None
     if not by_engine and not models.runs_engine():
-        found = plain_net(model.model_arch, model.weights(), tuple(tuple(shape) for shape in shapes))
-        plain = found if found is not None and _is_worth(found, rows) else None
-    return AnsweringNet(db, model, shapes, plain, most_rows=most_rows, uses_gpus=uses_gpus)
+        weights = model.weights()
+        plain = plain_net(model.model_arch, weights, tuple(tuple(shape) for shape in shapes))
+        if plain is not None and not _is_worth(plain, rows):
+            plain = None
+    return AnsweringNet(
+        db, model, shapes, plain=plain, weights=weights, most_rows=most_rows, uses_gpus=uses_gpus
+    )
 
 
 def answer_packed(db: Database, model: models.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:

@@ -91,7 +91,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     model = models.trained(db, found)
     with tell_of_forecast(db, found.holder):
         parts = _parts(db, model, rows)
-        net = open_net(db, model, _shapes(model))
+        net = open_net(db, model, model.input_shapes)
         output = _output(name, model, net.described)
     net.load()
     count = models.count_sessions(db)
@@ -107,7 +107,7 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     """Return a reader in which the model of its group answers for each row."""
     nets = grouped.Answers(db, found)
     model = nets.any_model
-    nets.shapes = tuple(tuple(one) for one in _shapes(model))
+    nets.shapes = model.input_shapes
     output = _output(found.models.name, model, open_net(db, model, nets.shapes).described)
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
@@ -115,10 +115,6 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
         return results, answered.tolist()
 
     return Reader(_parts(db, model, rows), model.divisor, answer, output)
-
-
-def _shapes(model: models.Model) -> Sequence[Sequence[int]]:
-    return [] if model.features is None else [one.shape for one in model.features.inputs]
 
 
 def _output(name: str, model: models.Model, described: DescribedModel) -> Output:

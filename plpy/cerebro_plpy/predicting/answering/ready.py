@@ -115,17 +115,15 @@ def _rows(model: models.Model, described: DescribedModel) -> RowInputs:
 
 def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tuple[Size, ...]:
     """Return the shapes of the inputs, for an architecture that leaves them open."""
-    if model.features is not None:
-        return tuple(tuple(one.shape) for one in model.features.inputs)
-    return () if sample is None else (sample().shape,)
+    if model.features is not None or sample is None:
+        return model.input_shapes
+    return (sample().shape,)
 
 
 def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
     """Describe the model by an engine, which takes its time to come up."""
     with session.own_names(db):
-        models.start_engine(db, model.backend, False)
-        models.take_functions(db, model)
-    return models.described(model, shapes)
+        return models.describe_by_engine(db, model, shapes)
 
 
 def _for_few(plain: PlainNet) -> Predict:

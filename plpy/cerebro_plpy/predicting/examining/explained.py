@@ -177,11 +177,8 @@ def _add_explainer(db: Database, kept: Kept) -> None:
 
 def _make(db: Database, kept: Kept) -> tuple[Explainer, int]:
     model = kept.model
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
     known = model.features
-    shapes = [] if known is None else [one_.shape for one_ in known.inputs]
-    described = models.described(model, shapes)
+    described = models.describe_by_engine(db, model, model.input_shapes)
     net = slopes(described, score_of(kept.output))
     if known is None:
         mean, shares = _zeros(described.inputs), [None]

@@ -153,9 +153,7 @@ def _make(db: Database, held: HeldForecast, long: Sequence[Series], most: int | 
     found = held.forecast
     model = forecasts.find_net(db, held.name, None if held.is_registered else found.mst_key)
     still = found.inputs.make_still(long, found.shape.window, found.shape.horizon)
-    models.start_engine(db, model.backend, False)
-    models.take_functions(db, model)
-    described = models.described(model, [one.shape[1:] for one in still.values()])
+    described = models.describe_by_engine(db, model, [one.shape[1:] for one in still.values()])
     net = slopes(described, scores.chosen).bound(inference(described).load(model.weights()))
     start = net.enter([one.astype(np.float32) for one in still.values()])
     return ForecastExplainer(held, net, start, most)

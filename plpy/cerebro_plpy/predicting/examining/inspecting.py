@@ -56,9 +56,8 @@ def inspect_net(
     rows = list(judge.read(ROWS, SEED))
     inputs = [np.concatenate(same) for same in zip(*(part.inputs for part in rows), strict=True)]
     truth = np.concatenate([part.truth for part in rows])
-    models.start_engine(db, judge.model.backend, False)
-    models.take_functions(db, judge.model)
-    forward = inference(models.described(judge.model, [column.shape for column in judge.columns]))
+    shapes = [column.shape for column in judge.columns]
+    forward = inference(models.describe_by_engine(db, judge.model, shapes))
     loaded = forward.load(judge.model.weights())
     facts = inspect(forward, loaded, _loss_of(judge, truth), _batches(judge, inputs, truth))
     greatest = max((one.gradient or 0.0 for one in facts), default=0.0)
