@@ -188,7 +188,6 @@ def test_a_first_answer_of_a_graph_needs_no_engine_and_is_the_same(trial: Trial,
 
 
 MANY_ROWS = {
-    "madlib_predict": "SELECT cerebro.madlib_predict('models', 'customers', 'id', '*', 'whole', 'prob')",
     "predict_query": "SELECT (q.source).id, q.class, q.probability"
     " FROM cerebro.predict_query('models', 'SELECT * FROM customers', NULL::customers) AS q ORDER BY 1",
     "confusion_matrix": "SELECT * FROM cerebro.confusion_matrix('models', 'packed') AS m ORDER BY 1, 2",
@@ -204,14 +203,12 @@ def test_many_rows_of_a_plain_net_need_no_engine(trial: Trial, connect: Connect,
         trial.call("validation_preprocessor_dl", "customers", "others", "gone", "*", "packed")
     found = []
     for starts_engine in (False, True):
-        trial.sql("DROP TABLE IF EXISTS whole, joined, joined_summary")
+        trial.sql("DROP TABLE IF EXISTS joined, joined_summary")
         session = connect()
         if starts_engine:
             start_keras(session)
         said = execute(session, MANY_ROWS[door])
         assert has_keras(session) is starts_engine
-        if door == "madlib_predict":
-            said = execute(session, "SELECT id, class_value, prob FROM whole ORDER BY 1, 2")
         found.append(said)
     for by_numpy, by_engine in zip(*found, strict=True):
         assert by_numpy == tuple(pytest.approx(value, abs=1e-5) for value in by_engine)

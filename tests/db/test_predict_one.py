@@ -92,19 +92,22 @@ def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: C
         nets.layer("Dense", units=3, activation="softmax"),
     )
     store(trial, "coded", net, random_weights(net), classes=KINDS)
+    trial.sql("ALTER TABLE coded_summary ADD independent_varname text[] DEFAULT ARRAY['x']")
     trial.sql(
         "CREATE TABLE codes AS SELECT i AS id, ARRAY[i % 4, CASE i WHEN 4000 THEN 9 ELSE 1 END]::real[] AS x"
         " FROM generate_series(1, 5000) i"
     )
     found = []
     for starts_engine in (False, True):
-        trial.sql("DROP TABLE IF EXISTS coded_p")
         session = connect()
         if starts_engine:
             execute(session, "SELECT cerebro.explain_predict('one', n) FROM (SELECT * FROM new LIMIT 1) AS n")
         try:
-            execute(session, "SELECT cerebro.madlib_predict('coded', 'codes', 'id', 'x', 'coded_p', 'prob')")
-            found.append(execute(session, "SELECT id, class_value, prob FROM coded_p ORDER BY 1, 2"))
+            answers = (
+                "SELECT (q.source).id, q.class, q.probability"
+                " FROM cerebro.predict_query('coded', 'SELECT * FROM codes', NULL::codes) AS q ORDER BY 1"
+            )
+            found.append(execute(session, answers))
         except psycopg2.Error as error:
             found.append([(error.pgcode, str(error).splitlines()[0], 0)])
             session.rollback()

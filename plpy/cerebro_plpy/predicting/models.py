@@ -219,11 +219,9 @@ def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
     return found
 
 
-def describe_by_engine(
-    db: Database, model: Model, input_shapes: Sequence[Sequence[int]], *, uses_gpus: bool = False
-) -> DescribedModel:
+def describe_by_engine(db: Database, model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:
     """Describe a model's architecture once an engine is up, which takes seconds."""
-    start_engine(db, model.backend, uses_gpus)
+    start_engine(db, model.backend, False)
     take_functions(db, model)
     return described(model, input_shapes)
 

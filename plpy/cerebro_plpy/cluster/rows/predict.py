@@ -14,7 +14,6 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows.reading import fields, samples
 from cerebro_plpy.planner import gpus
-from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering.rows import Prediction
 from cerebro_plpy.store import session
 from cerebro_plpy.store.cluster import places
@@ -26,8 +25,6 @@ class PredictorOnSegments:
     """A predictor on all segments. This session only describes the model, so its host need not have a GPU."""
 
     uses_gpus_here = False
-    # Segments run an engine like this session's.
-    needs_engine = True
 
     def __init__(self, db: Database, use_gpus: bool) -> None:
         self._db, self._use_gpus = db, use_gpus
@@ -80,7 +77,7 @@ class PredictorOnSegments:
             columns=[pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns],
             shapes=[list(column.shape) for column in asked.columns],
             model_arch=asked.model.model_arch,
-            functions=models.take_functions(self._db, asked.model),
+            functions=asked.functions,
             outputs=[asdict(output) for output in asked.outputs],
             choice=asdict(asked.source.choice),
             batch_rows=asked.batch_rows,

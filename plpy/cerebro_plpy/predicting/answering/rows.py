@@ -16,6 +16,7 @@ import numpy as np
 
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.checks.architecture import DescribedModel
+from cerebro_plpy.engine.models.inference import Inference, Loaded, inference
 from cerebro_plpy.errors import (
     DUPLICATE_COLUMN,
     NULL_NOT_ALLOWED,
@@ -31,7 +32,6 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import choices, group_holders, models, trained
 from cerebro_plpy.predicting.answering import grouped
-from cerebro_plpy.predicting.answering.net import AnsweringNet, open_net
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import GivenModel, Model
@@ -42,10 +42,10 @@ from cerebro_plpy.store.models import predictions
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table, tokens
 from cerebro_plpy.store.packed import packed
-from cerebro_plpy.threads import Tick
+from cerebro_plpy.threads import Threads, Tick
 
-# The ids and inputs of some rows, and each output for them; None where an engine must come up first.
-AnsweredBatch = tuple[list[Any], list[np.ndarray], list[np.ndarray] | None]
+# The ids of some rows, and each output for them.
+AnsweredBatch = tuple[list[Any], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,13 @@ class Prediction:
     model: Model
     source: RowSource
     columns: Sequence[reading.Column]
-    net: AnsweringNet
+    described: DescribedModel
     outputs: Sequence[Output]
     output: predictions.PredictionOutput
     sample: Row
     batch_rows: int
+    # The registered functions that the model consists of, with their sources.
+    functions: Sequence[Mapping[str, Any]]
     seen: Faults
     about: str
 
@@ -174,30 +176,18 @@ class Predictor(Protocol):
         """Whether this session's engine is the one that is to have a GPU."""
         ...
 
-    @property
-    def needs_engine(self) -> bool:
-        """Whether this session must run an engine, however plain the net is."""
-        ...
-
     def predict(self, asked: Prediction) -> None: ...
 
 
 def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> None:
     predictor = db.server.predictor(source.use_gpus)
-    uses_gpus, by_engine = predictor.uses_gpus_here, predictor.needs_engine
-    predictor.predict(_prepare(db, model, source, model_name, by_engine=by_engine, uses_gpus=uses_gpus))
+    predictor.predict(_prepared(db, model, source, model_name, uses_gpus=predictor.uses_gpus_here))
 
 
-def _prepare(
-    db: Database,
-    model: Model,
-    source: RowSource,
-    model_name: str,
-    *,
-    by_engine: bool = False,
-    uses_gpus: bool = False,
+def _prepared(
+    db: Database, model: Model, source: RowSource, model_name: str, *, uses_gpus: bool
 ) -> Prediction:
-    """Check that rows and model fit, and make the model ready."""
+    """Check that rows and model fit, and start the engine."""
     sample = packed.first_row(db, source.statement)
     if sample is None:
         raise CerebroError(f"test table {source.table.quoted} has no rows")
@@ -206,20 +196,21 @@ def _prepare(
         reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
         for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
     ]
-    shapes = [column.shape for column in columns]
-    batch_rows = reading.batch_rows(sample, columns)
-    net = open_net(db, model, shapes, most_rows=batch_rows, by_engine=by_engine, uses_gpus=uses_gpus)
-    _fit_columns(columns, net.described)
-    outputs = model.outputs(net.described)
+    models.start_engine(db, model.backend, uses_gpus)
+    functions = models.take_functions(db, model)
+    described = models.described(model, [column.shape for column in columns])
+    _fit_columns(columns, described)
+    outputs = model.outputs(described)
     return Prediction(
         model=model,
         source=source,
         columns=columns,
-        net=net,
+        described=described,
         outputs=outputs,
         output=_output(db, source, outputs),
         sample=sample,
-        batch_rows=batch_rows,
+        batch_rows=reading.batch_rows(sample, columns),
+        functions=functions,
         seen=seen,
         about=f"Predictions of {model_name} for {source.table.quoted}",
     )
@@ -232,7 +223,7 @@ def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
     model = next(iter(nets.values()))
     source = _source(db, rows, model)
     grouped.check_columns(found.models, packed.columns_of(db, source.table), source.table)
-    asked = _prepare(db, model, source, found.models.name)
+    asked = _prepared(db, model, source, found.models.name, uses_gpus=False)
     predictions.create(db, asked.output, source.table, asked.about)
     shapes = tuple(tuple(column.shape) for column in asked.columns)
     _run_groups(
@@ -320,23 +311,26 @@ class PredictorHere:
     """A predictor in this session, which reads, predicts and writes a batch at a time."""
 
     def __init__(self, db: Database, use_gpus: bool) -> None:
-        self._db, self.uses_gpus_here, self.needs_engine = db, use_gpus, use_gpus
+        self._db, self.uses_gpus_here = db, use_gpus
 
     def predict(self, asked: Prediction) -> None:
-        asked.net.load()
+        forward = inference(asked.described)
+        loaded = forward.load(asked.model.weights())
         predictions.create(self._db, asked.output, asked.source.table, asked.about)
         writer = predictions.PredictionWriter(self._db, asked.output)
         threads = models.open_threads(self._db)
-        with closing(threads.stream(_answer_batches(self._db, asked))) as answered:
-            for ids, inputs, found in answered:
-                results = asked.net.answer(inputs, threads) if found is None else found
+        with closing(threads.stream(_answer_batches(self._db, asked, forward, loaded))) as answered:
+            for ids, results in answered:
                 for output, result in zip(asked.outputs, results, strict=True):
                     _write(writer, asked.source.choice, output, ids, result)
 
 
-def _answer_batches(db: Database, asked: Prediction) -> Iterator[Callable[[Tick], AnsweredBatch]]:
+def _answer_batches(
+    db: Database, asked: Prediction, forward: Inference, loaded: Loaded
+) -> Iterator[Callable[[Tick], AnsweredBatch]]:
     """Read all rows, and yield the calls that answer them; count rows that cannot be used to the end."""
     tick = ticker(db)
+    batch_rows = min(forward.rows, asked.batch_rows)
     total = 0
     names = [f"c{number}" for number in range(1, 1 + len(reading.fields(asked.source.inputs)))]
     for batch in db.scan(asked.source.statement, batch=asked.batch_rows):
@@ -347,14 +341,16 @@ def _answer_batches(db: Database, asked: Prediction) -> Iterator[Callable[[Tick]
         tick()
         if not asked.seen:
             ids = [row["c0"] for row in batch]
-            yield partial(_answer_batch, asked.net, ids, inputs)
+            yield partial(_answer_batch, forward, loaded, ids, inputs, batch_rows)
     if asked.seen:
         raise asked.seen.error(total)
 
 
-def _answer_batch(net: AnsweringNet, ids: list[Any], inputs: list[np.ndarray], tick: Tick) -> AnsweredBatch:
+def _answer_batch(
+    forward: Inference, loaded: Loaded, ids: list[Any], inputs: list[np.ndarray], batch_rows: int, tick: Tick
+) -> AnsweredBatch:
     """Answer a batch of rows in this thread."""
-    return ids, inputs, net.answer_apart(inputs, tick)
+    return ids, forward.predict_many(loaded, inputs, batch_rows, Threads(1, tick))
 
 
 def _write(
