@@ -9,10 +9,10 @@ import psycopg2
 import pytest
 
 import nets
-from fixtures import Connect, Connection, MakeRole, execute
+from fixtures import Connect, MakeRole, execute
 from mixed import CUSTOMERS
 from packing import column
-from predicting import has_keras
+from predicting import has_keras, start_keras
 from trial import Trial
 
 COLUMNS = "age, income, city, plan, joined, seen, active, level, x"
@@ -54,12 +54,6 @@ def features(trial: Trial) -> np.ndarray:
     )
     ids = column(trial.sql, "id", "<f4", "numbered")[:, 0]
     return column(trial.sql, "independent_var", "<f4", "numbered")[np.argsort(ids)]
-
-
-def start_keras(session: Connection) -> None:
-    """Bring an engine up in a session, as an explanation does."""
-    execute(session, "SELECT cerebro.explain_predict('models', c) FROM (SELECT * FROM customers LIMIT 1) c")
-    assert has_keras(session)
 
 
 def best(trial: Trial) -> int:
@@ -179,7 +173,7 @@ def test_a_first_answer_of_a_graph_needs_no_engine_and_is_the_same(trial: Trial,
     for starts_engine in (False, True):
         session = connect()
         if starts_engine:
-            start_keras(session)
+            start_keras(session, "models", "customers")
         found.append(execute(session, asked))
         assert has_keras(session) is starts_engine
     by_numpy, by_engine = found
@@ -206,7 +200,7 @@ def test_many_rows_of_a_plain_net_need_no_engine(trial: Trial, connect: Connect,
         trial.sql("DROP TABLE IF EXISTS joined, joined_summary")
         session = connect()
         if starts_engine:
-            start_keras(session)
+            start_keras(session, "models", "customers")
         said = execute(session, MANY_ROWS[door])
         assert has_keras(session) is starts_engine
         found.append(said)

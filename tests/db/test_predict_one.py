@@ -20,6 +20,7 @@ from predicting import (
     outputs,
     probabilities,
     random_weights,
+    start_keras,
     store,
     store_by_jax,
     train,
@@ -74,8 +75,7 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
     for starts_engine in (False, True):
         session = connect()
         if starts_engine:
-            # Whoever asks for an explanation has brought one up.
-            execute(session, "SELECT cerebro.explain_predict('one', n) FROM (SELECT * FROM new LIMIT 1) AS n")
+            start_keras(session, "one", "new")
         found.append(execute(session, asked, key))
         assert has_keras(session) is starts_engine
     by_numpy, by_engine = found
@@ -101,7 +101,7 @@ def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: C
     for starts_engine in (False, True):
         session = connect()
         if starts_engine:
-            execute(session, "SELECT cerebro.explain_predict('one', n) FROM (SELECT * FROM new LIMIT 1) AS n")
+            start_keras(session, "one", "new")
         try:
             answers = (
                 "SELECT (q.source).id, q.class, q.probability"

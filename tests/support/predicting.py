@@ -62,6 +62,12 @@ def has_keras(session: Connection) -> bool:
     return execute(session, "SELECT current_setting('test.loaded')") == [("True",)]
 
 
+def start_keras(session: Connection, model: str, rows: str) -> None:
+    """Bring an engine up in a session, as an explanation of a row does."""
+    execute(session, f"SELECT cerebro.explain_predict('{model}', r) FROM (SELECT * FROM {rows} LIMIT 1) AS r")
+    assert has_keras(session)
+
+
 def outputs(model_arch: str, weights: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
     """Predict with Keras' own predict."""
     model = keras.models.model_from_json(model_arch)

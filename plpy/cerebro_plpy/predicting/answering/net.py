@@ -23,21 +23,23 @@ MOST_WORK = 2_000_000_000
 
 
 class AnsweringNet:
-    """A model that is ready to answer rows. An engine comes up only for nets that NumPy does not compute."""
+    """A model that is ready for rows whose inputs have these shapes, so many of them if that is known.
+
+    An engine comes up only for nets that NumPy does not compute.
+    """
 
     def __init__(
-        self,
-        db: Database,
-        model: models.Model,
-        shapes: Sequence[Sequence[int]],
-        *,
-        plain: PlainNet | None,
-        weights: bytes | None,
+        self, db: Database, model: models.Model, shapes: Sequence[Sequence[int]], rows: int | None = None
     ) -> None:
-        self._db, self._model, self._shapes, self._plain = db, model, shapes, plain
+        self._db, self._model, self._shapes = db, model, shapes
+        plain: PlainNet | None = None
         # They are kept until an engine has them, so that large ones are read once.
-        self._weights = weights
-        self.described = self._describe_by_engine() if plain is None else plain.described
+        self._weights: bytes | None = None
+        if not models.runs_engine():
+            self._weights = model.weights()
+            plain = plain_net(model.model_arch, self._weights, tuple(tuple(shape) for shape in shapes))
+        self._plain = plain if plain is not None and _is_worth(plain, rows) else None
+        self.described = self._describe_by_engine() if self._plain is None else self._plain.described
 
     def answer(self, inputs: Sequence[np.ndarray], threads: Threads) -> list[np.ndarray]:
         """Return the outputs for any number of rows, as float32."""
@@ -68,27 +70,10 @@ class AnsweringNet:
         return models.describe_by_engine(self._db, self._model, self._shapes)
 
 
-def open_net(
-    db: Database,
-    model: models.Model,
-    shapes: Sequence[Sequence[int]],
-    *,
-    rows: int | None = None,
-) -> AnsweringNet:
-    """Make a model ready for rows whose inputs have these shapes, so many of them if that is known."""
-    plain, weights = None, None
-    if not models.runs_engine():
-        weights = model.weights()
-        plain = plain_net(model.model_arch, weights, tuple(tuple(shape) for shape in shapes))
-        if plain is not None and not _is_worth(plain, rows):
-            plain = None
-    return AnsweringNet(db, model, shapes, plain=plain, weights=weights)
-
-
 def answer_packed(db: Database, model: models.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
     """Return a net's outputs for packed rows, as float32."""
     shapes = [rows.shape[1:] for rows in inputs]
-    return open_net(db, model, shapes, rows=len(inputs[0])).answer(inputs, models.open_threads(db))
+    return AnsweringNet(db, model, shapes, len(inputs[0])).answer(inputs, models.open_threads(db))
 
 
 def _is_worth(plain: PlainNet, rows: int | None) -> bool:

@@ -22,7 +22,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import choices, group_holders, models
 from cerebro_plpy.predicting.answering import grouped
-from cerebro_plpy.predicting.answering.net import open_net
+from cerebro_plpy.predicting.answering.net import AnsweringNet
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model, tell_of_forecast
@@ -91,7 +91,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     model = models.trained(db, found)
     with tell_of_forecast(db, found.holder):
         parts = _parts(db, model, rows)
-        net = open_net(db, model, model.input_shapes)
+        net = AnsweringNet(db, model, model.input_shapes)
         output = _output(name, model, net.described)
     net.load()
     count = models.count_sessions(db)
@@ -108,7 +108,7 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     nets = grouped.Answers(db, found)
     model = nets.any_model
     nets.shapes = model.input_shapes
-    output = _output(found.models.name, model, open_net(db, model, nets.shapes).described)
+    output = _output(found.models.name, model, AnsweringNet(db, model, nets.shapes).described)
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
         results, answered = nets.answer_rows(inputs, keys, output.width, tick)

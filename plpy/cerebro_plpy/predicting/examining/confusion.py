@@ -11,7 +11,7 @@ from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.engine.models.data import Dataset
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.predicting import belonging, choices, models
-from cerebro_plpy.predicting.answering.net import open_net
+from cerebro_plpy.predicting.answering.net import AnsweringNet
 from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.rows import TableSource, layout
@@ -39,7 +39,7 @@ def confusion(
             sqlstate=NOT_SUPPORTED,
         )
     belonging.check(db, found.holder, summary, table.quoted)
-    net = open_net(db, trained, summary.input_shapes, rows=summary.total_rows)
+    net = AnsweringNet(db, trained, summary.input_shapes, summary.total_rows)
     _check_inputs(net.described, summary, table.quoted)
     output = _output(trained.outputs(net.described), model)
     threads = models.open_threads(db)

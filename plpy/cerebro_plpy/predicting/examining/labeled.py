@@ -18,7 +18,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import group_holders, models, trained
 from cerebro_plpy.predicting.answering import grouped
-from cerebro_plpy.predicting.answering.net import AnsweringNet, open_net
+from cerebro_plpy.predicting.answering.net import AnsweringNet
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.predicting.holders import ModelHolder, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
@@ -318,7 +318,7 @@ def find_judge(
         model = answers.any_model
     with trained.tell_of_forecast(db, found.holder):
         columns = _open_columns(db, model, table, known, seen)
-        net = open_net(db, model, [column.shape for column in columns])
+        net = AnsweringNet(db, model, [column.shape for column in columns])
         output = _only_output(model, net.described, str(name))
         has_label = needs_label or output.name in known
         label = _find_label(output, known, table) if has_label else None
