@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,7 +11,6 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble, folding, standings
-from cerebro_plpy.executor.running.report import duration
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.packing import preprocess
@@ -24,9 +22,6 @@ from cerebro_plpy.store.runs import measurements, results
 # Tables with fewer rows are trained on in folds, in as many. For few rows they matter more than a longer
 # search, which then has a share of the budget; those of more rows have what the search leaves.
 FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
-# The share of the budget that the ensemble of a large table takes, about, and the share that the search has
-# however long packing took.
-ENSEMBLE_SHARE, LEAST_SHARE = 0.1, 0.5
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
@@ -90,28 +85,10 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
 
 
 def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
-    """Return how long the search may take: what the rest of the call leaves of the budget.
-
-    The rest is training a small table in folds, or packing a large one and making its ensemble.
-    """
-    if in_folds is None:
-        spent = time.monotonic() - task.began
-        seconds, wanted = share_budget(task.seconds, spent)
-        if wanted < seconds and spent >= LEAST_SECONDS:
-            db.notice(
-                f"packing took {duration(spent)} of the budget of {task.seconds} s:"
-                f" the search has {seconds} s all the same"
-            )
-        return seconds
-    if _count_rows(db, task) >= FEW_ROWS:
+    """Return how long the search may take: what training a small table in folds leaves of the budget."""
+    if in_folds is None or _count_rows(db, task) >= FEW_ROWS:
         return task.seconds
     return max(LEAST_SECONDS, round(task.seconds * SEARCH_SHARE))
-
-
-def share_budget(seconds: int, spent: float) -> tuple[int, int]:
-    """Return how long the search may take after so many seconds, and how long if the budget is to hold."""
-    left = round(seconds * (1 - ENSEMBLE_SHARE) - spent)
-    return max(left, math.ceil(seconds * LEAST_SHARE)), left
 
 
 def _count_rows(db: Database, task: TrainOrder) -> int:
