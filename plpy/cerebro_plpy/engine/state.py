@@ -94,8 +94,8 @@ class State:
         return next(place for place, (name, kind) in named if is_rate(name, kind))
 
     def take_arrays(self) -> Iterator[np.ndarray]:
-        """Yield the arrays, none of which the state holds any longer than that: a large net is not in memory
-        twice."""
+        """Yield each array, and drop it from the state when the next one is asked for, so that a large net is
+        not in memory twice."""
         for place in range(len(self.arrays)):
             yield self.arrays[place]
             self.arrays[place] = _TAKEN

@@ -58,7 +58,7 @@ class Advice(NamedTuple):
 def advise(configs: Sequence[ConfigCurves], *, keeps_best: bool) -> list[Advice]:
     """Return what the curves tell, config by config, and then what all have in common.
 
-    Rows that are learned by heart do no harm where the best epoch is kept.
+    With `keeps_best`, overfitting is not reported: it does no harm, since each config keeps its best epoch.
     """
     found = [
         one for config in configs for one in _of_config(config, _last_epoch(configs), keeps_best=keeps_best)

@@ -95,7 +95,7 @@ def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
 
 
 def deciding(names: Sequence[str]) -> str | None:
-    """Return the metric that configs are compared by: the first that is no loss, else the loss."""
+    """Return the metric that configs are compared by: the first that is no loss, else the loss, if any."""
     metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
     return next(iter(metrics), next(iter(names), None))
 

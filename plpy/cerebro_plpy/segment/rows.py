@@ -193,7 +193,7 @@ class PartitionRows:
         ]
 
     def _part(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, slice]]:
-        """Yield the stretches of an epoch, which are in this order, and which of the rows of each it has."""
+        """Yield, in the given order, each stretch that has rows in the epoch, and the slice of these rows."""
         if not self.rows:
             return
         first = (epoch - 1) % self.epochs_per_pass % (self.all_rows // self.rows) * self.rows

@@ -121,7 +121,7 @@ def begin_bound(limit: int) -> None:
 
 
 def end_bound() -> None:
-    """Lift the bound and drop this process's locks: what it is told next is no code of a user's."""
+    """Lift the bound on a user's code, if there is one, and release this process's advisory locks."""
     own = memory.get_instance(_Ending)
     if own.bound is not None:
         own.bound = None

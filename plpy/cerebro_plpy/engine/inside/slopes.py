@@ -107,7 +107,7 @@ class BoundSlopes:
         }
 
     def answer(self, inputs: list[np.ndarray]) -> np.ndarray:
-        """Return the only output for a few rows."""
+        """Return the net's only output for a few rows."""
         return self._net.net.predict(self._loaded, inputs)[0]
 
     def at(self, points: Sequence[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:

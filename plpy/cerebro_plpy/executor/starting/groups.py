@@ -134,7 +134,7 @@ def tell_of_left_out(db: Database, found: Groups, given: FitOptions) -> None:
 
 
 def left_out(request: requests.Request) -> dict[int, str]:
-    """Return the groups that have no models of their own, with the reasons."""
+    """Return the numbers of the groups that get no models, each with the reason."""
     rows = request.groups.rows if request.groups else {}
     reasons = {number: why_left_out(group, request.limits) for number, group in rows.items()}
     return {number: reason for number, reason in reasons.items() if reason is not None}

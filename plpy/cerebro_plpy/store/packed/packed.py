@@ -306,7 +306,7 @@ class PackedSummary:
 
     @property
     def packed_versions(self) -> str | None:
-        """The versions as they are stored."""
+        """The versions of the packed table as JSON text, the form in which they are stored."""
         return append.as_json(self.versions)
 
     @property
