@@ -1,4 +1,4 @@
-"""Arrays of one dimension on their way from the server and to it."""
+"""One-dimensional arrays: read from the server's bytes into NumPy, and written as text for the server."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ _HEAD = 20
 
 
 def read_array(data: bytes, kind: str) -> np.ndarray:
-    """View what `cerebro._array_bytes` gives as numbers of NumPy's type `kind`."""
+    """Return the numbers in the bytes of an array that `cerebro._array_bytes` returned; `kind` is NumPy's
+    type."""
     return np.frombuffer(data, kind, offset=_HEAD)
 
 
 def write_numbers(values: np.ndarray) -> list[str]:
-    """Return numbers as text, with all the digits that single precision has."""
+    """Return each number as text with nine digits, which tell any two single-precision numbers apart."""
     return [f"{value:.9g}" for value in values.tolist()]
 
 
@@ -26,10 +27,10 @@ _SCALES = 10.0 ** (8 - np.arange(_LEAST, _MOST + 1))
 
 
 def write_arrays(rows: np.ndarray) -> list[str]:
-    """Return each row of numbers as the text of an array, with all the digits that single precision has.
+    """Return each row of numbers as the text of an SQL array, with nine digits for each number.
 
-    The digits of all numbers are found at once: Python would take longer for them than the server takes to
-    read them.
+    NumPy finds the digits of all numbers at once: number by number, Python would take longer to write them
+    than the server takes to read them.
     """
     size = np.abs(rows).astype(np.float64)
     if not (size < 10.0**_MOST).all():

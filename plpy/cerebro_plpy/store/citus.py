@@ -18,7 +18,7 @@ from cerebro_plpy.store.names import Table, literal
 _SERVER = ctypes.PyDLL(None)
 # Citus is loaded with the server, or not at all.
 _IS_LOADED = hasattr(_SERVER, "CitusHasBeenLoaded")
-# The beginnings of SQLSTATEs of a node that is gone: of connections, and of servers that go down or come up.
+# The beginnings of SQLSTATEs that mean a lost node: connections fail, or a server is stopped or is starting.
 _NODE_GONE = ("08", "57P0")
 # The beginnings of messages that come without an SQLSTATE of their own: of libpq, of a session whose server
 # was killed, and of one that had kept a connection.
@@ -30,7 +30,7 @@ _ENDED = (
 _HINT = "Try again when all nodes answer, in a new session if need be. A run goes on with cerebro.resume."
 # Packed tables are distributed like this one, so that states lie beside the rows that they were made of.
 _LIKE = "cerebro._state"
-# Among so many numbers for each segment, and as many more, each shard has some.
+# So many numbers for each segment, and so many more, are enough for each shard to have some of them.
 _KEYS_FOR_EACH, _KEYS = 8, 1024
 # The rows that the views of runs read, by the name that `_read_from_workers` has for them. The last digits
 # of a sum of seconds depend on their order.
@@ -45,7 +45,8 @@ _VISIBLE = {
 
 
 class _Distributed:
-    """Whether the extension's tables are distributed, which a session asks until they are."""
+    """Whether the extension's tables are distributed; a session looks this up until it finds that they
+    are."""
 
     known = False
 
@@ -67,10 +68,10 @@ def _is_laid_out(db: Database) -> bool:
 
 
 def refuse_without_nodes() -> None:
-    """Raise an error if this transaction is also one of other nodes, and one has ended its connection.
+    """Raise an error if this transaction involves other nodes and one of them has ended its connection.
 
-    Each statement of PL/Python begins a subtransaction, of which Citus tells these nodes. If one cannot be
-    told, Citus' error would jump over Python's frames.
+    Each statement of PL/Python begins a subtransaction, which Citus announces to these nodes. If one of them
+    cannot be told, Citus' error jumps over Python's frames.
     """
     if not (_IS_LOADED and sockets.knows_ports()):
         return
@@ -90,13 +91,15 @@ def _remote_transactions() -> ctypes.c_void_p:
 
 
 def _has_remote_transactions() -> bool:
-    """Return whether this transaction is one of other nodes as well: the ring of these is not empty."""
+    """Return whether this transaction involves other nodes: Citus' list of their transactions is not
+    empty."""
     ring = _remote_transactions()
     return ring.value not in (None, ctypes.addressof(ring))
 
 
 def judge(error: CerebroError) -> CerebroError:
-    """Return an error as it is, or as that of a node that is gone, after which a visit is made again."""
+    """Return the error unchanged, unless it means that a node of the cluster is lost: then return an error of
+    the kind after which a visit is repeated."""
     is_gone = error.sqlstate.startswith(_NODE_GONE) or error.message.startswith(_ENDED)
     if not _IS_LOADED or not is_gone:
         return error
@@ -107,7 +110,7 @@ def judge(error: CerebroError) -> CerebroError:
 
 @kept_for_call
 def is_installed(db: Database) -> bool:
-    """Return whether this database has Citus, and may have tables that lie in shards."""
+    """Return whether this database has the extension Citus, so that tables in it may consist of shards."""
     if not _IS_LOADED:
         return False
     row = db.query("SELECT pg_catalog.to_regclass('pg_catalog.pg_dist_node') IS NOT NULL AS there")[0]
@@ -121,27 +124,27 @@ def _is_spread(db: Database, table: str) -> bool:
 
 
 def has_shards(db: Database, table: Table) -> bool:
-    """Return whether a table's rows lie in shards, in each of which a row may have the same place (ctid)."""
+    """Return whether a table consists of shards; rows of two shards may have the same place (ctid)."""
     return is_installed(db) and _is_spread(db, table.quoted)
 
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker, by the address that the other nodes reach it at."""
+    """A worker node, by the address at which the other nodes reach it."""
 
     host: str
     port: int
 
 
 def _learn_ports(db: Database) -> None:
-    """Let `refuse_without_nodes` recognize connections to nodes."""
+    """Let `refuse_without_nodes` recognize the connections to nodes, by the nodes' ports."""
     rows = db.query("SELECT DISTINCT nodeport AS port FROM pg_catalog.pg_dist_node")
     sockets.learn_ports(row["port"] for row in rows)
 
 
 @kept_for_call
 def workers(db: Database) -> Sequence[Worker]:
-    """Return the workers that have shards, in the order in which they were added."""
+    """Return the workers that are to store shards, in the order in which they were added to the cluster."""
     _learn_ports(db)
     rows = db.query(
         "SELECT nodename::text AS host, nodeport AS port FROM pg_catalog.pg_dist_node"
@@ -151,7 +154,7 @@ def workers(db: Database) -> Sequence[Worker]:
 
 
 def conninfo(db: Database) -> str:
-    """Return the settings by which nodes reach each other."""
+    """Return the connection settings with which nodes connect to each other, such as `sslmode=require`."""
     return db.query("SELECT pg_catalog.current_setting('citus.node_conninfo') AS info")[0]["info"]
 
 
@@ -160,7 +163,8 @@ _SHARD_OF = "pg_catalog.get_shard_id_for_distribution_column"
 
 @as_owner
 def keys(db: Database, segments: int) -> list[int]:
-    """Return a distribution key for each segment, dealt in turn to the workers and their shards."""
+    """Return a distribution key for each of `segments` segments; the keys take turns over the workers and
+    their shards."""
     rows = db.query(
         "SELECT w.key FROM (SELECT s.key, s.shard, p.groupid, row_number() OVER"
         "   (PARTITION BY p.groupid ORDER BY s.turn, s.shard) AS turn FROM"
@@ -192,8 +196,8 @@ def nodes_of(db: Database, keys: Sequence[int]) -> list[Worker]:
 
 
 def lay_out(db: Database, table: str, key: str | None = None) -> None:
-    """Lay out a new table over a Citus cluster, if there is one: by a key, so that states will lie beside its
-    rows, or whole on each node."""
+    """Distribute a new table over the Citus cluster, if there is one. Rows are stored on the worker that
+    stores the states with the same value of `key`; without a key, each node gets a copy of the table."""
     if is_distributed(db) and not _is_temporary(db, table):
         if key is None:
             db.query("SELECT pg_catalog.create_reference_table($1::regclass)", ["text"], [table])
@@ -215,9 +219,9 @@ def _is_temporary(db: Database, table: str) -> bool:
 
 
 def lies_as_packed(db: Database, table: Table) -> bool:
-    """Return whether a table lies as packed tables do, so that sessions find rows beside them.
+    """Return whether a table is distributed as packed tables are, so that segment sessions find its rows.
 
-    A temporary one lies where the only session is that sees it.
+    A temporary table counts too: only this session can see it, and has its rows.
     """
     return _is_temporary(db, table.quoted) or bool(
         db.query(
@@ -233,7 +237,8 @@ def lies_as_packed(db: Database, table: Table) -> bool:
 @kept_for_call
 @as_owner
 def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-    """Return the facts of the host of each worker, by its name and port."""
+    """Return the facts of each worker's host, such as its cores and GPUs, by the worker's host name and
+    port."""
     rows = db.query(
         "SELECT nodename::text AS host, nodeport AS port, result FROM"
         f" pg_catalog.run_command_on_workers({literal('SELECT cerebro._host_facts()')}) AS r"
@@ -249,13 +254,14 @@ def is_coordinator(db: Database) -> bool:
 
 
 def let_worker_read(db: Database) -> None:
-    """Let a part of a query that runs on a worker read a model, whose tables are the same on all nodes."""
+    """Let the part of a query that runs on a worker read a model's tables, of which each node has a copy."""
     if not is_coordinator(db):
         db.query("SELECT pg_catalog.set_config('citus.allow_nested_distributed_execution', 'on', TRUE)")
 
 
 def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:
-    """Have a session on the coordinator carry out a command, in a transaction of its own."""
+    """Have a session on the coordinator carry out a command in a transaction of its own, and return the
+    result."""
     statement = f"SELECT cerebro._segment({literal(name)}, {literal(request)})"
     row = db.query(
         "SELECT success, result FROM pg_catalog.run_command_on_coordinator($1)", ["text"], [statement]
@@ -267,9 +273,9 @@ def ask_coordinator(db: Database, name: str, request: str) -> Mapping[str, Any]:
 
 @as_owner
 def read_visible(db: Database, wanted: str, role: str) -> list[str]:
-    """Return the visits, evaluations or states, as JSON, of the runs that a role may know of.
+    """Return the visits, evaluations or states, as `wanted` says, of all runs that a role may see, as JSON.
 
-    These are the runs of the view _visible_run.
+    A role may see the runs that the view _visible_run shows it.
     """
     runs = db.query(
         "SELECT run_id FROM cerebro._run WHERE kind <> 'evaluation'"

@@ -13,7 +13,7 @@ HAS_SEGMENTS = "pg_catalog.current_setting('gp_role', true) IS NOT NULL"
 
 
 class _Dialect:
-    """The server's kind, which never changes in a process."""
+    """Whether the server is Greenplum, which is looked up once in each process."""
 
     is_greenplum: bool | None = None
 
@@ -34,17 +34,19 @@ def session_settings(db: Database) -> Mapping[str, str]:
     return _SESSION_SETTINGS if is_greenplum(db) else {}
 
 
-# Behind the columns of a CREATE TABLE: ours are that, whatever a session or a database has for its default.
+# Follows the columns of a CREATE TABLE: our tables are heaps, whatever the default of the session is.
 HEAP = " USING heap"
 
 
 def distributed(db: Database, how: str) -> str:
-    """Return the end of a CREATE TABLE that says where rows lie: BY (column), RANDOMLY or REPLICATED."""
+    """Return the DISTRIBUTED clause of a CREATE TABLE, such as ` DISTRIBUTED RANDOMLY` for `how` RANDOMLY;
+    empty on PostgreSQL."""
     return f" DISTRIBUTED {how}" if is_greenplum(db) else ""
 
 
 def literal(value: str | float | Sequence[str | float]) -> str:
-    """Return a value as a user would write it: text with quotes in it between dollars where that is plain."""
+    """Return a value in SQL as a user would write it: a list as ARRAY[…], and a text that has quotes in it
+    between $$ if it has no $$ itself."""
     if isinstance(value, str):
         # A dollar at the end would be read as the first one of the end.
         if "'" in value and "$$" not in f"{value}$":
@@ -54,5 +56,5 @@ def literal(value: str | float | Sequence[str | float]) -> str:
 
 
 def call_text(function: str, arguments: Sequence[str]) -> str:
-    """Return a call of one of our functions, as a user would write it."""
+    """Return the statement that calls one of the extension's functions, as a user would write it."""
     return f"SELECT cerebro.{function}({', '.join(arguments)});"

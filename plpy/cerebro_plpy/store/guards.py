@@ -1,4 +1,5 @@
-"""SQL on the rights of a session: as the owner, as a caller, and behind a guard."""
+"""SQL that changes the rights of a session: to those of the extension's owner or a caller, or to those inside
+a guard."""
 
 from __future__ import annotations
 
@@ -8,11 +9,11 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.store.names import quote
 
-# In what the server says of an error, where a look of the caller's is under way.
+# In the context of an error that occurs inside a guard for one statement.
 LOOK_GUARD = "_cerebro_look_"
 AS_OWNER = "SELECT cerebro._as_owner()"
 BECOME_OWNER = "RESET SESSION AUTHORIZATION"
-# For the rest of its statement. From PostgreSQL 16 on no function can have it in its SET clause.
+# Until the guard's statement ends. From PostgreSQL 16 on no function can have this in its SET clause.
 _READ_ONLY = "pg_catalog.set_config('transaction_read_only', 'on', true)"
 _GUARD_BODY = 'import sys; sys.modules["cerebro_plpy.session"].run_pending()'
 _GUARD_PATH = "search_path=pg_catalog, pg_temp"
@@ -41,12 +42,12 @@ def become(role: str) -> str:
 
 
 def make_guard(db: Database, role: str, writes: bool = False) -> str:
-    """Create, once per session and role, the function that runs work as the role.
+    """Return the statement that calls the guard of a role; the guard is created once in each session.
 
-    It is SECURITY DEFINER and owned by the role: inside such a function the server refuses every change of
-    role, so that nothing behind a view or a policy of the role's can become the extension's owner again. Its
-    owner may change it, and REASSIGN OWNED give it away: so it is checked before each use. If it `writes`,
-    nothing of a user's may run inside it but in another guard, in a transaction that only reads.
+    The guard is a SECURITY DEFINER function that the role owns. Inside it the server refuses every change of
+    role, so nothing behind a view or a policy of the role can become the extension's owner again. Since its
+    owner may change it or lose it by REASSIGN OWNED, it is checked here before each use. In a guard that
+    `writes`, a user's code may run only within another guard, in a transaction that only reads.
     """
     prefix = "_cerebro_driver_" if writes else "_cerebro_guard_"
     rows = db.query(_LOOK_AT_GUARD, ["text", "text", "text"], [role, _GUARD_BODY, prefix])
@@ -59,12 +60,14 @@ def make_guard(db: Database, role: str, writes: bool = False) -> str:
 
 
 def look_guard(role: str) -> Mapping[str, str]:
-    """Return the argument of `FIND_LOOK_GUARD`, which finds the number of the role that the guard is for."""
+    """Return the argument of the statement `FIND_LOOK_GUARD`, which returns the oid of the role if the
+    session has an intact guard from `make_look_guard` for it."""
     return {"role": role, "body": _LOOK_BODY}
 
 
 def make_look_guard(db: Database, role: str) -> str:
-    """Create the guard for one statement that reads, without Python, and return the role's number."""
+    """Create the guard that runs one statement as the role, read-only and without Python, and return the
+    role's oid."""
     rows = db.query("SELECT oid::text AS oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
     if not rows:
         raise _gone(role)
@@ -92,9 +95,8 @@ def _gone(role: str) -> CerebroError:
 
 
 def drop_locks(db: Database) -> None:
-    """Give back advisory locks that a user's code took in this session, since no rollback does.
+    """Release the advisory locks that a user's code took in this session, since no rollback releases them.
 
-    The extension's own locks are not among them: a session that reads as a user has none (see
-    `drivers.hold`).
+    The extension's own locks are not affected: a session that reads as a user has none (see `drivers.hold`).
     """
     db.query("SELECT pg_catalog.pg_advisory_unlock_all()")

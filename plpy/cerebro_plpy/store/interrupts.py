@@ -1,4 +1,4 @@
-"""The interrupts of a session: cancels that the server holds, limits, and clocks."""
+"""Interrupts of a session: cancels that it acts on later, time limits on a user's code, and timers."""
 
 from __future__ import annotations
 
@@ -25,9 +25,10 @@ TICK = "SELECT"
 
 
 def tick(db: Database) -> None:
-    """Let the server act on a cancel if it has marked one, or each time if it shows no mark.
+    """Let the server act on a cancel that it has received.
 
-    A statement is expensive where it is sent to every segment, and a session that ends can run none.
+    Do nothing if the server's interrupt flag shows that there is none, since a statement is expensive where
+    it is sent to every segment. Do nothing either in a process that is ending, which can run no statement.
     """
     if not has_mark() or _is_ending():
         return
@@ -41,7 +42,8 @@ _SERVER = ctypes.PyDLL(None)
 
 
 def _find_mark() -> ctypes.c_int | None:
-    """Return the flag that the server sets when it has something to act on, such as a cancel, or None."""
+    """Return the server's interrupt flag, which is set when it has, for example, a cancel to act on; None if
+    the server has no such variable."""
     try:
         return ctypes.c_int.in_dll(_SERVER, "InterruptPending")
     except ValueError:
@@ -62,32 +64,37 @@ _INTERRUPTS_PYTHON = _find_switch("PLy_enter_python_intepreter")
 
 
 def _is_ending() -> bool:
-    """Return whether this process is being ended, which calls the exit handlers of libraries."""
+    """Return whether this process is ending, during which exit handlers of libraries may call Python."""
     return _ENDING is not None and _ENDING.value
 
 
 def has_mark() -> bool:
-    """Return whether the server may have something to act on."""
+    """Return whether the server's interrupt flag is set; also True if the flag cannot be read."""
     return _INTERRUPT is None or bool(_INTERRUPT.value)
 
 
 def must_look() -> bool:
-    """Return whether to look for a cancel before a statement begins, when it would tear Python down."""
+    """Return whether this session must look for a cancel before it begins a statement.
+
+    It must on Greenplum, if the server may have received a cancel: during the statement, the cancel would
+    jump over Python's frames.
+    """
     return _INTERRUPTS_PYTHON is not None and has_mark()
 
 
 def let_cancels_wait() -> None:
-    """Have cancels wait until we look for them, at places where we can put things in order.
+    """Keep the server from interrupting Python for a cancel until the code looks for cancels itself.
 
-    Greenplum would let them interrupt Python anywhere, perhaps twice. It sets this anew with each call of a
-    function and with each statement.
+    Greenplum would let a cancel interrupt Python anywhere, perhaps twice. It allows this again with each call
+    of a function and with each statement.
     """
     if _INTERRUPTS_PYTHON is not None:
         _INTERRUPTS_PYTHON.value = False
 
 
 def look_seconds(db: Database) -> int:
-    """Return how long code behind a table may take to let a run of the caller's read it; 0 is no limit."""
+    """Return the most seconds that a user's code, such as a view or a policy, may take while the caller's
+    tables are read; 0 is no limit."""
     fixed = int(setting(db, "look_seconds") or LOOK_SECONDS)
     own = seconds(db, db.query("SELECT pg_catalog.current_setting('statement_timeout') AS t")[0]["t"])
     # 0 is no limit, of either.
@@ -95,9 +102,10 @@ def look_seconds(db: Database) -> int:
 
 
 def begin_limit(limit: int) -> None:
-    """Have the server cancel what this session does if it takes longer than `limit` seconds; 0 is no limit.
+    """Have the server cancel this session's statement after `limit` seconds; 0 is no limit.
 
-    Segment sessions have no statement_timeout of their own, since it would end visits: its clock is free.
+    If the session still runs a few seconds later, it is ended. The server's timer of statement_timeout is
+    free for this: a segment session has no statement_timeout, since that would end visits.
     """
     if limit:
         _SERVER.enable_timeout_after(_STATEMENT_TIMEOUT, min(limit, _LONGEST) * 1000)
@@ -110,10 +118,10 @@ def end_limit() -> None:
 
 
 def begin_bound(limit: int) -> None:
-    """Greenplum: have this segment process end if a user's code goes on after its limit; 0 is no limit.
+    """On Greenplum, have this segment's process end if a user's code exceeds `limit` seconds; 0 is no limit.
 
-    The coordinator cancels it in time; but SQL can catch that here too, and when the coordinator's session
-    ends, a process that is busy does not notice.
+    The coordinator cancels the code in time, but the code can catch the cancel. And a process that is busy
+    does not notice when the coordinator's session ends.
     """
     memory.get_instance(_Ending).bound = limit
     if limit:
@@ -121,7 +129,8 @@ def begin_bound(limit: int) -> None:
 
 
 def end_bound() -> None:
-    """Lift the bound on a user's code, if there is one, and release this process's advisory locks."""
+    """Remove the time limit that `begin_bound` has set, if there is one, and release this process's advisory
+    locks."""
     own = memory.get_instance(_Ending)
     if own.bound is not None:
         own.bound = None
@@ -130,24 +139,25 @@ def end_bound() -> None:
 
 
 def drop_own_locks() -> None:
-    """Give back this process's advisory locks without a statement, which all segments would be told of."""
+    """Release this process's advisory locks without a statement, which the server would announce to all
+    segments."""
     _SERVER.LockReleaseSession(_USER_LOCKS)
 
 
 class _Ending:
-    """The clock that ends this session in time."""
+    """The timer that ends this session when a user's code takes too long."""
 
     def __init__(self) -> None:
         self.clock = Clock(SINCE_BOOT, signal.SIGTERM)
-        # How long code of a user's may take that a segment's process has been told of.
+        # The seconds that a user's code may take in this segment's process; None while no bound is set.
         self.bound: int | None = None
 
 
 def _end_session_in(seconds: int) -> None:
-    """Have the kernel end this session after `seconds`, as pg_terminate_backend does; 0 takes that back.
+    """Have the kernel end this session after `seconds`, as pg_terminate_backend would; 0 stops the timer.
 
-    SQL can catch a cancel, as often as it comes, but not this. Without such a clock, there is only the
-    cancel.
+    SQL can catch every cancel, but it cannot catch this. On a system without such timers, only cancels limit
+    the code.
     """
     memory.get_instance(_Ending).clock.set(seconds)
 

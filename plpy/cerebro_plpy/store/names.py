@@ -1,4 +1,5 @@
-"""Names of tables and columns: read as SQL reads them, found in the caller's search_path, always quoted."""
+"""Names of tables and columns: read by SQL's rules, looked up in the caller's search_path, and always
+quoted."""
 
 from __future__ import annotations
 
@@ -32,14 +33,14 @@ class Table:
     name: str
     oid: int
     quoted: str
-    # A query in brackets for the rows of it that are meant.
+    # A query in brackets that replaces the table wherever its rows are read.
     selection: str | None = None
-    # Without a selection, the condition on s of the rows that are meant; None for all rows.
+    # Without a selection: the condition, on a row s, that limits which rows are read; None for all rows.
     condition: str | None = None
 
     @property
     def rows(self) -> str:
-        """The text after FROM."""
+        """The text after FROM that reads the table's rows, with the alias s."""
         if self.selection is None and self.condition is not None:
             return f"(SELECT s.* FROM {self.quoted} AS s WHERE {self.condition}) AS s"
         return f"{self.selection or self.quoted} AS s"
@@ -55,23 +56,24 @@ class TargetTable:
 
 
 def quote(*parts: str) -> str:
-    """Return a possibly qualified name with every part quoted."""
+    """Return a name in double quotes; several parts make a qualified name, such as "mine"."rows"."""
     return ".".join('"' + part.replace('"', '""') + '"' for part in parts)
 
 
 def temporary(name: str) -> str:
-    """Return a temporary table's name, quoted."""
+    """Return the quoted and qualified name of a temporary table, such as "pg_temp"."rows"."""
     return quote("pg_temp", name)
 
 
 def literal(text: str) -> str:
-    """Return a text as an SQL literal, whatever standard_conforming_strings is."""
+    """Return a text as an SQL literal that is right whatever the setting standard_conforming_strings is."""
     doubled = text.replace("\\", "\\\\").replace("'", "''")
     return f"E'{doubled}'" if "\\" in text else f"'{doubled}'"
 
 
 def tokens(text: str) -> list[tuple[str, str]]:
-    """Cut text into ("name", folded as SQL folds it) and ("mark", one character)."""
+    """Split text into pairs: ("name", an identifier, in lower case unless it was quoted) or ("mark", any
+    other character)."""
     found = []
     for quoted, plain, mark in _TOKEN.findall(text.rstrip()):
         if quoted:
@@ -85,13 +87,15 @@ def tokens(text: str) -> list[tuple[str, str]]:
 
 
 def with_suffix(text: str, suffix: str) -> str:
-    """Return the name, as it was written, of a table that belongs to another one."""
+    """Return a table's name, spelled as the user wrote it, with a suffix, which goes inside the closing quote
+    if there is one."""
     text = text.strip()
     return text[:-1] + suffix + '"' if text.endswith('"') else text + suffix
 
 
 def parse_table(text: str | None, what: str, made: bool = False) -> tuple[str | None, str]:
-    """Read `table` or `schema.table`, the name of an existing table or of one to be `made`."""
+    """Return the schema (None if there is none) and the name in a text such as `table` or `schema.table`;
+    `made` says that the call will create the table, for the error message."""
     if text is None or not text.strip():
         # MADlib's words, by which scripts know the error.
         raise CerebroError(
@@ -111,7 +115,7 @@ def parse_table(text: str | None, what: str, made: bool = False) -> tuple[str | 
 
 
 def resolve_table(db: Database, name: str | None, what: str = "input table") -> Table:
-    """Find an existing table or view as the caller's own statements would."""
+    """Return the existing table or view that a name means, found as in the caller's own statements."""
     schema, table = parse_table(name, what)
     found = _find(db, _lookup_path(db) if schema is None else [_actual(db, schema)], table)
     if found is None:
@@ -126,7 +130,7 @@ def resolve_table(db: Database, name: str | None, what: str = "input table") -> 
 
 
 def find_table(db: Database, name: str | None, what: str = "input table") -> Table | None:
-    """Find a table as `resolve_table` does; None where there is none."""
+    """Return the table or view that `resolve_table` finds, or None if it does not exist."""
     try:
         return resolve_table(db, name, what)
     except CerebroError as error:
@@ -136,7 +140,7 @@ def find_table(db: Database, name: str | None, what: str = "input table") -> Tab
 
 
 def name_of(db: Database, oid: int, what: str) -> str:
-    """Return the name of the table with this oid; raise an error if there is none."""
+    """Return the quoted and qualified name of the table with this oid; raise an error if there is none."""
     rows = db.query(
         "SELECT pg_catalog.format('%I.%I', n.nspname, c.relname) AS name FROM pg_catalog.pg_class AS c"
         " JOIN pg_catalog.pg_namespace AS n ON n.oid = c.relnamespace WHERE c.oid = $1",
@@ -151,7 +155,8 @@ def name_of(db: Database, oid: int, what: str) -> str:
 def target_table(
     db: Database, name: str | None, what: str = "output table", suffixes: Sequence[str] = ()
 ) -> TargetTable:
-    """Return a new table's name and schema; refuse if it exists, or it with one of the suffixes."""
+    """Return a table that the call is to create; raise an error if it exists, or if a table exists that has
+    its name with one of the suffixes."""
     schema, table = parse_table(name, what, made=True)
     check_writable(db, f"{what} {name}")
     place = _creation_schema(db) if schema is None else schema
@@ -165,7 +170,7 @@ def target_table(
 
 
 def check_writable(db: Database, what: str) -> None:
-    """Refuse, before any work, to make something in a transaction that is read-only."""
+    """Raise an error, before any work is done, if the transaction is read-only."""
     if db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on":
         raise CerebroError(
             f"{what} cannot be made in a read-only transaction", sqlstate=READ_ONLY_TRANSACTION
@@ -173,12 +178,13 @@ def check_writable(db: Database, what: str) -> None:
 
 
 def is_temporary(name: str) -> bool:
-    """Return whether a schema, or a table by its qualified name, is of one session alone."""
+    """Return whether a schema, or the schema of a qualified table name, has the temporary tables of one
+    session."""
     return name.split(".")[0] == "pg_temp" or name.startswith("pg_temp_")
 
 
 def _check_schema(db: Database, schema: str) -> None:
-    """Refuse at once what CREATE TABLE would refuse after all the work."""
+    """Raise an error, before any work is done, if CREATE TABLE would fail in this schema."""
     if is_temporary(schema) and schema not in ("pg_temp", _temporary_schema(db)):
         raise CerebroError(f"schema {quote(schema)} is another session's", sqlstate=INSUFFICIENT_PRIVILEGE)
     # A session's own schema for temporary tables comes into being with the first of them.
@@ -203,9 +209,9 @@ def _check_schema(db: Database, schema: str) -> None:
 
 
 def built_in_types(db: Database, types: Sequence[str]) -> list[str]:
-    """Return the types of arrays among these whose elements are of a base type of the server's own.
+    """Return the names in `types` that are built-in arrays of a built-in base type.
 
-    Nobody can put code behind such types, as a domain has it.
+    No user can attach code to such a type, as they can to a domain.
     """
     rows = db.query(
         "SELECT k.name FROM pg_catalog.unnest($1::text[]) AS k (name)"
@@ -220,7 +226,8 @@ def built_in_types(db: Database, types: Sequence[str]) -> list[str]:
 
 
 def target(db: Database, schema: str, table: str) -> TargetTable:
-    """Name a table that is to be created, with quotes only where SQL needs them, since users read it."""
+    """Return a table that is to be created; its name has quotes only if SQL needs them, since users read
+    it."""
     rows = db.query(
         "SELECT pg_catalog.format('%I.%I', $1::text, $2::text) AS quoted", ("text", "text"), (schema, table)
     )
@@ -228,7 +235,7 @@ def target(db: Database, schema: str, table: str) -> TargetTable:
 
 
 def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
-    """Return those of the columns that the table lacks."""
+    """Return the names in `columns` that the table lacks; an empty list if it has all of them."""
     rows = db.query(
         """SELECT attname::text FROM pg_catalog.pg_attribute
             WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped""",
@@ -240,7 +247,7 @@ def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]
 
 
 def check_free(db: Database, schema: str, tables: Sequence[str], what: str) -> None:
-    """Refuse if any of the tables to be made exists already."""
+    """Raise an error if one of the tables that the call is to create exists already."""
     rows = db.query(
         """SELECT c.relname::text FROM pg_catalog.pg_class c
              JOIN pg_catalog.pg_namespace n ON n.oid = c.relnamespace

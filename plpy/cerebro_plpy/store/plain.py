@@ -1,7 +1,7 @@
-"""Convert values to text and JSON alike, whatever the settings of the session.
+"""SQL expressions that convert values to text and JSON in a form that no setting of the session changes.
 
-Types whose output no setting changes are converted by the server's casts. All others go through
-`cerebro._json` and `cerebro._text`, which fix the settings for the one conversion.
+Types whose output no setting changes are converted by the server's casts. All others go through the SQL
+functions `cerebro._json` and `cerebro._text`, which fix the settings during the conversion.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ _SETTLED_JSON = ("date", "timestamp", "time", "timetz", "inet")
 
 
 def as_text(value: str, element: str) -> str:
-    """Return a value in the text form of its type."""
+    """Return the SQL expression that converts the expression `value`, of the type `element`, to text."""
     return f"{value}::pg_catalog.text" if element in _SETTLED else f"cerebro._text({value})"
 
 
 def as_texts(values: str, element: str) -> str:
-    """Return an array of one dimension as texts."""
+    """Return the SQL expression that converts the one-dimensional array `values` to an array of texts."""
     return (
         f"CASE WHEN {values} IS NOT NULL THEN ARRAY(SELECT {as_text('u.v', element)}"
         f" FROM pg_catalog.unnest({values}) WITH ORDINALITY AS u (v, n) ORDER BY u.n) END"
@@ -33,7 +33,7 @@ def as_texts(values: str, element: str) -> str:
 
 
 def as_json_text(value: str, element: str) -> str:
-    """Return a value as in the JSON of its row, but without quotes."""
+    """Return the SQL expression for a value's text in the JSON of its row, without the quotes around it."""
     if element in _SETTLED:
         return f"{value}::pg_catalog.text"
     made = "pg_catalog.to_json" if element in _SETTLED_JSON else "cerebro._json"
@@ -41,10 +41,11 @@ def as_json_text(value: str, element: str) -> str:
 
 
 def as_json(value: str, elements: Sequence[str] | None = None, *, shortest: bool = False) -> str:
-    """Return a value, or a row, as the text of its JSON.
+    """Return the SQL expression that converts `value`, a value or a row, to the text of its JSON.
 
-    `elements` are the types in it, if they are known; `shortest` says that the session writes floats in full.
-    To fix the settings takes as long as to convert a row, and is left out where no type needs it.
+    `elements` are the types of the values in it, if known. With `shortest`, the session already writes floats
+    in full. Settings are fixed only if one of the types needs it, since this takes as long as to convert a
+    row.
     """
     settled = _SETTLED.union(_SETTLED_JSON, BINARY_FLOATS if shortest else ())
     made = "cerebro._json" if elements is None or not settled.issuperset(elements) else "pg_catalog.to_json"

@@ -1,4 +1,5 @@
-"""SQL about the session itself: its settings, its name, where segment sessions log in, what room is left."""
+"""SQL about the session itself: its settings and name, where segment sessions log in, and how many more
+can."""
 
 from __future__ import annotations
 
@@ -26,9 +27,9 @@ IDLE = "cerebro idle"
 REPEATED = ("SELECT", "SET SESSION", "RESET")
 # About a table of our own, of which the server says nothing when it is done.
 COMMENT = "COMMENT "
-# Sent to another session, so its parameters are written as the driver wants them.
+# Sent to another session: %s are parameters in the form of the driver that sends it.
 COMMAND = "SELECT cerebro._segment(%s, %s)"
-# On Greenplum some are carried out statement by statement (cluster/procedure.py).
+# On Greenplum some commands are carried out statement by statement (cluster/procedure.py).
 STEPWISE_COMMAND = "CALL cerebro._command(%s, %s)"
 # Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
 SETTINGS = {
@@ -49,14 +50,14 @@ VISIT_SETTINGS = {"synchronous_commit": "off"}
 
 @dataclass(frozen=True)
 class NamesIn:
-    """The settings by which a session looks up names and writes them out."""
+    """The settings search_path and quote_all_identifiers, by which a session looks up and writes names."""
 
     path: str
     quoting: str
 
 
 def names_in(db: Database) -> NamesIn:
-    """Read the caller's settings. The query names its functions in full, since the path may lead anywhere."""
+    """Return the session's name settings. The query has qualified names, since any search_path may be set."""
     row = db.query(
         "SELECT pg_catalog.current_setting('search_path') AS path,"
         " pg_catalog.current_setting('quote_all_identifiers') AS quoting"
@@ -65,7 +66,7 @@ def names_in(db: Database) -> NamesIn:
 
 
 def take_names(db: Database, names: NamesIn) -> None:
-    """Use these settings for the rest of the transaction, or until others are taken."""
+    """Set the name settings for the rest of the transaction, or until they are set again."""
     db.query(
         "SELECT pg_catalog.set_config('search_path', $1, true),"
         " pg_catalog.set_config('quote_all_identifiers', $2, true)",
@@ -80,10 +81,10 @@ OWN_NAMES = NamesIn(OWN_PATH, "off")
 
 @contextmanager
 def own_names(db: Database) -> Iterator[NamesIn]:
-    """Have names mean the extension's own, and yield what they mean to the caller.
+    """Set the extension's own name settings during the block, and yield the caller's.
 
-    A SET clause of the SQL function would hide the caller's. Whatever an error leaves of this is undone with
-    the transaction, or the part of it, that the error ends.
+    A SET clause of the SQL function would hide the caller's settings. If an error leaves the block, the
+    rollback that follows restores them.
     """
     theirs = names_in(db)
     take_names(db, OWN_NAMES)
@@ -111,7 +112,8 @@ CACHE_FOLDER = "cache_folder"
 @kept_for_call
 @as_owner
 def settings(db: Database) -> Mapping[str, str]:
-    """Read an administrator's settings through the owner, since callers may not read the table."""
+    """Return the administrator's settings by name, read with the owner's rights: callers may not read the
+    table."""
     return {row["name"]: row["value"] for row in db.query("SELECT name, value FROM cerebro.settings")}
 
 
@@ -120,12 +122,13 @@ def setting(db: Database, name: str) -> str | None:
 
 
 def usual_segments(db: Database) -> int:
-    """Return how many segments a packed table has by default: as many as there are places for work."""
+    """Return the default number of segments of a packed table: the setting `segments`, or else as many as the
+    server can have at work at once."""
     return int(setting(db, "segments") or 0) or db.server.places_for_work()
 
 
 def server_versions(db: Database) -> Mapping[str, str]:
-    """Return the versions of PostgreSQL and, if the server has segments, of Greenplum or its heir."""
+    """Return version numbers by product: PostgreSQL and, on a server with segments, Greenplum or its fork."""
     row = db.query(
         "SELECT pg_catalog.current_setting('server_version') AS postgresql,"
         f" CASE WHEN {HAS_SEGMENTS} THEN pg_catalog.version() END AS banner"
@@ -138,7 +141,8 @@ _PRODUCT = re.compile(r"PostgreSQL \S+ \(([A-Z][A-Za-z]*(?: [A-Z][A-Za-z]*)*)\)?
 
 
 def read_banner(banner: str) -> Mapping[str, str]:
-    """Return the name and the version of the product that a cluster's version() names, if any."""
+    """Return the name and version of the product that a text of version() names in parentheses; empty if
+    there is none."""
     found = _PRODUCT.match(banner)
     return {} if found is None else {found[1].removesuffix(" Database"): found[2]}
 
@@ -157,7 +161,8 @@ def _counter(name: str, kind: Any, *arguments: Any) -> Any:
 
 @functools.lru_cache(maxsize=1)
 def _counters() -> tuple[Any, Any, Any]:
-    """Return the server's own counters, which only a server's process has."""
+    """Return the server's C functions for the statement's start, the command counter and the user; only a
+    server process has them."""
     return (
         _counter("GetCurrentStatementStartTimestamp", ctypes.c_int64),
         _counter("GetCurrentCommandId", ctypes.c_uint32, ctypes.c_bool),
@@ -166,7 +171,8 @@ def _counters() -> tuple[Any, Any, Any]:
 
 
 def statement() -> tuple[int, int, int]:
-    """Return the start of the client's statement, the count of this session's changes in it, and the user."""
+    """Return the current statement's start time, the transaction's command counter, and the current user's
+    oid; they change when earlier look-ups may be out of date."""
     began, command, user = _counters()
     return began(), command(False), user()
 
@@ -177,7 +183,7 @@ def _path() -> ctypes.c_char_p:
 
 
 def path() -> bytes | None:
-    """Return the search_path of this moment, as it is set, without a statement."""
+    """Return the current search_path as it was set, read from the server's memory without a statement."""
     return _path().value
 
 
@@ -187,7 +193,8 @@ def current_user(db: Database) -> str:
 
 @dataclass(frozen=True)
 class LoginTarget:
-    """The place where a segment session logs in, and the user; `connection` overrides the rest."""
+    """The server and the database that a segment session logs in to, and the user; the setting `connection`
+    overrides them."""
 
     connection: str | None
     host: str
@@ -203,13 +210,13 @@ class LoginTarget:
     workers: tuple[LoginTarget, ...] = ()
 
     def of_segment(self, number: int) -> LoginTarget:
-        """Return the place where the session of a segment logs in."""
+        """Return the login target of a segment's session: on Citus, that of the segment's worker."""
         return self.workers[number % len(self.workers)] if self.workers else self
 
 
 @as_owner
 def target(db: Database) -> LoginTarget:
-    """Look up, as the owner, how a session on this server is opened."""
+    """Return how to open a session on this server, looked up with the rights of the extension's owner."""
     row = db.query(
         "SELECT (SELECT value FROM cerebro.settings WHERE name = 'connection') AS connection,"
         " pg_catalog.current_setting('unix_socket_directories') AS sockets,"
@@ -238,14 +245,15 @@ def target(db: Database) -> LoginTarget:
 
 
 def first_socket(folders: str) -> str:
-    """Return the first of a server's socket folders, or localhost if it has none."""
+    """Return the first folder in the setting unix_socket_directories, or localhost if it is empty."""
     return folders.split(",")[0].strip() or "localhost"
 
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:
-    """Return whether this transaction has uncommitted changes that another session would wait for or miss.
+    """Return whether this transaction may have changed tables in a way that other sessions wait for or miss.
 
-    It holds strong locks on these tables or their partitions, or it has registered functions.
+    It has if it holds strong locks on the tables `oids` or their partitions, or on the table of registered
+    functions.
     """
     return bool(
         db.query(
@@ -273,10 +281,10 @@ def any_temporary(db: Database, oids: list[int]) -> bool:
 
 
 def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
-    """Return how many segment sessions other callers have on this server.
+    """Return how many segment sessions, other than those in `own_pids`, are on this server.
 
-    Any role may call itself cerebro, but only a superuser's session can be one. What this transaction has
-    seen of them before may be out of date.
+    Only sessions of superusers are counted: any role may give its session a name that begins with cerebro.
+    The count is current, even if this transaction has counted before.
     """
     db.query("SELECT pg_stat_clear_snapshot()")
     return db.query(
@@ -290,7 +298,8 @@ def other_segment_sessions(db: Database, own_pids: list[int]) -> int:
 
 @dataclass(frozen=True)
 class Room:
-    """The number of sessions that may still be opened for a role, and the limit that applies."""
+    """How many more sessions may be opened for a role, with the size and the name of the limit that decides
+    this."""
 
     free: int
     most: int
@@ -298,10 +307,10 @@ class Room:
 
 
 def room(db: Database, role: str) -> Room:
-    """Return the connections left to ordinary users.
+    """Return how many more sessions may be opened for a role within the limits of an ordinary user.
 
-    A superuser's sessions could take those kept for superusers, and are not bound by the limits of the
-    database or of the role that they work for.
+    Segment sessions are a superuser's. They could use the connections reserved for superusers, and exceed the
+    limits of the database and of the role that they work for.
     """
     db.query("SELECT pg_stat_clear_snapshot()")
     rows = db.query(
@@ -323,7 +332,7 @@ def room(db: Database, role: str) -> Room:
 
 @as_owner
 def data_directory(db: Database) -> str:
-    """Return the server's data directory, which not every role may know."""
+    """Return the server's data directory, read with the owner's rights, since not every role may know it."""
     return db.query("SELECT pg_catalog.current_setting('data_directory') AS folder")[0]["folder"]
 
 
@@ -338,23 +347,24 @@ def isolation(db: Database) -> str:
 
 @functools.cache
 def default_backend() -> str:
-    """Return the first engine that this server's Python has; not every one has TensorFlow."""
+    """Return the first engine in `ENGINES` that this server's Python has; not every Python has TensorFlow."""
     return (engines_here(*ENGINES) or ENGINES)[0]
 
 
 def engines_here(*names: str) -> tuple[str, ...]:
-    """Return those of the engines that this server's Python has."""
+    """Return the given engines that this server's Python has installed."""
     return tuple(name for name in names if importlib.util.find_spec(name) is not None)
 
 
 def set_application_name(db: Database, name: str) -> None:
-    """Tell other sessions what this one is doing until this transaction ends."""
+    """Show other sessions what this session is doing, as its application_name, until the transaction ends."""
     db.query("SELECT pg_catalog.set_config('application_name', $1, true)", ["text"], [name])
 
 
 def show(name: str) -> None:
-    """Name this session until it gets another name, or ends a transaction in which it got one.
+    """Show other sessions a name for this session, until it gets another name.
 
-    A setting would be sent to every segment of a Greenplum cluster, and none needs it.
+    The name is lost, too, when a transaction ends that has set application_name. This function does not use
+    that setting, which would be sent to every segment of a Greenplum cluster although none needs it.
     """
     _SERVER.pgstat_report_appname(name.encode())

@@ -1,6 +1,7 @@
-"""Connections of this process that the server opened to the nodes of its cluster: has one of them ended?
+"""Find out whether another node of the cluster has ended a connection that the server opened to it.
 
-A statement that such a node must be told of would find out, and its error could jump over Python's frames.
+A statement that the server announces to such a node would notice it too, but the server's error could jump
+over Python's frames.
 """
 
 from __future__ import annotations
@@ -26,25 +27,27 @@ class _Ports(set[int]):
 
 
 class _Own(set[int]):
-    """The descriptors of connections that Python has opened, which notices itself when they end."""
+    """The descriptors of connections that Python opened; Python notices by itself when one ends."""
 
 
 class _Overlooked(set[int]):
-    """The descriptors of connections that had ended before there was anything to tell the nodes."""
+    """The descriptors of ended connections to ignore: they ended while the transaction involved no other
+    node."""
 
 
 def leave_out(descriptor: int) -> None:
-    """Take a connection for one of Python's own, until `count_in`."""
+    """Count a connection as opened by Python, not by the server, until `count_in` is called for it."""
     memory.get_instance(_Own).add(descriptor)
 
 
 def count_in(descriptor: int) -> None:
-    """Forget a connection of Python's, whose descriptor may be given to another from now on."""
+    """Stop counting a descriptor as one of Python's connections, since the server may use it for another from
+    now on."""
     memory.get_instance(_Own).discard(descriptor)
 
 
 def learn_ports(ports: Iterable[int]) -> None:
-    """Recognize connections to these ports as such to nodes."""
+    """Remember the ports of the cluster's nodes, by which connections to nodes are recognized."""
     memory.get_instance(_Ports).update(ports)
 
 
@@ -53,15 +56,16 @@ def knows_ports() -> bool:
 
 
 def overlook_ended() -> None:
-    """Let what has ended so far not count: the server will find that out when it needs the connection."""
+    """Ignore all connections that have ended so far: the server notices this by itself when it needs them."""
     memory.get_instance(_Overlooked).clear()
     memory.get_instance(_Overlooked).update(_ended_among(_list_descriptors()))
 
 
 def has_ended_connection() -> bool:
-    """Return whether a connection to a node that the server believes in is gone.
+    """Return whether a node has ended a connection that the server still relies on.
 
-    The server keeps some that it has given up: it has read their last words, and has opened others since.
+    An ended connection does not count if the server has read everything from it and has another one to the
+    same node: then the server has given it up already.
     """
     descriptors, overlooked = _list_descriptors(), memory.get_instance(_Overlooked)
     ended = _ended_among(descriptors)
@@ -83,7 +87,8 @@ def has_ended_connection() -> bool:
 
 
 def _find_node(descriptor: int) -> _Peer | None:
-    """Return the node that a connection leads to, or None of another one; raise OSError if it is none."""
+    """Return the node that a connection leads to, or None if it leads to no node; raise OSError if the
+    descriptor has no connection."""
     there = socket.socket(fileno=descriptor)
     try:
         peer = there.getpeername()
@@ -109,5 +114,6 @@ def _ended_among(descriptors: Sequence[int]) -> set[int]:
 
 
 def _has_unread(descriptor: int) -> bool:
-    """Return whether there is something to read, such as the message that the process was told to end."""
+    """Return whether a connection has data that has not been read, such as the message that its process was
+    ended."""
     return any(fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4)))

@@ -1,7 +1,7 @@
-"""Writings: statements that write something down, each with what it is given as JSON.
+"""Writings: pairs of a statement, which changes rows or notifies, and the JSON value that it takes as $1.
 
-On Greenplum it is not always Python that runs them (cluster/coordinator.py). The columns of a log's row are
-the fields of a dataclass, from which the statement is made.
+On Greenplum, an SQL procedure may run them instead of Python (`cluster/coordinator.py`). Statements that
+insert rows are made from dataclasses: each field is a column.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _TELL_OF_MODELS = "SELECT pg_catalog.pg_notify('cerebro_model', $1)"
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """The type in which a column is given, its form in the table, and the way it is read again."""
+    """The type in which JSON gives a column's value, the expression that is stored, and the expression that
+    reads it back."""
 
     given: str
     made: str = "{}"
@@ -66,7 +67,7 @@ _KINDS: Mapping[Any, ColumnKind] = {
 
 
 def columns(row: type) -> dict[str, ColumnKind]:
-    """Return the columns that a dataclass has as fields."""
+    """Return the columns that the fields of a dataclass stand for, by name."""
     hints = get_type_hints(row, include_extras=True)
     return {name: _kind(hint) for name, hint in hints.items()}
 
@@ -83,7 +84,11 @@ def _kind(hint: Any) -> ColumnKind:
 
 
 def insertion(table: str, row: type, more: Mapping[str, str] | None = None) -> str:
-    """Return the statement that adds new rows, given as $1; `more` are columns with their expressions."""
+    """Return the statement that inserts rows, given as a JSON array in $1, unless they are there already.
+
+    Its columns are the fields of the dataclass `row`, and the columns `more`, each with the SQL expression of
+    its value.
+    """
     kinds, more = columns(row), more or {}
     given = ", ".join(f"{quote(name)} {kind.given}" for name, kind in kinds.items())
     made = [kind.made.format(f"g.{quote(name)}") for name, kind in kinds.items()]
@@ -95,13 +100,13 @@ def insertion(table: str, row: type, more: Mapping[str, str] | None = None) -> s
 
 
 def selection(row: type, table: str) -> str:
-    """Return the columns of a table that make such a row."""
+    """Return the list of SQL expressions that read from `table` the fields of the dataclass `row`."""
     kinds = {quote(name): kind for name, kind in columns(row).items()}
     return ", ".join(f"{kind.read.format(f'{table}.{name}')} AS {name}" for name, kind in kinds.items())
 
 
 def as_given(row: Any) -> dict[str, Any]:
-    """Return a row in the form that a statement is given: JSON has no bytes and no NaN."""
+    """Return a dataclass row as a JSON object for a writing: bytes as base64, NaN and infinity as text."""
     return {name: _as_json(value) for name, value in asdict(row).items()}
 
 
@@ -114,14 +119,15 @@ def _as_json(value: Any) -> Any:
 
 
 def cast_value(name: str, kind: str) -> str:
-    """Return the expression for a value of the JSON object that a statement is given."""
+    """Return the SQL expression for the value `name` of the JSON object in $1, cast to the type `kind`."""
     return f"($1::json->>'{name}')::{kind}"
 
 
 def tell_of_model(db: Database, event: str, **numbers: int) -> None:
-    """Tell listeners that something became of a model, once this transaction is committed.
+    """Notify sessions that listen on `cerebro_model` of an event, once this transaction is committed.
 
-    Any role may listen. So they learn the number of a row, and a view shows that to those who may see it.
+    Since any role may listen, the message names rows only by their numbers. A view shows these rows to the
+    roles that may see them.
     """
     db.query(_TELL_OF_MODELS, ["text"], [json.dumps({"event": event, **numbers})])
 

@@ -1,9 +1,10 @@
-"""Greenplum: find out, without a statement, whether the server can begin one at this moment.
+"""Greenplum: find out, without a statement, whether the server can begin a statement at this moment.
 
-A statement of PL/Python begins a subtransaction, of which all segments are told. If they cannot be told, the
-server's error jumps over Python's frames, and Python's next call in that session may crash the server.
+A statement of PL/Python begins a subtransaction, which the server announces to all segments. If it cannot,
+its error jumps over Python's frames, and Python's next call in that session may crash the server.
 
-The first function of a session runs this file as it is, before the package is there (tools/build_sql.py).
+The first of the extension's functions that a session calls runs this file by its path, before the package can
+be imported (tools/build_sql.py).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Callable
 
 _SERVER = ctypes.PyDLL(None)
 DISPATCH, EXECUTE = 2, 3
-# The server writes down here where its segments are, for the moments in which it cannot read that in a table.
+# The file in which the server lists its segments, for moments when it cannot read the table of segments.
 _SEGMENTS = "gpsegconfig_dump"
 _SECONDS = 3.0
 
@@ -35,7 +36,7 @@ PREDICTS = {
 }
 
 
-# The server's own names that these checks read, and those that hold cancels back (uncancelled.py).
+# The server's variables and functions that the checks need, and those by which uncancelled.py works.
 NEEDED = (
     "cdbcomponent_activeQEsExist",
     "cdbcomponent_qesExist",
@@ -50,14 +51,16 @@ DIAGNOSE = "diagnose"
 
 
 def _find_role() -> ctypes.c_int | None:
-    """Return the role of this process in its cluster, or None on PostgreSQL."""
+    """Return the server's variable for the role of this process in a Greenplum cluster; None on
+    PostgreSQL."""
     with contextlib.suppress(ValueError):
         return ctypes.c_int.in_dll(_SERVER, "Gp_role")
     return None
 
 
 def _find_question(name: str) -> Callable[[], bool]:
-    """Return one of the server's own predicates, or one that is always false if the server lacks it."""
+    """Return the server's C function of this name, which takes nothing and answers yes or no; if the server
+    lacks it, return a function that always returns False."""
     found = getattr(_SERVER, name, bool)
     if found is not bool:
         found.restype = ctypes.c_bool
@@ -77,7 +80,10 @@ def is_coordinator() -> bool:
 
 
 def unreachable() -> dict[str, str] | None:
-    """Return the error for a segment that does not answer, where this session would start a process there."""
+    """Return the error for the first segment that does not answer, or None if all do.
+
+    Segments are tried only while this session has no processes on them: then its next statement starts some.
+    """
     if not is_coordinator() or _has_processes():
         return None
     for content, address, port in _primaries():
@@ -101,9 +107,9 @@ def _read_segments() -> list[str]:
 
 
 def _primary(line: str) -> tuple[int, str, int] | None:
-    """Return content, address and port of a line about a primary segment, or None of another node.
+    """Return the content number, address and port in a line about a primary segment; None for another node.
 
-    Raise ValueError if it is not in the form of Greenplum 7.
+    Raise ValueError if the line does not have the form that Greenplum 7 writes.
     """
     _dbid, content, role, _preferred, _mode, _status, port, _host, address = line.split()
     is_primary = role == "p" and int(content) >= 0
@@ -120,7 +126,7 @@ def _primaries() -> list[tuple[int, str, int]]:
 
 
 def unread_line() -> str | None:
-    """Return the first line about segments that cannot be read, or None."""
+    """Return the first line of the server's list of segments that cannot be parsed, or None."""
     for line in _read_segments():
         try:
             _primary(line)
@@ -130,14 +136,15 @@ def unread_line() -> str | None:
 
 
 def lacks() -> list[str]:
-    """Return what this build of the server lacks of the things by which a session is checked."""
+    """Return what the checks of this module need and this build of the server lacks: names of its variables
+    and functions, and a list of segments that can be parsed."""
     line = unread_line()
     unread = [] if line is None else [f"{_SEGMENTS} in the form of Greenplum 7 (it has: {line})"]
     return [*MISSING, *unread]
 
 
 def unknown_server() -> dict[str, str] | None:
-    """Return the error for a build whose sessions cannot be checked, or None."""
+    """Return the error for a build of the server that lacks what the checks of this module need, or None."""
     found = lacks() if is_coordinator() else []
     if not found:
         return None
@@ -152,7 +159,8 @@ def unknown_server() -> dict[str, str] | None:
 
 
 def why_not(function: str = "") -> dict[str, str] | None:
-    """Return the error that keeps a session from its first statement, in this function, or None."""
+    """Return the error that `function` must raise before it runs its first statement, or None if it may run
+    it."""
     if function.lstrip("_").startswith("predict") and ROLE is not None:
         return PREDICTS
     if function != DIAGNOSE and (unknown := unknown_server()) is not None:

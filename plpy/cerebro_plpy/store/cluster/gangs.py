@@ -1,8 +1,9 @@
 """Greenplum: check without a statement whether a statement can be run at this moment.
 
-Each statement of PL/Python begins a subtransaction, of which the segments are told. If the server cannot tell
-them, as inside a query that has them at work, its error jumps over Python's frames, and Python's next call in
-that session may crash the server. So the server's own variables are read before a statement is run.
+Each statement of PL/Python begins a subtransaction, which the server announces to the segments. If it cannot,
+for example inside a query for which the segments are working, its error jumps over Python's frames, and
+Python's next call in that session may crash the server. So the server's own variables are read before a
+statement is run.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from cerebro_plpy.store import sockets
 from cerebro_plpy.store.cluster import before_statement
 from cerebro_plpy.store.dialect import is_greenplum
 
-# An aggregate would have the function called here.
+# Without an aggregate, which would have the function called on the coordinator.
 _TELL_ALL = "SELECT cerebro._work($1) FROM gp_dist_random('pg_catalog.gp_id')"
 
 
@@ -25,21 +26,22 @@ IS_CLUSTER = before_statement.ROLE is not None
 
 
 def refuse_inside_queries() -> None:
-    """Raise an error in a segment's process, or while an unfinished query has segments at work."""
+    """Raise an error in a segment's process, or while segments work on an unfinished query of this
+    session."""
     role = before_statement.ROLE
     if role is not None and (role.value == before_statement.EXECUTE or before_statement.is_inside_a_query()):
         raise _refusal(before_statement.INSIDE_A_QUERY)
 
 
 def refuse_unknown_server() -> None:
-    """Raise an error if this build of the server lacks what a session is checked by."""
+    """Raise an error if this build of the server lacks what the checks in `before_statement` need."""
     said = before_statement.unknown_server()
     if said is not None:
         raise _refusal(said)
 
 
 def refuse_predicting() -> None:
-    """Raise the error that says what to use instead of a prediction inside a query."""
+    """Raise the error that Greenplum cannot predict inside a query; it says what to use instead."""
     raise _refusal(before_statement.PREDICTS)
 
 
@@ -48,7 +50,8 @@ def _refusal(said: Mapping[str, str]) -> CerebroError:
 
 
 def learn_segments(db: Database) -> None:
-    """Let `refuse_without_segments` recognize the session's connections to segments."""
+    """Remember the segments' ports, by which `refuse_without_segments` recognizes this session's connections
+    to them; raise an error if the server does not say which role this process has."""
     if not IS_CLUSTER and is_greenplum(db):
         raise CerebroError(
             "this build of the server does not tell a session what it is in its cluster",
@@ -62,9 +65,9 @@ def learn_segments(db: Database) -> None:
 
 
 def refuse_without_segments() -> None:
-    """Raise an error if a segment is down, or if this session has lost a process on one.
+    """Raise an error if a segment is down, or if this session has lost a process on a segment.
 
-    The server would notice that with its next statement, which would be ours.
+    Otherwise the server would notice this during the statement that Python runs next.
     """
     if not before_statement.is_coordinator():
         return
@@ -84,7 +87,8 @@ def refuse_without_segments() -> None:
 
 @contextmanager
 def bound(db: Database, seconds: int) -> Iterator[None]:
-    """Limit the time of a user's code in this session's processes on segments, and let it leave no locks."""
+    """During the block, limit the seconds that a user's code may take in this session's processes on
+    segments; afterwards, have these processes release the advisory locks that it took."""
     if not before_statement.is_coordinator():
         yield
         return

@@ -1,6 +1,7 @@
-"""Messages between a session on the coordinator and a segment's process: one JSON object and raw bytes.
+"""Messages between a session on the coordinator and a segment's process: a JSON object and parts of bytes.
 
-A message that does not fit into a field goes in several pieces.
+The JSON object is the head of the message. A message that does not fit into a field is sent in several
+pieces.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from typing import Any
 Part = bytes | memoryview
 # The commands that announce more pieces of a message, and that ask for the rest of an answer.
 MORE, REST = "more", "rest"
-# A field holds 1 GB at most, and a statement's parameters are copied several times on their way.
+# A field holds at most 1 GB, and the server copies a statement's parameters several times.
 PIECE_BYTES = 128 << 20
 _LENGTH = struct.Struct("<Q")
 
 
 def pack(head: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[bytes]:
-    """Yield the pieces of a message, at least one."""
+    """Yield the pieces of a message that has this head and these parts; there is at least one piece."""
     text = json.dumps({**head, "sizes": [len(part) for part in parts]}).encode()
     gathered: list[Part] = [_LENGTH.pack(len(text)), text]
     size = 0
@@ -33,7 +34,8 @@ def pack(head: Mapping[str, Any], parts: Sequence[Part]) -> Iterator[bytes]:
 
 
 def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
-    """Take a message apart; the parts share its memory, and none is cut between two pieces."""
+    """Return the head and the parts of a message, given all its pieces; each part is a view of a piece's
+    memory."""
     head, start = _head(pieces[0])
     views = [memoryview(pieces[0])[start:], *map(memoryview, pieces[1:])]
     parts = []
@@ -46,12 +48,13 @@ def unpack(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def is_whole(pieces: Sequence[bytes]) -> bool:
-    """Return whether these are all pieces of a message."""
+    """Return whether these pieces are the whole message; if not, more pieces must be fetched."""
     head, start = _head(pieces[0])
     return sum(head["sizes"]) == sum(map(len, pieces)) - start
 
 
 def _head(first: bytes) -> tuple[dict[str, Any], int]:
-    """Return the head of a message, and the offset of its parts."""
+    """Return a message's head, read from the first piece, and the offset in this piece at which the parts
+    begin."""
     start = _LENGTH.size + _LENGTH.unpack_from(first)[0]
     return json.loads(first[_LENGTH.size : start]), start

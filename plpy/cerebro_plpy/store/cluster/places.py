@@ -1,4 +1,4 @@
-"""SQL that reaches single segments of a Greenplum cluster."""
+"""SQL that finds the segments of a Greenplum cluster, and that sends work and rows to a segment's process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ def primaries(db: Database) -> int:
 
 @dataclass(frozen=True)
 class Primary:
-    """A segment of the cluster: the `place`-th from 0 of the `peers` on its host, which has these GPUs."""
+    """A segment of the cluster: number `place`, from 0, of the `peers` segments on its host, with the GPUs
+    that its server may use."""
 
     dbid: int
     content: int
@@ -42,8 +43,9 @@ class Primary:
 
 
 def cluster(db: Database, facts: bool = True) -> list[Primary]:
-    """Return the cluster's segments; without `facts`, nobody looks for GPUs."""
-    # Each looks for itself: its own server decides which GPUs its processes see.
+    """Return the segments of the cluster; without `facts`, their GPUs are not looked up and their lists are
+    empty."""
+    # Each segment looks for GPUs itself, since its server decides which GPUs its processes see.
     found = _facts(db) if facts else {}
     rows = db.query(
         "SELECT dbid::integer AS dbid, content::integer AS content, hostname AS host,"
@@ -66,18 +68,19 @@ def cluster(db: Database, facts: bool = True) -> list[Primary]:
 
 @dataclass(frozen=True)
 class Processors:
-    """The cores of a host and the number of its segments."""
+    """The number of a host's cores, and the number of segments on the host."""
 
     cores: int
     segments: int
 
 
 class _Cores(dict[str, int]):
-    """The cores of hosts with segments, which a session asks for once."""
+    """The number of cores of each host that has segments, which a session looks up only once."""
 
 
 def processors(db: Database) -> list[Processors]:
-    """Return the cores of each host with segments. None is asked if it is the coordinator's own alone."""
+    """Return the number of cores and of segments of each host that has segments. No segment is asked if all
+    are on the coordinator's host."""
     rows = db.query(
         "SELECT hostname AS host, (count(*) FILTER (WHERE content >= 0))::integer AS segments,"
         " bool_or(content < 0) AS own FROM pg_catalog.gp_segment_configuration WHERE role = 'p'"
@@ -93,7 +96,8 @@ def processors(db: Database) -> list[Processors]:
 
 
 def lies_as_packed(db: Database, table: Table) -> bool:
-    """Return whether a table is a heap distributed by its key, so that processes find rows beside them."""
+    """Return whether a table is stored as packed tables are, as a heap distributed by its column of keys, so
+    that each segment's process finds its rows there."""
     return bool(
         db.query(
             "SELECT FROM pg_catalog.pg_class AS c JOIN gp_distribution_policy AS p ON p.localoid = c.oid"
@@ -107,7 +111,8 @@ def lies_as_packed(db: Database, table: Table) -> bool:
 
 
 def hosts(db: Database) -> dict[str, dict[str, Any]]:
-    """Return the facts of each host with segments, as found by one segment of each."""
+    """Return the facts of each host that has segments, such as its cores and GPUs; one segment of each host
+    finds them."""
     rows = db.query(
         "SELECT hostname AS host, min(content)::integer AS content FROM pg_catalog.gp_segment_configuration"
         " WHERE content >= 0 AND role = 'p' GROUP BY hostname ORDER BY hostname"
@@ -128,7 +133,7 @@ def _facts(db: Database, contents: Sequence[int] | None = None) -> dict[int, dic
 
 @as_owner
 def contents(db: Database, keys: Sequence[int]) -> list[int]:
-    """Return the segments of the cluster on which the rows of distribution keys lie."""
+    """Return, for each distribution key, the number (content) of the cluster's segment that has its rows."""
     rows = db.query(
         "SELECT dist_key, gp_segment_id AS content FROM cerebro._segment_key WHERE dist_key = ANY ($1)",
         ["integer[]"],
@@ -140,7 +145,8 @@ def contents(db: Database, keys: Sequence[int]) -> list[int]:
 
 @dataclass(frozen=True)
 class Address:
-    """The address where a segment's primary answers; `named_alone` if its host and port name no other."""
+    """The address of a segment's primary server; `named_alone` if no other server has its host name and
+    port."""
 
     host: str
     address: str
@@ -149,7 +155,7 @@ class Address:
 
 
 def servers(db: Database, keys: Sequence[int]) -> list[Address]:
-    """Return the addresses of the servers on which the rows of distribution keys lie."""
+    """Return, for each distribution key, the address of the segment's server that has its rows."""
     rows = db.query(
         "SELECT content::integer AS content, hostname AS host, address, port,"
         " count(*) OVER (PARTITION BY hostname, port) = 1 AS named_alone"
@@ -162,17 +168,19 @@ def servers(db: Database, keys: Sequence[int]) -> list[Address]:
 
 
 def dbids(db: Database, table: Table) -> list[int]:
-    """Return the dbids in a user's table of distribution rules."""
+    """Return the numbers of servers (dbid) that a user's table of distribution rules lists."""
     return [row["dbid"] for row in db.query(f"SELECT dbid::integer AS dbid FROM {table.quoted} ORDER BY 1")]
 
 
 def reach(db: Database) -> int:
-    """Have every segment answer; raise an error if one is down."""
+    """Return the number of the cluster's segments, each of which must answer; raise an error if one is
+    down."""
     return db.query("SELECT count(*) AS number FROM gp_dist_random('pg_catalog.gp_id')")[0]["number"]
 
 
 def keys(db: Database, segments: int, contents: Sequence[int] | None = None) -> list[int]:
-    """Return a distribution key for each of so many segments, dealt in turn to the cluster's, or to some."""
+    """Return a distribution key for each of `segments` segments of a packed table; the keys take turns over
+    the cluster's segments, or over those in `contents`."""
     return list(_keys(db, segments, None if contents is None else tuple(contents)))
 
 
@@ -193,7 +201,8 @@ def _keys(db: Database, segments: int, contents: tuple[int, ...] | None) -> Sequ
 def exchange(
     db: Database, key: int, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> tuple[dict[str, Any], list[memoryview]]:
-    """Send a command to the process of this session beside a key's rows, and return its answer."""
+    """Send a command to this session's process on the segment that has the rows of `key`; return its
+    answer."""
     *before, last = messages.pack(head, parts)
     for piece in before:
         _send(db, key, messages.MORE, piece)
@@ -204,7 +213,8 @@ def exchange(
 def exchange_all(
     db: Database, command: str, head: Mapping[str, Any], parts: Sequence[bytes]
 ) -> list[tuple[dict[str, Any], list[memoryview]]]:
-    """Send a command to this session's processes on all segments; return the answers in segment order."""
+    """Send a command to this session's processes on all segments; return the answers in the segments'
+    order."""
     piece = b"".join(messages.pack(head, parts))
     own = keys(db, primaries(db))
     rows = db.query(
@@ -234,7 +244,8 @@ def _all_pieces(db: Database, key: int, first: bytes) -> list[bytes]:
 
 
 def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
-    """Return a message's contents; raise an error in it as it was raised there."""
+    """Return the head and the parts of an answer, given its pieces; if the answer is an error, raise it
+    here."""
     head, parts = messages.unpack(pieces)
     if "error" in head:
         error = dict(head["error"])
@@ -243,7 +254,8 @@ def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: str) -> None:
-    """Hand a partition's buffers to the process beside them; only numbers come back."""
+    """Pass a partition's buffers to the process on the segment that has them; they do not leave the
+    segment."""
     names = [*columns.independent, *columns.dependent]
     shapes = ", ".join(f"array_to_json({quote(name + SHAPE)})" for name in names)
     db.query(
@@ -256,7 +268,7 @@ def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: s
 
 
 def is_spread(db: Database, table: Table) -> bool:
-    """Return whether a table is distributed, so that a scan happens where its rows are."""
+    """Return whether a table is distributed over the segments, so that each segment scans its own rows."""
     return bool(
         db.query(
             "SELECT FROM pg_catalog.gp_distribution_policy WHERE localoid = $1 AND policytype = 'p'",
@@ -270,14 +282,15 @@ _STAGE, _PIECES, _SENT = "_cerebro_rows", "_cerebro_pieces", "_cerebro_sent"
 
 
 def stage(db: Database, statement: str) -> str:
-    """Store the rows of a statement on all segments, and return the statement that reads them from there."""
+    """Store the rows of a query in a temporary table on all segments; return the statement that reads this
+    table."""
     _drop(db, _STAGE)
     db.query(f"CREATE TEMPORARY TABLE {_STAGE}{HEAP} AS {statement} DISTRIBUTED RANDOMLY")
     return f"SELECT * FROM pg_temp.{_STAGE}"
 
 
 def drop_temporary(db: Database) -> None:
-    """Drop the temporary tables of a packing."""
+    """Drop the temporary tables that packing has made."""
     _drop(db, _STAGE, _PIECES, _SENT)
 
 
@@ -293,7 +306,8 @@ def _drop(db: Database, *tables: str) -> None:
 
 
 def _create_pieces(db: Database, table: str, how: str) -> str:
-    """Create a temporary table for pieces, without compression, since they are encoded already."""
+    """Create a temporary table for pieces of buffers, and return its name. Its columns are not compressed,
+    since pieces are encoded already."""
     columns = "dist_key integer, buffer_id integer, places bytea, fields bytea[]"
     # At once: the segments are told of the beginning and the end of each statement of Python's.
     db.query(
@@ -304,7 +318,8 @@ def _create_pieces(db: Database, table: str, how: str) -> str:
 
 
 def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression], ticket: str) -> int:
-    """Have each segment's process take the rows that are there, and return their number."""
+    """Pass the rows of a statement to the processes on the segments that have them; return how many rows were
+    passed in all."""
     fields = ", ".join(
         f"convert_to(s.c{n}, 'UTF8')" if expression.is_text else f"s.c{n}"
         for n, expression in enumerate(expressions)
@@ -321,7 +336,8 @@ def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression
 
 
 def send_pieces(db: Database, ticket: str) -> None:
-    """Have each process write its pieces of each buffer, and send them to the buffer's segment."""
+    """Have each segment's process write the pieces of buffers that it has made, and move each piece to the
+    segment to which its buffer belongs."""
     _drop(db, _PIECES, _SENT)
     pieces = _create_pieces(db, _PIECES, "RANDOMLY")
     # The processes that hold the rows write these themselves: nothing moves.
@@ -343,9 +359,10 @@ def join_pieces(
     parts: Sequence[int | list[list[int]] | None],
     buffers_before: int,
 ) -> None:
-    """Join the pieces into buffers on the segments where these belong.
+    """Join the pieces into buffers of the packed table, on the segments to which the buffers belong.
 
-    If the rows are in folds or groups, new buffers get theirs.
+    If the rows are in folds or groups, `parts` has the fold or the groups of each new buffer. The new buffers
+    are numbered from `buffers_before`.
     """
     columns = "".join(f", {quote(name)}, {quote(name + SHAPE)}" for name in output.columns)
     fields = "".join(
@@ -369,12 +386,13 @@ def join_pieces(
 
 
 def _as_text(part: int | list[list[int]] | None) -> str | None:
-    """Return a fold, or an array of groups, in the server's text form."""
+    """Return a buffer's fold, or its array of groups, as text in the server's form; None if it has
+    neither."""
     return None if part is None else str(part).replace("[", "{").replace("]", "}")
 
 
 def write_predictions(db: Database, output: PredictionTable, ticket: str) -> None:
-    """Have each process write its predictions where it is."""
+    """Have each segment's process insert the predictions that it has made into the table of predictions."""
     picked = {"prediction": "(s.p).prediction"}
     if output.prediction_type == "double precision":
         picked["prediction"] = "(s.p).prediction[1]"

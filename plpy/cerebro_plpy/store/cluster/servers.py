@@ -1,6 +1,6 @@
-"""SQL of what a segment's process on Greenplum reads and writes itself, and COPY's binary form.
+"""SQL that a segment's process on Greenplum runs over its own connections, and COPY's binary format.
 
-States go by COPY, which takes their bytes as they are. Everything else is written as JSON.
+States are sent by COPY, which takes their bytes unchanged. Everything else is written as JSON.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ _COUNT, _LENGTH = struct.Struct(">h"), struct.Struct(">i")
 
 @dataclass(frozen=True)
 class Login:
-    """The login at a segment's server; the host is a folder of sockets, or an address."""
+    """The settings with which a process connects to a segment's server; the host is a folder of sockets, or
+    an address."""
 
     host: str
     port: str
@@ -44,7 +45,8 @@ class Login:
 
 
 def own_server(db: Database) -> Login:
-    """Return the login at this process's own server, without the rest of the cluster."""
+    """Return the login for this process's own server, as a single server apart from the rest of the
+    cluster."""
     row = db.query(
         "SELECT pg_catalog.current_setting('unix_socket_directories') AS sockets,"
         " pg_catalog.current_setting('port') AS port, pg_catalog.current_database()::text AS dbname,"
@@ -58,13 +60,15 @@ def own_server(db: Database) -> Login:
 
 
 def other_server(own: Login, address: str, port: int, same_host: bool) -> Login:
-    """Return the login at another segment's server: by its socket if that is in our own server's folder."""
+    """Return the login for another segment's server: by its socket if our own server's folder has it, or else
+    by its address."""
     by_socket = same_host and os.path.exists(f"{own.host}/.s.PGSQL.{port}")
     return replace(own, host=own.host if by_socket else address, port=str(port))
 
 
 def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str, int, bool] | None]:
-    """Return where a key's process finds the servers of others, and if on its host; None is its own."""
+    """Return where the process of `key` finds the server that has the rows of each of `keys`: its address,
+    its port, and whether it is on the process's own host. None stands for the process's own server."""
     if not is_greenplum(db):
         return [None] * len(keys)
     own, *others = places.servers(db, [key, *keys])
@@ -76,14 +80,15 @@ def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str, int, b
 def _is_same_host(own: places.Address, other: places.Address) -> bool:
     """Return whether two servers are on one host.
 
-    Hosts in containers may have one name. Then only addresses tell servers of the same port apart.
+    Hosts in containers may all have the same name. Then servers with the same port differ only in their
+    addresses.
     """
     return other.host == own.host and (other.named_alone or other.address == own.address)
 
 
-# Planned once for each connection.
+# Statements that PREPARE below has planned, once for each connection.
 VISITS, EVALUATIONS = "EXECUTE visits (%s)", "EXECUTE evaluations (%s)"
-# A visit is a transaction, told to the server in two turns.
+# A visit is a transaction, which is sent to the server in two steps.
 BEGIN_WITH_STATE = (
     "BEGIN; COPY cerebro._state (place, run_id, mst_key, step, part, data) FROM STDIN (FORMAT binary)"
 )
@@ -94,7 +99,7 @@ PREPARE = "; ".join(f"PREPARE {name} (json) AS {statement}" for name, statement 
 
 
 def write_visit(db: Database, visit: Mapping[str, Any], parts: Sequence[Part]) -> None:
-    """Write a visit's state and log row in the transaction that is under way."""
+    """Write a visit's state and log row in the current transaction."""
     state_rows.write(
         db,
         run_id=visit["run_id"],
@@ -118,7 +123,8 @@ def read_state(run_id: int, mst_key: int, step: int) -> str:
 
 
 def read_states(run_id: int, keys: Sequence[int], step: int) -> str:
-    """Return the COPY of several configs' states after the same step: config and data of each part."""
+    """Return the COPY statement that reads several configs' states after the same step: for each part of a
+    state, the config's key and the data."""
     return _copy(
         f"SELECT mst_key, data FROM cerebro._state WHERE run_id = {int(run_id)} AND step = {int(step)}"
         f" AND mst_key IN ({', '.join(str(int(key)) for key in keys)}) ORDER BY mst_key, part"
@@ -126,7 +132,8 @@ def read_states(run_id: int, keys: Sequence[int], step: int) -> str:
 
 
 def read_evaluations(run_id: int, mst_key: int, epoch: int) -> str:
-    """Return the COPY of the evaluations on this server: dataset, segment and variables of each."""
+    """Return the COPY statement for the evaluations of a config after an epoch that are on the server where
+    it runs: the dataset, the segment and the metric variables of each."""
     return _copy(
         "SELECT dataset, segment, data FROM cerebro._evaluation"
         f" WHERE run_id = {int(run_id)} AND mst_key = {int(mst_key)} AND epoch = {int(epoch)}"
@@ -138,7 +145,7 @@ def _copy(query: str) -> str:
 
 
 def copied_states(visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]]) -> Iterator[Part]:
-    """Yield the rows of the states of visits in COPY's binary form, part by part."""
+    """Yield the states of visits as rows in COPY's binary format, one row for each part of a state."""
     yield _HEADER
     for visit, parts in zip(visits, states, strict=True):
         place, run_id, mst_key, step = (visit[name] for name in ("place", "run_id", "mst_key", "step"))
@@ -149,7 +156,8 @@ def copied_states(visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence
 
 
 def rows_of(copied: Part) -> Iterator[list[memoryview]]:
-    """Yield the fields of each row of a COPY, none of them NULL; they share its memory."""
+    """Yield the fields of each row in COPY's binary output. Each field is a view of the output's memory; none
+    is NULL."""
     view = memoryview(copied)
     start = len(_HEADER)
     while (count := _COUNT.unpack_from(view, start)[0]) >= 0:

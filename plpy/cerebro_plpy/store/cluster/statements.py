@@ -1,8 +1,8 @@
-"""SQL that has a segment's process work, and that writes down what it leaves.
+"""SQL statements that have a segment's process carry out a command, and that store the command's results.
 
-The results of a command stand on the segment where they were made, so that its transaction ends there alone.
-A statement is given JSON, as $1. Keys and numbers by which rows are distributed are written out: a statement
-with a parameter in their place may go to every segment.
+Results are stored on the segment where they were made, so that the transaction ends on that segment alone.
+Each statement takes JSON as $1. Keys and numbers by which rows are distributed are part of the statement's
+text: with a parameter in their place, the statement might go to every segment.
 """
 
 from __future__ import annotations
@@ -14,15 +14,16 @@ from cerebro_plpy.store.writing import cast_value, columns
 
 
 def work(key: int) -> str:
-    """Return the statement that has the process beside a key's rows do what $1 tells it."""
+    """Return the statement that has the process on the segment of a distribution key carry out the JSON in
+    $1."""
     return f"SELECT cerebro._work($1) AS found FROM cerebro._segment_key WHERE dist_key = {int(key)}"
 
 
 def work_directly(key: int) -> str:
-    """Return this statement for a session that only passes it on from the coordinator, as it is.
+    """Return the statement of `work` for a session on the coordinator that only passes it on to the segment.
 
-    It first shows, on the coordinator, what the session is at. It is sent to another session, so its
-    parameters are written as the driver wants them.
+    The statement first shows, on the coordinator, what the session is doing. Another session sends it, so its
+    parameters are written as %s, the form of that session's driver.
     """
     return (
         "SELECT cerebro._work(%s) AS found FROM cerebro._segment_key"
@@ -41,5 +42,6 @@ def write_metric(run_id: int, mst_key: int) -> str:
 
 @as_owner
 def find(db: Database, statement: str, about: str) -> str:
-    """Return the text that a statement gives."""
+    """Return the column `found` of the only row that a statement returns; `about` is the statement's JSON
+    parameter."""
     return db.query(statement, ["text"], [about])[0]["found"]

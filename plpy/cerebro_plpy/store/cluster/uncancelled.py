@@ -1,11 +1,12 @@
-"""Greenplum: hold cancels back while segments are told that a subtransaction begins or ends.
+"""Greenplum: hold cancels back while the server tells segments that a subtransaction begins or ends.
 
-PL/Python catches what a statement raises, but not what the server raises while it begins the subtransaction
-around it or rolls it back. There the server waits for segments, so a cancel or a timeout that comes then
-jumps over Python's frames, and Python's next call in that session may crash the server. One that comes while
-the subtransaction is released makes its rollback fail, to the same end. So cancels are held back, by the
-server's own count, until the subtransaction has begun, and again when the statement's work is done or undone.
-The callbacks that the server offers to extensions tell when that is. In between, cancels work as ever.
+PL/Python catches an error that a statement raises. It does not catch an error that the server raises while it
+begins the statement's subtransaction or rolls it back. During both the server waits for segments, and a
+cancel or timeout that arrives then jumps over Python's frames: Python's next call in that session may crash
+the server. A cancel that arrives while the subtransaction is released makes the rollback fail, with the same
+result. So this module holds cancels back, through the server's own counter, until the subtransaction has
+begun, and again once the statement's work is done or undone. The server's callbacks for extensions tell when
+that is. In between, cancels work as usual.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _SERVER = ctypes.PyDLL(None)
-# The events for which the server calls them, by its own numbers.
+# The server's numbers of the events for which it calls the functions below.
 _SUBTRANSACTION_BEGAN, _SUBTRANSACTION_UNDONE = 0, 2
 _QUERY_STARTS, _QUERY_DONE, _INNER_QUERY_DONE = 201, 202, 300
 _OBJECT_CHANGES = (0, 1, 2)
@@ -35,7 +36,7 @@ _OnObject = ctypes.CFUNCTYPE(
 
 @dataclass
 class _Statement:
-    """A statement of ours: its subtransaction, and the outermost query under way in it."""
+    """A statement that Python runs: its subtransaction, and the outermost query that is running in it."""
 
     only_parsed: bool
     waits: bool
@@ -44,9 +45,10 @@ class _Statement:
 
 
 def _find_count() -> ctypes.c_int | None:
-    """Return the server's count of holds on cancels, or None outside Greenplum's coordinator.
+    """Return the server's counter of holds on cancels, or None outside Greenplum's coordinator.
 
-    Nor if the server lacks what else this takes: there no call works but one that says so.
+    Return None also if the server lacks something that this module or the checks of a session need. Then no
+    call works except the one that reports this.
     """
     if before_statement.MISSING or not before_statement.is_coordinator():
         return None
@@ -54,14 +56,15 @@ def _find_count() -> ctypes.c_int | None:
 
 
 _count = _find_count()
-# The innermost is the last.
+# The statements that Python is running, the innermost last.
 _statements: list[_Statement] = []
 
 
 def held(begins_or_ends: Callable[P, T], *, only_parses: bool = False, waits: bool = True) -> Callable[P, T]:
-    """Return the function with cancels held back where they would tear Python down.
+    """Return a function that calls `begins_or_ends`, with cancels held back while they would crash Python.
 
-    A function that neither takes long nor waits for others is not interrupted at all.
+    With `only_parses`, the statement is only prepared. Without `waits`, it neither takes long nor waits for
+    others, so cancels are held back for the whole call.
     """
     if _count is None:
         return begins_or_ends
@@ -84,7 +87,7 @@ def _hold(back: bool) -> None:
 
 
 def _under_way() -> _Statement | None:
-    """Return the statement of ours that the server is working on, once it has begun."""
+    """Return the innermost statement that Python is running, if its subtransaction has begun, or None."""
     return _statements[-1] if _statements and _statements[-1].subtransaction else None
 
 
@@ -98,9 +101,9 @@ def _on_subtransaction(event: int, own: int, _parent: int, _: int | None) -> Non
 
 
 def _on_query(event: int, query: int | None) -> None:
-    """Let cancels work while a query runs; queries inside another are ignored.
+    """Let cancels work while the statement's outermost query runs; queries inside that query are ignored.
 
-    While a plan is made, there may be several queries one after the other.
+    While the server makes a plan, it may run several such queries one after the other.
     """
     known = _under_way()
     if known is None:
@@ -114,25 +117,28 @@ def _on_query(event: int, query: int | None) -> None:
 
 
 def _on_parsed(_state: int | None, _query: int | None) -> None:
-    """Hold cancels back after a statement that is only parsed, since it waits for no more locks."""
+    """Hold cancels back again once the server has parsed a statement that is only prepared: it waits for no
+    more locks."""
     known = _under_way()
     if known is not None and known.only_parsed:
         _hold(True)
 
 
 def _on_object(what: int, _kind: int, _object: int, _column: int, _: int | None) -> None:
-    """Hold cancels back when DDL changes an object, since it has then got what it waited for."""
+    """Hold cancels back again once DDL changes an object: the statement then has the locks that it waited
+    for."""
     known = _under_way()
     if what in _OBJECT_CHANGES and known is not None and known.query is None:
         _hold(True)
 
 
-# The server knows them by their addresses alone.
+# Keeps these functions alive, since the server knows only their addresses.
 _called: list[Any] = [_OnSubtransaction(_on_subtransaction)]
 
 
 def _hook(name: str, function: Any) -> None:
-    """Install a hook, unless another extension has one: its errors would jump over our frames."""
+    """Set one of the server's hooks to a function, unless another extension has set it: errors of that
+    extension's function would jump over our frames."""
     there = ctypes.c_void_p.in_dll(_SERVER, name)
     if not there.value:
         _called.append(function)

@@ -1,4 +1,4 @@
-"""SQL on models that have not seen a fold, as a cross-validated run keeps them."""
+"""SQL on the models of a cross-validated run, each of which was trained without the rows of one fold."""
 
 from __future__ import annotations
 
@@ -10,14 +10,16 @@ from cerebro_plpy.store.runs import results
 
 
 def has_models_by_fold(db: Database, info: Table) -> bool:
-    """Return whether a cross-validated run has kept the models that have not seen a fold."""
+    """Return whether the table that describes a run's models has models that were trained without one
+    fold."""
     return not has_columns(db, info, [results.CONFIG_KEY])
 
 
 def models_of_configs(db: Database, info: Table) -> dict[int, dict[int | None, int]]:
-    """Return the keys of each config's models by the folds that they have not seen, if none is missing.
+    """Return, for each config, the keys of its models by the fold that each model has not seen.
 
-    A config without folds has the one model, and so no fold.
+    A config is left out if one of its models is missing. In a run without folds, the only model of a config
+    has the fold None.
     """
     if not has_models_by_fold(db, info):
         keys = sorted(row["mst_key"] for row in results.measured(db, info.quoted))

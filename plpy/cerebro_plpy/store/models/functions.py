@@ -1,4 +1,5 @@
-"""SQL on registered functions, which the owner keeps, and on those that a call may name."""
+"""SQL on registered functions, which are stored with the owner's rights, and on the functions that a call may
+name."""
 
 from __future__ import annotations
 
@@ -23,10 +24,10 @@ _STORED = "SELECT DISTINCT f.name, f.kind, f.digest, f.source, f.higher_is_bette
 
 
 def check_superuser(db: Database, what: str) -> None:
-    """Refuse unless both the current role and the calling role are superusers.
+    """Raise an error unless both the current role and the calling role are superusers.
 
-    Inside a SECURITY DEFINER function of a superuser's they differ. A role that was taken by SET ROLE is as
-    good as a login, since only its members can take it.
+    They differ inside a SECURITY DEFINER function that a superuser owns. A role that was set by SET ROLE
+    counts like one that has logged in, since only its members can set it.
     """
     row = db.query(
         "SELECT pg_catalog.bool_and(r.rolsuper) AS both, current_user::text AS role FROM pg_catalog.pg_roles"
@@ -45,7 +46,8 @@ def check_superuser(db: Database, what: str) -> None:
 
 @as_owner
 def living(db: Database, role: str) -> list[Function]:
-    """Return every version that counts, the newest of each name first, and whether a role may use it."""
+    """Return all versions of functions that are still registered, the newest version of each name first, with
+    whether the role may use them."""
     rows = db.query(
         "SELECT f.name, f.kind, f.digest, f.higher_is_better,"
         " EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1 AND r.rolsuper)"
@@ -76,7 +78,8 @@ def of_run(db: Database, run_id: int) -> list[Row]:
 
 @as_owner
 def digests_of_run(db: Database, run_id: int, role: str) -> list[str]:
-    """Return the digests of the functions that a run of the role's uses."""
+    """Return the digests of the functions that a run uses; empty unless the role owns the run or belongs to
+    its owner."""
     rows = db.query(
         "SELECT f.digest FROM cerebro._run_function AS f JOIN cerebro._run AS r USING (run_id)"
         " WHERE f.run_id = $1 AND pg_catalog.pg_has_role($2::name, r.owner, 'USAGE')",
@@ -98,7 +101,8 @@ def add_to_run(db: Database, run_id: int, digests: Iterable[str]) -> None:
 
 @as_owner
 def newest(db: Database, name: str) -> Row | None:
-    """Return the last row of a name; nobody else can write one until this transaction ends."""
+    """Return the newest row of a function's name, or None; no other session can add one until this
+    transaction ends."""
     db.query("LOCK TABLE cerebro._function IN SHARE ROW EXCLUSIVE MODE")
     rows = db.query(
         "SELECT version, kind, digest, description, source IS NOT NULL AS registered FROM cerebro._function"
@@ -111,7 +115,7 @@ def newest(db: Database, name: str) -> Row | None:
 
 @as_owner
 def add(db: Database, role: str, **row: Any) -> None:
-    """Write a version down; a version without source ends those before."""
+    """Store a version of a function; a version without source unregisters all earlier ones."""
     names = ["registered_by", *row]
     types = {"version": "integer", "higher_is_better": "boolean"}
     db.query(
@@ -123,7 +127,8 @@ def add(db: Database, role: str, **row: Any) -> None:
 
 
 def find_role(db: Database, role: str) -> int | None:
-    """Return the oid of a role, 0 for everybody unless a role has that name, or None."""
+    """Return the oid of a role; 0 for the name `public`, which means everybody; None if there is no such
+    role."""
     rows = db.query("SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1", ["text"], [role])
     if rows:
         return rows[0]["oid"]
@@ -142,7 +147,8 @@ def grant(db: Database, name: str, role: int, granted_by: str) -> None:
 
 @as_owner
 def revoke(db: Database, name: str, role: int | None = None) -> bool:
-    """Take back a role's right, or everybody's; return False if there was none."""
+    """Revoke a role's right to a function, or all rights to it if `role` is None; return False if there was
+    none."""
     gone = db.query(
         "DELETE FROM cerebro._function_grant WHERE name = $1 AND ($2 IS NULL OR role = $2) RETURNING name",
         ["text", "oid"],
@@ -152,7 +158,8 @@ def revoke(db: Database, name: str, role: int | None = None) -> bool:
 
 
 def begin(db: Database, run_id: int | None = None) -> None:
-    """Let this call name what its caller may use; the versions of an earlier run come first."""
+    """Load the registered functions for this call, each with whether the caller may use it; the versions that
+    the run `run_id` uses come first."""
     role = session.current_user(db)
     known = living(db, role)
     before = [] if run_id is None else digests_of_run(db, run_id, role)
@@ -161,9 +168,10 @@ def begin(db: Database, run_id: int | None = None) -> None:
 
 
 def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[str]) -> list[dict[str, Any]]:
-    """Return the functions, with sources, that an engine needs to check configs and architectures.
+    """Return the functions, with their sources, that an engine needs to check configs and architectures.
 
-    It gets every layer whose name stands somewhere in an architecture; no other can be meant.
+    These include every layer whose name occurs anywhere in an architecture, since the architecture may mean
+    it.
     """
     if not registered.known():
         return []
@@ -182,7 +190,8 @@ def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[
 
 
 def _check_not_named(name: str, architectures: Iterable[str]) -> None:
-    """Refuse an architecture that names a layer without the right to it; the engine would not know of it."""
+    """Raise an error if an architecture names this layer, which the caller has no right to use; the engine
+    would only say that it does not know the layer."""
     # An architecture may be a string within JSON.
     named = re.compile(rf'class_name\\?"\s*:\s*\\?"{name}\\?"')
     if any(named.search(text) for text in architectures):

@@ -1,4 +1,4 @@
-"""SQL on tables of models of groups, to find a row's model. It runs with the caller's rights."""
+"""SQL on the tables of models of groups, to find the model for a row. It runs with the caller's rights."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WeightsOfGroup = tuple[str, int, bytes | None]
 
 @dataclass(frozen=True)
 class GroupModels:
-    """The models of groups, and which one answers for each group, as queries."""
+    """The models of groups, as queries that say which config's model answers for each group."""
 
     # What messages call them.
     name: str
@@ -43,19 +43,19 @@ class GroupModels:
 
     @property
     def parameters(self) -> tuple[list[str], list[str]]:
-        """The types and values that the queries take."""
+        """The types and the values of the parameters that the queries take."""
         return ([], []) if self.held is None else (["text"], [self.held])
 
     @property
     def shown_columns(self) -> str:
-        """The columns of groups, as one name."""
+        """The names of the columns that make groups, joined by commas, for messages."""
         return ", ".join(self.types)
 
     def key_of_rows(self, known: Mapping[str, SourceColumn]) -> tuple[str, str]:
-        """Return an expression for the key of a row's group, and the join that it takes.
+        """Return the SQL for the key of the group of a row s, and the join that this needs.
 
-        Where the groups are held, it is the key by the row's own values, which may be written otherwise than
-        those of its group.
+        If `held` is set, the key consists of the row's own values, which may be equal to the group's but
+        written differently.
         """
         if self.held is None:
             return f"g.{KEY_TEXT}", self.joined(known)
@@ -63,22 +63,24 @@ class GroupModels:
         return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)", ""
 
     def with_keys(self, source: Table, known: Mapping[str, SourceColumn]) -> Table:
-        """Return the rows with the key of their group beside them, NULL if it has no model.
+        """Return the table with the key of each row's group in a further column, NULL without a model.
 
-        The query takes the parameters.
+        The query takes `parameters`.
         """
         listed = ", ".join(f"s.{quote(column)}" for column in known)
         query = f"SELECT {listed}, g.{KEY_TEXT} FROM {source.rows} {self.joined(known)}"
         return replace(source, selection=f"({query})")
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
-        """Return the join that gives each row s its group's key, as g; NULL if the group has no model."""
+        """Return the join that finds the group g of each row s; its columns are NULL if the group has no
+        model."""
         return f"LEFT JOIN ({self.chosen}) AS g ON {same_group(self.types, known)} AND NOT g.{FALLBACK}"
 
     def statement(
         self, source: Table, known: Mapping[str, SourceColumn], expressions: Sequence[Expression]
     ) -> str:
-        """Return a query that reads rows group by group, the key last; rows of no group come at the end."""
+        """Return a query that reads rows group by group, with the group's key last; rows of groups without a
+        model come at the end."""
         listed = "".join(f"{one.text} AS c{number}, " for number, one in enumerate(expressions))
         return (
             f"SELECT {listed}g.{KEY_TEXT} AS c{len(expressions)} FROM {source.rows} {self.joined(known)}"
@@ -86,7 +88,8 @@ class GroupModels:
         )
 
     def group_of(self, db: Database, values: Mapping[str, str | None]) -> str | None:
-        """Return the key of a row's group, or None; the row's values are given as texts of JSON."""
+        """Return the key of a row's group, or None if the group has no model; the row's values are texts of
+        JSON."""
         given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
         types, held = self.parameters
@@ -100,14 +103,14 @@ class GroupModels:
         return rows[0]["key"] if rows else None
 
     def configs(self, db: Database) -> dict[str, int]:
-        """Return the config whose model answers for each group, by the group's key."""
+        """Return, by the group's key, the config whose model answers for each group."""
         rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({self.chosen}) AS g", *self.parameters)
         return {row["key"]: row["mst_key"] for row in rows}
 
 
 @dataclass(frozen=True)
 class GroupTables:
-    """The result tables of a run of groups: that of its models, and that which describes them."""
+    """Two result tables of a run of groups: the table of models, and the table that describes them."""
 
     model: Table
     info: Table
@@ -115,9 +118,10 @@ class GroupTables:
     types: Mapping[str, str]
 
     def choose(self, mst_key: int | None, higher: Sequence[str]) -> GroupModels:
-        """Return for each group the best model, or that of one config.
+        """Return the queries for the best model of each group or, with `mst_key`, the models of this config.
 
-        `higher` are compile parameters, quoted, whose first metric is the better the higher it is.
+        `higher` lists compile parameters, as SQL literals, with which a higher value of the first metric is
+        better.
         """
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
         there = "i.model_size IS NOT NULL"
@@ -150,7 +154,7 @@ class GroupTables:
         )
 
     def weights(self, db: Database, chosen: GroupModels) -> Iterator[WeightsOfGroup]:
-        """Yield the weights of each group's model."""
+        """Yield each group's key, the config that answers for it, and the weights of its model."""
         batches = db.scan(
             f"SELECT g.{KEY_TEXT} AS key, g.mst_key, m.model_weights AS weights FROM ({chosen.chosen}) AS g"
             f" JOIN {self.model.quoted} AS m ON m.mst_key = g.mst_key AND {_alike(self.types)}"
@@ -163,7 +167,8 @@ class GroupTables:
 def weights_from(
     db: Database, table: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> dict[int, bytes]:
-    """Return the weights of some models, by the `unit` in the rows that name them; refuse if one has none."""
+    """Return the weights of the models that `rows` name, by the rows' `unit`; raise an error if one has none.
+    `row_of` makes such rows."""
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     found = db.query(
         f"SELECT g.{UNIT} AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
@@ -188,7 +193,7 @@ _AT_ONCE = 10_000
 def delete(
     db: Database, tables: Sequence[str], types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Remove the rows of some configs of groups from tables; `row_of` makes the rows that name them."""
+    """Delete the rows of some models from these tables; `rows` name the models, as `row_of` makes them."""
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     for first in range(0, len(rows), _AT_ONCE):
         some = json.dumps(list(rows[first : first + _AT_ONCE]))
@@ -203,12 +208,13 @@ def delete(
 
 
 def _alike(types: Mapping[str, str], of: str = "g") -> str:
-    """Return the condition that a model m is of a group, with NULL equal to NULL."""
+    """Return the condition that a model's row m belongs to the group of the row `of`; NULL equals NULL."""
     return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[{of}.{quote(name)}]" for name in types)
 
 
 def measured(db: Database, tables: GroupTables, chosen: GroupModels) -> dict[str, Mapping[str, Any]]:
-    """Return what was measured last of each group's model, by the group's key; NULL where it is no number."""
+    """Return the last losses and metrics of each group's model, by the group's key; NULL for a value that is
+    not finite."""
     known = [f"{data}_{what}_final" for data in ("training", "validation") for what in ("loss", "metrics")]
     finite = ", ".join(
         f"CASE WHEN m.{name} NOT IN ('NaN', 'Infinity', '-Infinity') THEN m.{name} END AS {name}"
@@ -224,7 +230,8 @@ def measured(db: Database, tables: GroupTables, chosen: GroupModels) -> dict[str
 
 @dataclass(frozen=True)
 class TrainedUnit:
-    """The parameters of a config of a group in the tables of a run, and whether they have its weights."""
+    """A config of a group, as a run's tables describe it: its parameters, and whether the tables have its
+    weights."""
 
     model_id: int
     compile_params: str
@@ -233,7 +240,7 @@ class TrainedUnit:
 
 
 def trained(db: Database, found: GroupTables) -> dict[tuple[str, int], TrainedUnit]:
-    """Return the configs that have models, by the group's key and their own."""
+    """Return the configs of groups that have models, by the group's key and the config's."""
     names = ", ".join(f"i.{quote(name)}" for name in found.types)
     rows = db.query(
         f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE {as_json('k.*')} END AS key,"
@@ -246,7 +253,8 @@ def trained(db: Database, found: GroupTables) -> dict[tuple[str, int], TrainedUn
 
 
 def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str]:
-    """Return the keys of these groups, by keys that equal them but are written differently."""
+    """Return, for each given key that equals the key of a group in `found` but is written differently, that
+    group's key."""
     own = {group.key for group in found.rows.values()}
     others = sorted({*keys} - own - {ALL_ROWS})
     if not others:
@@ -264,13 +272,14 @@ def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str
 
 
 def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
-    """Return the row that names a model for `weights_from`: that of a group, or else that of all rows."""
+    """Return the row that names a model for `weights_from` and `delete`: the model of a group, or of all rows
+    if `group` is None."""
     values = dict.fromkeys(types) if group is None else group.values
     return {**values, UNIT: unit, CONFIG: mst_key, FALLBACK: group is None}
 
 
 def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
-    """Return the compile parameters of the configs, each also as a literal."""
+    """Return the different compile parameters of the configs, each as text and as an SQL literal."""
     rows = db.query(
         f"SELECT DISTINCT compile_params AS text, quote_literal(compile_params) AS quoted FROM {info.quoted}"
     )
@@ -278,9 +287,9 @@ def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
 
 
 def version(db: Database, found: GroupTables) -> str:
-    """Return a mark that changes with the models, their description, and the user who reads them.
+    """Return a text that changes with the models, the tables that describe them, and the current user.
 
-    The caller must be allowed to read all that was read.
+    The server raises an error if the caller may not read all of these.
     """
     models = standing(found.model.quoted, "model_weights", "model_arch")
     infos = standing(found.info.quoted, "compile_params", "model_size")

@@ -22,7 +22,8 @@ def keep(
     verdict: str,
     lines: Sequence[Mapping[str, Any]],
 ) -> None:
-    """Write a check of a version down. The caller of this function has found that its user may manage it."""
+    """Store a check of a version. No rights are checked: the calling function must have found that the user
+    may manage the model."""
     _write(db, [version_id, source, rows, verdict, json.dumps(lines), session.current_user(db)])
 
 

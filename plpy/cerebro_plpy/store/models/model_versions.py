@@ -1,4 +1,7 @@
-"""SQL on registered models: what the caller may use, as the caller; what a version holds, as the owner."""
+"""SQL on registered models.
+
+It reads with the caller's rights what the caller may use, and with the owner's rights what a version holds.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _PART_BYTES = 4 * 2**20
 
 @dataclass(frozen=True)
 class UsableVersion:
-    """A version that the caller may use, and how far."""
+    """A version of a registered model that the caller may use, and the caller's privilege on the model."""
 
     version_id: int
     version: int
@@ -28,9 +31,9 @@ class UsableVersion:
 
 
 def find(db: Database, name: str, alias: str | None, version: int | None) -> UsableVersion | None:
-    """Return the version that an alias or a number means; None if there is none that the caller may use.
+    """Return the version that an alias or a number means; None if the caller may use no such version.
 
-    A view decides what that is, so that all rows of a statement get the answer of its snapshot.
+    A view decides this, so that all rows of a statement get the answer of the statement's snapshot.
     """
     rows = db.query(
         "SELECT v.version_id, v.version, v.privilege FROM cerebro.model_versions AS v WHERE v.name = $1"
@@ -43,7 +46,7 @@ def find(db: Database, name: str, alias: str | None, version: int | None) -> Usa
 
 @dataclass(frozen=True)
 class StoredVersion:
-    """A version without its weights. `about`, `metrics` and `lineage` are JSON."""
+    """A version of a registered model, without its weights. `about`, `metrics` and `lineage` are JSON."""
 
     model_arch: str
     compile_params: str
@@ -56,7 +59,8 @@ class StoredVersion:
 
 @as_owner
 def read(db: Database, version_id: int) -> StoredVersion:
-    """Return what a version holds. The caller of this function has found that its user may use it."""
+    """Return what a version holds, except its weights. No rights are checked: the calling function must have
+    found that the user may use the version."""
     rows = db.query(
         "SELECT model_arch, compile_params, fit_params, backend, about, metrics::text AS metrics,"
         " lineage::text AS lineage FROM cerebro._model_version WHERE version_id = $1",
@@ -70,7 +74,8 @@ def read(db: Database, version_id: int) -> StoredVersion:
 
 @as_owner
 def weights(db: Database, version_id: int) -> bytes:
-    """Return the weights of a version. The caller of this function has found that its user may use it."""
+    """Return the weights of a version. No rights are checked: the calling function must have found that the
+    user may use the version."""
     batches = db.scan(
         "SELECT w.data FROM cerebro._model_weights AS w JOIN cerebro._model_version AS v USING (digest)"
         " WHERE v.version_id = $1 ORDER BY w.part",
@@ -90,7 +95,8 @@ def _dropped() -> CerebroError:
 
 @as_owner
 def lock(db: Database, name: str) -> bool:
-    """Keep others from changing a model before this transaction ends; return whether it is there."""
+    """Keep other sessions from changing a model until this transaction ends; return whether the model
+    exists."""
     return bool(db.query("SELECT FROM cerebro._model WHERE name = $1 FOR UPDATE", ["text"], [name]))
 
 
@@ -103,7 +109,7 @@ def last_version(db: Database, name: str) -> int:
 
 @as_owner
 def begin(db: Database, name: str, owner: str) -> None:
-    """Make a model without versions, unless there is one of this name."""
+    """Create a model without versions, which the role `owner` owns, unless there is a model of this name."""
     begun = db.query(
         "INSERT INTO cerebro._model (name, last_version) VALUES ($1, 0)"
         " ON CONFLICT DO NOTHING RETURNING name",
@@ -120,14 +126,14 @@ def begin(db: Database, name: str, owner: str) -> None:
 
 
 def privilege(db: Database, name: str) -> str | None:
-    """Return what the caller may do with a model; None if nothing."""
+    """Return the caller's privilege on a model: predict, read or manage; None if the caller has none."""
     rows = db.query("SELECT privilege FROM cerebro.models WHERE name = $1", ["text"], [name])
     return rows[0]["privilege"] if rows else None
 
 
 @as_owner
 def add(db: Database, name: str, version: int, row: Mapping[str, Any], data: bytes) -> None:
-    """Write a version down, and its weights unless they are there."""
+    """Store a version of a model, and its weights unless they are stored already."""
     for part, first in enumerate(range(0, len(data), _PART_BYTES)):
         db.query(
             "INSERT INTO cerebro._model_weights (digest, part, data) VALUES ($1, $2, $3)"
@@ -150,7 +156,7 @@ def add(db: Database, name: str, version: int, row: Mapping[str, Any], data: byt
 
 @as_owner
 def point(db: Database, name: str, alias: str, version: int) -> None:
-    """Have an alias point at a version."""
+    """Make an alias of a model point to a version."""
     db.query(
         "INSERT INTO cerebro._model_alias (name, alias, version) VALUES ($1, $2, $3)"
         " ON CONFLICT (name, alias) DO UPDATE SET version = excluded.version",
@@ -163,7 +169,7 @@ def point(db: Database, name: str, alias: str, version: int) -> None:
 def note(
     db: Database, name: str, event: str, role: str, *, alias: str | None = None, version: int | None = None
 ) -> None:
-    """Add to a model's history, and tell listeners."""
+    """Add an event to a model's history, and notify the sessions that listen."""
     rows = db.query(
         "INSERT INTO cerebro._model_event (name, event, alias, version, role) VALUES ($1, $2, $3, $4, $5)"
         " RETURNING event_id",
@@ -174,13 +180,14 @@ def note(
 
 
 def aliases(db: Database, name: str) -> dict[str, int]:
-    """Return where the aliases of a model point."""
+    """Return the aliases of a model, each with the number of the version that it points to."""
     rows = db.query("SELECT aliases::text AS aliases FROM cerebro.models WHERE name = $1", ["text"], [name])
     return json.loads(rows[0]["aliases"]) if rows else {}
 
 
 def events(db: Database, name: str, alias: str) -> list[tuple[str, int | None]]:
-    """Return what became of an alias and of the versions, the oldest first."""
+    """Return the events in the history of an alias and of the model's versions, each with a version number,
+    the oldest first."""
     rows = db.query(
         "SELECT event, version FROM cerebro.model_history WHERE name = $1"
         " AND (alias = $2 OR alias IS NULL) ORDER BY event_id",
@@ -191,7 +198,7 @@ def events(db: Database, name: str, alias: str) -> list[tuple[str, int | None]]:
 
 
 def lineage(db: Database, name: str, version: int) -> dict[str, Any]:
-    """Return where a version comes from; nothing if the caller may only predict with it."""
+    """Return the document that says how a version was made; empty if the caller may only predict with it."""
     rows = db.query(
         "SELECT lineage::text AS lineage FROM cerebro.model_versions WHERE name = $1 AND version = $2",
         ["text", "integer"],
@@ -201,7 +208,7 @@ def lineage(db: Database, name: str, version: int) -> dict[str, Any]:
 
 
 def registered_by(db: Database, name: str, version: int) -> str | None:
-    """Return the role that registered a version; None if there is none that the caller may use."""
+    """Return the role that registered a version; None if there is no such version that the caller may use."""
     rows = db.query(
         "SELECT registered_by FROM cerebro.model_versions WHERE name = $1 AND version = $2",
         ["text", "integer"],
@@ -219,7 +226,8 @@ def drop_alias(db: Database, name: str, alias: str) -> None:
 
 @as_owner
 def drop(db: Database, name: str, version: int | None = None) -> None:
-    """Remove a version, or all, and the weights that no version has any more."""
+    """Delete a version, or all versions of a model, with their checks and the weights that no other version
+    has."""
     db.query(
         "DELETE FROM cerebro._model_check WHERE name = $1 AND ($2 IS NULL OR version = $2)",
         ["text", "integer"],
@@ -243,7 +251,7 @@ def drop(db: Database, name: str, version: int | None = None) -> None:
 
 @as_owner
 def drop_model(db: Database, name: str) -> None:
-    """Remove all rows of a model."""
+    """Delete a model with all that is stored about it."""
     db.query("DELETE FROM cerebro._model_alias WHERE name = $1", ["text"], [name])
     drop(db, name)
     for table in ("_schedule", "_schedule_run", "_model_grant", "_model_owner", "_model_event", "_model"):
@@ -252,7 +260,7 @@ def drop_model(db: Database, name: str) -> None:
 
 
 def may_only_predict(name: str) -> CerebroError:
-    """Return an error for a caller who may predict with a version and no more."""
+    """Return the error for a caller who may predict with a version but may not read it."""
     return CerebroError(
         f"permission denied to read {name}: you may only predict with it",
         hint=f"Its owner may grant that: SELECT cerebro.grant_model('{name.split('@')[0]}', 'role', 'read').",
@@ -279,7 +287,7 @@ def no_such_version(name: str, version: int) -> CerebroError:
 
 
 def may_use_cerebro(db: Database, role: int) -> bool:
-    """Return whether a role may call anything of the extension."""
+    """Return whether a role may use the extension's schema."""
     return db.query(
         "SELECT pg_catalog.has_schema_privilege($1::oid, 'cerebro', 'USAGE') AS may", ["oid"], [role]
     )[0]["may"]
@@ -304,7 +312,8 @@ def may_become(db: Database, role: int) -> bool:
 
 @as_owner
 def set_owner(db: Database, name: str, role: int) -> None:
-    """Give a model to a role; what that was granted is no longer needed."""
+    """Make a role the owner of a model, and delete the role's own privilege on it, which it no longer
+    needs."""
     db.query(
         "INSERT INTO cerebro._model_owner (name, role) VALUES ($1, $2)"
         " ON CONFLICT (name) DO UPDATE SET role = excluded.role",
@@ -315,7 +324,7 @@ def set_owner(db: Database, name: str, role: int) -> None:
 
 
 def may_grant_usage(db: Database) -> bool:
-    """Return whether the caller may let roles use the extension."""
+    """Return whether the caller may let other roles use the extension."""
     return db.query(
         "SELECT pg_catalog.pg_has_role(nspowner, 'USAGE') AS may FROM pg_catalog.pg_namespace"
         " WHERE nspname = 'cerebro'"
@@ -323,13 +332,13 @@ def may_grant_usage(db: Database) -> bool:
 
 
 def grant_usage(db: Database, role: str) -> None:
-    """Let a role use the extension; the caller needs the right to that."""
+    """Let a role use the extension; the caller must have the right to grant this."""
     db.query("SELECT cerebro.grant_usage($1::name)", ["text"], [role])
 
 
 @as_owner
 def grant(db: Database, name: str, role: int, privilege: str, granted_by: str) -> None:
-    """Let a role use a model so far; 0 is everybody."""
+    """Grant a role a privilege on a model, in place of the one that it has; role 0 is everybody."""
     db.query(
         "INSERT INTO cerebro._model_grant (name, role, privilege, granted_by) VALUES ($1, $2, $3, $4)"
         " ON CONFLICT (name, role) DO UPDATE SET privilege = excluded.privilege,"
@@ -341,7 +350,7 @@ def grant(db: Database, name: str, role: int, privilege: str, granted_by: str) -
 
 @as_owner
 def revoke(db: Database, name: str, role: int) -> bool:
-    """Take back what a role was granted; return False if that was nothing."""
+    """Revoke a role's privilege on a model; return False if it had none."""
     gone = db.query(
         "DELETE FROM cerebro._model_grant WHERE name = $1 AND role = $2 RETURNING name",
         ["text", "oid"],

@@ -44,7 +44,7 @@ def add_architecture(
     name: str | None,
     description: str | None,
 ) -> int:
-    """Append an architecture, and return its model_id."""
+    """Insert an architecture into an architecture table, and return its model_id."""
     db.query(f"LOCK TABLE {quoted} IN SHARE ROW EXCLUSIVE MODE")
     return db.query(
         f"INSERT INTO {quoted} (model_id, model_arch, model_weights, name, description)"
@@ -56,7 +56,8 @@ def add_architecture(
 
 
 def delete_architecture(db: Database, table: Table, model_id: int) -> None:
-    """Remove an architecture, and the table with the last one."""
+    """Delete an architecture, and drop the table if it was the last one; raise an error if there is none with
+    this id."""
     gone = db.query(
         f"DELETE FROM {table.quoted} WHERE model_id = $1 RETURNING model_id", ["integer"], [model_id]
     )
@@ -75,7 +76,7 @@ class Architecture:
 
 
 def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[Architecture]:
-    """Read architectures by their ids; raise an error for an id that is missing."""
+    """Return the architectures with these ids; raise an error for an id that is missing."""
     check_architectures(db, table)
     rows = db.query(
         "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights, name"
@@ -113,7 +114,8 @@ def add_selection(db: Database, quoted: str, configs: Iterable[GridRow]) -> None
 
 
 def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
-    """Add a config under its own key; rows that are added later get larger keys."""
+    """Insert a config into a model selection table under its own key; rows that are added later get larger
+    keys."""
     db.query(
         f"INSERT INTO {quoted} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
         ["integer", "integer", "text", "text"],
@@ -129,7 +131,8 @@ def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
 def create_selection_summary(
     db: Database, selection: TargetTable, arch_table: Table, spelled: str, object_table: str | None
 ) -> None:
-    """Make the summary, which names the architecture table as it was written and by its full name."""
+    """Create the summary of a model selection table; it names the architecture table as the user wrote it,
+    and by its qualified name."""
     summary = target(db, selection.schema, selection.name + "_summary").quoted
     db.query(
         f"CREATE TABLE {summary} (model_arch_table varchar, object_table varchar, qualified_names jsonb)"
@@ -144,7 +147,7 @@ def create_selection_summary(
 
 
 def create_schedule(db: Database, quoted: str, rungs: Sequence[tuple[int, int, int, int]]) -> None:
-    """Make a table of the rungs of all brackets, with MADlib's columns."""
+    """Create a table of the rungs of all of Hyperband's brackets, with MADlib's columns."""
     db.query(
         f"CREATE TABLE {quoted} (s integer, i integer, n_i integer, r_i integer, UNIQUE (s, i))"
         + HEAP
@@ -210,14 +213,15 @@ def owns(db: Database, table: Table) -> bool:
 
 
 def has_storage(db: Database, table: Table) -> bool:
-    """Return whether the relation is a table and not a view."""
+    """Return whether a relation is a table, and not a view."""
     return bool(
         db.query("SELECT FROM pg_class WHERE oid = $1 AND relkind IN ('r', 'p')", ["oid"], [table.oid])
     )
 
 
 def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
-    """Return the tables that the caller may not read at all, and the schemas that the caller may not use."""
+    """Return the names of the tables in which the caller may read no column, and of the schemas that the
+    caller may not use."""
     rows = db.query(
         "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class AS c JOIN pg_namespace AS n"
         " ON n.oid = c.relnamespace WHERE c.oid = ANY ($1::oid[])"
@@ -232,7 +236,8 @@ def unreadable(db: Database, tables: Sequence[Table]) -> list[str]:
 
 
 def hidden_from(db: Database, role: str, tables: Sequence[Table]) -> list[str]:
-    """Return the tables of which a role may not read all rows; all of them if there is no such role."""
+    """Return the names of the tables in which a role may not read all rows; all of them if there is no such
+    role."""
     rows = db.query(
         "SELECT format('%I.%I', n.nspname, c.relname) AS name FROM pg_class AS c JOIN pg_namespace AS n"
         " ON n.oid = c.relnamespace LEFT JOIN pg_roles AS r ON r.rolname = $2 WHERE c.oid = ANY ($1::oid[])"
@@ -246,7 +251,7 @@ def hidden_from(db: Database, role: str, tables: Sequence[Table]) -> list[str]:
 
 
 def is_own(db: Database, table: Table) -> bool:
-    """Return whether the caller owns a table, and not another role whose tables it may alter."""
+    """Return whether the caller is the owner of a table, and not just a member of the owner."""
     return db.query(
         "SELECT pg_get_userbyid(c.relowner) = current_user AS found FROM pg_class AS c WHERE c.oid = $1::oid",
         ["oid"],
@@ -255,7 +260,8 @@ def is_own(db: Database, table: Table) -> bool:
 
 
 def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
-    """Return what is somebody else's and not a table: reading it would run their code as the caller."""
+    """Return the names of relations that are not tables and have another owner, such as views: reading one
+    would run its owner's code as the caller."""
     rows = db.query(
         "SELECT c.oid::regclass::text AS name FROM pg_class AS c WHERE c.oid = ANY ($1::oid[])"
         " AND c.relkind NOT IN ('r', 'p') AND pg_get_userbyid(c.relowner) <> current_user",
@@ -266,7 +272,8 @@ def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
 
 
 def types_with_casts(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the columns whose types have a user's cast to JSON or text, which would run as the caller."""
+    """Return the given columns of a table whose types have a cast to JSON or text that a user made; the
+    cast's code would run as the caller."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_attribute AS a JOIN pg_cast AS c ON c.castsource = a.atttypid"
         f" WHERE a.attrelid = $1::oid AND a.attname = ANY ($2) AND c.castfunc >= {results.FIRST_OF_USERS}"

@@ -27,7 +27,7 @@ def check(db: Database, table: Table) -> None:
 
 
 def add(db: Database, quoted: str, name: str, description: str | None, serialized: bytes | None) -> bool:
-    """Append a row; return False if there is one of that name."""
+    """Insert a row into an object table; return False if the table has a row of that name."""
     added = db.query(
         f"INSERT INTO {quoted} (name, description, object) VALUES ($1, $2, $3)"
         " ON CONFLICT DO NOTHING RETURNING name",
@@ -38,7 +38,8 @@ def add(db: Database, quoted: str, name: str, description: str | None, serialize
 
 
 def delete(db: Database, quoted: str, function: int | str) -> bool:
-    """Remove a row, and the table with the last one; return False if there is no such row."""
+    """Delete a row by its id or name, and drop the table if it was the last row; return False if there is no
+    such row."""
     column, kind = ("id", "integer") if isinstance(function, int) else ("name", "text")
     gone = db.query(f"DELETE FROM {quoted} WHERE {column} = $1 RETURNING name", [kind], [function])
     if gone and not db.query(f"SELECT FROM {quoted} LIMIT 1"):

@@ -1,4 +1,4 @@
-"""SQL of predictions: reading a model's surroundings, and writing the rows.
+"""SQL of predictions: reads what describes a model, and writes tables of predictions.
 
 All of it runs with the caller's rights.
 """
@@ -22,7 +22,7 @@ RANK = (("rank", "integer"),)
 
 
 def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> list[list[str | None] | None]:
-    """Return the class values of each dependent as text, or None for one that has no classes.
+    """Return the class values of each dependent variable as texts; None for a variable without classes.
 
     Floats are written as Python writes them, 1.0 for 1, as MADlib does.
     """
@@ -42,7 +42,7 @@ def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> lis
 
 
 def _elements(db: Database, table: Table) -> dict[str, str]:
-    """Return the element types of a table's arrays, by column name."""
+    """Return the element type of each column of arrays in a table, by column name."""
     rows = db.query(
         "SELECT a.attname::text AS name, e.typname::text AS element FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
@@ -66,7 +66,7 @@ def column_type(db: Database, table: Table, column: SourceColumn) -> str:
 
 @dataclass(frozen=True)
 class PredictionOutput:
-    """The table of predictions to be made."""
+    """A table of predictions that is to be created."""
 
     table: TargetTable
     id_name: str
@@ -77,7 +77,7 @@ class PredictionOutput:
 
     @property
     def columns(self) -> list[tuple[str, str]]:
-        """The columns after the id, with their types."""
+        """The columns that follow the id, with their types."""
         columns = [("class_name", "text")]
         if self.has_classes:
             columns += [*PROBABILITY, *(RANK if self.has_rank else ())]
@@ -87,7 +87,7 @@ class PredictionOutput:
 
 
 def create(db: Database, output: PredictionOutput, source: Table, comment: str) -> None:
-    """Make the empty table; the id keeps its type, domain and collation."""
+    """Create the empty table of predictions; its id has the type, domain and collation of the source's id."""
     columns = ", ".join(f"NULL::{kind} AS {name}" for name, kind in output.columns)
     db.query(
         f"CREATE TABLE {output.table.quoted}{HEAP} AS SELECT s.{quote(output.id_name)}, {columns}"
@@ -97,7 +97,8 @@ def create(db: Database, output: PredictionOutput, source: Table, comment: str) 
 
 
 class PredictionWriter:
-    """A writer that inserts batches, with ids as text and classes as places in an array of their values."""
+    """A writer that inserts batches of predictions. Ids are texts; classes are positions in a list of class
+    values."""
 
     def __init__(self, db: Database, output: PredictionOutput) -> None:
         self._db = db
@@ -116,7 +117,8 @@ class PredictionWriter:
         probabilities: Sequence[float],
         ranks: Sequence[int],
     ) -> None:
-        """Insert rows of one dependent variable; `places` count from 0."""
+        """Insert predictions of one dependent variable with classes; `places` are positions in `values`, from
+        0."""
         ranked = ", pg_catalog.unnest($6)" if self._ranked else ""
         self._db.query(
             f"{self._head}, class_value, prob{self._rank})"
@@ -130,7 +132,7 @@ class PredictionWriter:
     def write_values(
         self, class_name: str, ids: Sequence[str | None], values: Sequence[float], width: int
     ) -> None:
-        """Insert rows of one dependent variable without classes; every row has `width` values."""
+        """Insert predictions of one dependent variable without classes; each row has `width` values."""
         into = f"{self._head}, prediction) SELECT {self._id}, $1,"
         types: list[str] = ["text", "text[]", "float8[]"]
         if self._vector:
@@ -150,7 +152,8 @@ class PredictionWriter:
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """A row of a model table as it was when it was read, and the role that read it."""
+    """A model table's row as it was when it was read: its place, the role that read it, and the places of all
+    rows in the tables that describe it."""
 
     table: Table
     role: str
@@ -164,7 +167,8 @@ _PLACE = ("tid", "xid", "cid", "oid")
 
 
 def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
-    """Return the place of a model's row; another row, or the same one changed, has another place."""
+    """Return a model's row with its place (ctid, xmin and more), which differs after any change; raise an
+    error unless there is exactly one."""
     condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
     try:
         rows = db.query(
@@ -187,13 +191,15 @@ def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
 
 
 def _places(db: Database, tables: Sequence[str]) -> str:
-    """Return the places of the rows of tables; rows that are changed have other places."""
+    """Return a text that stands for the places of the rows of some tables; it differs after a change to any
+    row."""
     each = [standing(table) for table in tables]
     return db.query(f"SELECT concat_ws('/', {', '.join(each) or 'NULL'}) AS found")[0]["found"]
 
 
 def standing(table: str, *read: str) -> str:
-    """Return an expression for the places of a table's rows, which takes the right to read these columns."""
+    """Return the SQL for a text that differs after a change to any row of a table; it takes the right to read
+    the columns `read`."""
     readable = " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in read) or "TRUE"
     return (
         "(SELECT concat(count(*), ' ', sum(hashtextextended("
@@ -214,7 +220,8 @@ def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
 
 
 def unchanged(db: Database, known: ModelVersion) -> bool:
-    """Return whether a model's row is unchanged; the caller must be allowed to read all that was read."""
+    """Return whether a model's row, the tables that describe it, and the current role are as they were; the
+    caller must have the right to read all of them."""
     rows = db.query(
         f"SELECT current_user::text AS role FROM {known.table.quoted} AS m"
         " WHERE m.ctid = $1 AND m.xmin = $2 AND m.cmin = $3 AND m.tableoid = $4"
@@ -228,7 +235,7 @@ def unchanged(db: Database, known: ModelVersion) -> bool:
 
 @dataclass(frozen=True)
 class QueryRows:
-    """A query of the caller's, and the table whose row type its rows have."""
+    """A caller's query, and the table whose row type the query's rows are converted to."""
 
     query: str
     columns: Table
@@ -239,9 +246,10 @@ class QueryRows:
 
     @property
     def rows(self) -> str:
-        """The rows with the columns of the table, found by name.
+        """The SQL for the query's rows, with the columns of the table, which are found by name.
 
-        If a column is missing, the alias in the server's error says where it was looked for.
+        If a column is missing, the server's error has the alias `the_query`, which says where the column was
+        looked for.
         """
         each = ((quote(name), kind) for name, kind in self.types.items())
         named = ", ".join(f"the_query.{name}::{kind} AS {name}" for name, kind in each)
@@ -273,7 +281,8 @@ def query_rows(db: Database, query: str, row_type: int) -> QueryRows:
 
 
 def types_in_full(db: Database, table: Table) -> dict[str, str]:
-    """Return the types of a table's columns as they are written in any search_path, lengths included."""
+    """Return the types of a table's columns by name, with lengths, in a form that is valid in any
+    search_path."""
     rows = db.query(
         "SELECT a.attname::text AS name, CASE WHEN a.atttypmod < 0"
         " THEN pg_catalog.format('%I.%I', n.nspname, t.typname)"
@@ -297,7 +306,8 @@ def query_statement(
 ) -> str:
     """Return the statement that predicts the rows of a query by `cerebro._predict_batch`, batch by batch.
 
-    The key says which group a row is of, perhaps by a join; it comes as the last text.
+    `key` is the SQL for the key of a row's group, and `joined` the join that this takes, if any. The key is
+    passed as the last text of a row.
     """
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
     named += [] if key is None else [("key", key, True)]

@@ -1,4 +1,5 @@
-"""SQL on versions that hold a model for each group: what a version says of them, and their weights."""
+"""SQL on versions of registered models that hold a model for each group: their descriptions and their
+weights."""
 
 from __future__ import annotations
 
@@ -14,13 +15,14 @@ from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed.groups import FALLBACK, KEY_TEXT
 from cerebro_plpy.store.runs.results import FIRST_OF_USERS
 
-# In what a version says of inputs and outputs.
+# The key of the models of groups in a version's description (`about`).
 GROUPS = "groups"
 
 
 @dataclass(frozen=True)
 class GroupColumn:
-    """The type of a column that makes groups: as it is shown, and as it is written in any search_path."""
+    """The type of a column that makes groups, as users see it, and in full, as it is valid in any
+    search_path."""
 
     shown: str
     in_full: str
@@ -28,7 +30,7 @@ class GroupColumn:
 
 @dataclass(frozen=True)
 class ConfigOfGroups:
-    """A config whose models answer for groups."""
+    """A config whose models answer for some of the groups."""
 
     model_id: int
     model_arch: str
@@ -49,14 +51,15 @@ class ModelOfGroup:
 
 @dataclass(frozen=True)
 class RegisteredGroups:
-    """The models of groups that a version holds; their weights lie one after the other."""
+    """The models of groups that a version of a registered model holds; their weights are stored one after the
+    other."""
 
     columns: Mapping[str, GroupColumn]
     configs: Mapping[int, ConfigOfGroups]
     models: Sequence[ModelOfGroup]
 
     def as_json(self) -> Mapping[str, Any]:
-        """Return the document of which `read` makes the same again."""
+        """Return the JSON document from which `read` makes an equal object."""
         return {
             "columns": {name: asdict(one) for name, one in self.columns.items()},
             "configs": {str(key): asdict(one) for key, one in self.configs.items()},
@@ -64,7 +67,7 @@ class RegisteredGroups:
         }
 
     def choose(self, name: str) -> GroupModels:
-        """Return the queries that say which config answers for each group, from what the version holds."""
+        """Return the queries that say which config answers for each group of this version."""
         names = ", ".join(f"r.{quote(column)}" for column in self.columns)
         typed = ", ".join(f"{quote(column)} {one.in_full}" for column, one in self.columns.items())
         held = (
@@ -80,7 +83,7 @@ class RegisteredGroups:
         )
 
     def describe(self, one: ModelOfGroup) -> dict[str, Any]:
-        """Return a group's columns with their values, and what was measured of its model."""
+        """Return a group's columns with their types and values, its config, and the metrics of its model."""
         return {
             "group_by": {name: column.shown for name, column in self.columns.items()},
             # None for the model of all rows. Numbers with a fraction are text, so that none is rounded.
@@ -90,7 +93,8 @@ class RegisteredGroups:
         }
 
     def split(self, weights: bytes) -> Iterator[tuple[str, int, bytes]]:
-        """Yield the weights of each group's model."""
+        """Yield the key, the config and the weights of each group's model, cut from the weights of the
+        version."""
         first = 0
         for one in self.models:
             yield one.key, one.mst_key, weights[first : first + one.size]
@@ -98,14 +102,15 @@ class RegisteredGroups:
 
 
 def _row(one: ModelOfGroup) -> str:
-    """Return the group's columns as they stand in its key, where no number is rounded, and what answers."""
+    """Return a JSON object of a group's key and the config that answers for it; the key's values are copied
+    as text, so that no number is rounded."""
     is_all = one.key == ALL_ROWS
     also = json.dumps({FALLBACK: is_all, "mst_key": one.mst_key, KEY_TEXT: one.key})
     return also if is_all else f"{one.key.rstrip()[:-1]}, {also[1:]}"
 
 
 def read(about: Mapping[str, Any]) -> RegisteredGroups | None:
-    """Return the models of groups that a version says it holds; None if it is one model."""
+    """Return the models of groups in a version's description; None if the version holds a single model."""
     found = about.get(GROUPS)
     if found is None:
         return None
@@ -117,14 +122,15 @@ def read(about: Mapping[str, Any]) -> RegisteredGroups | None:
 
 
 def weights_by_key(db: Database, version_id: int) -> dict[str, bytes]:
-    """Return the weights of a version's groups. The caller of this function has found that it may."""
+    """Return the weights of a version's models by the groups' keys. No rights are checked: the calling
+    function must have found that the user may read the version."""
     held = read(json.loads(model_versions.read(db, version_id).about))
     parts = () if held is None else held.split(model_versions.weights(db, version_id))
     return {key: data for key, _, data in parts}
 
 
 def types_of_users(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the columns of types that the server does not bring."""
+    """Return the given columns of a table whose types are not built into the server."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_attribute AS a WHERE a.attrelid = $1::oid"
         f" AND a.attname = ANY ($2) AND a.atttypid >= {FIRST_OF_USERS} ORDER BY a.attnum",

@@ -1,4 +1,5 @@
-"""SQL of retraining: how a packed table came about, and the rows that only judge."""
+"""SQL of retraining: the call that made a packed table, and the rows that are kept apart to judge models
+by."""
 
 from __future__ import annotations
 
@@ -12,11 +13,11 @@ from cerebro_plpy.store.names import Table, TargetTable, find_table, has_columns
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
 
-# Kept in the summary of a packed table.
+# The column of the recipe in the summary of a packed table.
 RECIPE = "recipe"
-# In it, the recipe of rows with features of related tables.
+# The key in a recipe of the recipe by which related features were made.
 RELATIONS = "relations"
-# The tables of a recipe whose rows train besides those of its source.
+# The key in a recipe of the tables whose rows are trained on besides the rows of its source.
 APPENDED = "appended"
 # What a retraining makes and removes again, in the session's own schema.
 PREFIX = "cerebro_retrain"
@@ -31,13 +32,14 @@ def learned_rows() -> TargetTable:
 
 
 def keep_recipe(db: Database, summary: str, recipe: str) -> None:
-    """Keep the call that made a packed table in its summary."""
+    """Store the call that made a packed table, as its recipe, in the table's summary."""
     db.query(f"ALTER TABLE {summary} ADD COLUMN {RECIPE} jsonb")
     db.query(f"UPDATE {summary} SET {RECIPE} = $1::text::jsonb", ["text"], [recipe])
 
 
 def recipe(db: Database, summary: Table) -> str | None:
-    """Return the call that made a packed table; None where it was packed by hand."""
+    """Return the recipe in the summary of a packed table, as JSON; None if no call of cerebro.train packed
+    it."""
     if has_columns(db, summary, [RECIPE]):
         return None
     rows = db.query(f"SELECT {RECIPE}::text AS found FROM {summary.quoted}")
@@ -45,9 +47,9 @@ def recipe(db: Database, summary: Table) -> str | None:
 
 
 def find_recipe(db: Database, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the call of cerebro.train whose rows a model was trained on; nothing if there was none.
+    """Return the recipe of the packed table that a model's summary names as its source; empty if it has none.
 
-    The name comes from a table that may be a stranger's: nothing is read that would run their code.
+    The name may come from a stranger's table, so nothing is read that would run a stranger's code.
     """
     named = results.named_table(summary, "source_table")
     table = find_table(db, named) if named else None
@@ -69,11 +71,12 @@ def split(
     before: Sequence[Table],
     listed: Sequence[str],
 ) -> int:
-    """Put a share of the rows into a table, the others into a view; return the number of rows that judge.
+    """Create a table with a share of the rows, to judge models by, and a view of the others.
 
-    A row's own values decide, so that a row that judges now has judged before and will again; a smaller share
-    is a part of a larger one. The view has the columns that are listed, also of
-    rows of `before` that would not judge.
+    Return the number of rows in the table. The values of `columns` decide where a row goes, so that it goes
+    there in every later call; the rows of a smaller share are all among those of a larger one. The view has
+    the columns `listed`. It also has the rows of the tables `before`, except rows that the same rule would
+    put into the table.
     """
     decide = ", ".join(f"s.{quote(name)}" for name in columns)
     part = f"pg_catalog.hashtextextended((ROW({decide}))::pg_catalog.text, 0)"
@@ -91,7 +94,7 @@ def split(
 
 
 def drop_temporary(db: Database) -> None:
-    """Remove the view and the tables that a retraining has made."""
+    """Drop the temporary view and tables that a retraining has made."""
     found = db.query(
         "SELECT relname::text AS name, relkind = 'v' AS is_view FROM pg_catalog.pg_class"
         " WHERE relnamespace = pg_catalog.pg_my_temp_schema() AND relkind IN ('r', 'p', 'v')"

@@ -1,4 +1,5 @@
-"""SQL on schedules by which models are trained again: pg_cron's jobs as the caller, all else as the owner."""
+"""SQL on schedules of retraining: it handles pg_cron's jobs with the caller's rights, all else with the
+owner's."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class Schedule:
 
 
 def has_cron(db: Database) -> bool:
-    """Return whether pg_cron is in this database."""
+    """Return whether the extension pg_cron is in this database."""
     return bool(db.query("SELECT FROM pg_catalog.pg_extension WHERE extname = 'pg_cron'"))
 
 
@@ -41,15 +42,16 @@ def database(db: Database) -> str:
 
 
 def may_use_cron(db: Database) -> bool:
-    """Return whether the caller may make jobs of pg_cron's."""
+    """Return whether the caller may create jobs of pg_cron."""
     return db.query("SELECT pg_catalog.has_schema_privilege('cron', 'USAGE') AS may")[0]["may"]
 
 
 def add_job(db: Database, name: str, alias: str, when: str) -> int:
-    """Have pg_cron run a model's schedule with the caller's rights; return the number of the job.
+    """Create a pg_cron job for the schedule of a model's alias, with the caller's rights; return its number.
 
-    The caller's job for the same alias is replaced: cron.schedule changes all of it but where it runs, and a
-    job from a dump would run on the server that it comes from.
+    The caller's earlier job for this alias is replaced. If it would run on another server or in another
+    database, it is removed first, since cron.schedule does not change that: a job from a dump would run where
+    it was dumped.
     """
     db.query(
         "SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobname = $1"
@@ -68,7 +70,7 @@ def add_job(db: Database, name: str, alias: str, when: str) -> int:
 
 @as_owner
 def _place_of_jobs(db: Database) -> tuple[str, int, str]:
-    """Return host, port and database of new jobs."""
+    """Return the host, the port and the database in which new jobs run."""
     rows = db.query(
         "SELECT pg_catalog.current_setting('cron.host') AS host,"
         " pg_catalog.current_setting('port')::integer AS port,"
@@ -78,9 +80,9 @@ def _place_of_jobs(db: Database) -> tuple[str, int, str]:
 
 
 def remove_job(db: Database, made: Schedule) -> None:
-    """Remove the job of a schedule of the caller's, unless it is gone.
+    """Remove the pg_cron job of one of the caller's schedules, if it is still there.
 
-    In a database that was restored without its jobs, another one may have the number.
+    The job's name is compared too: in a database restored without its jobs, another job may have the number.
     """
     db.query(
         "SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobid = $1 AND j.jobname = $2",
@@ -95,7 +97,7 @@ def _job_name(name: str, alias: str) -> str:
 
 @as_owner
 def find(db: Database, name: str, alias: str) -> Schedule | None:
-    """Return the schedule of a model's alias, and keep others from changing it."""
+    """Return the schedule of a model's alias, or None, and lock it until this transaction ends."""
     rows = db.query(
         "SELECT name, alias, schedule, job_id, role, source, budget::text AS budget, promote,"
         " options::text AS options FROM cerebro._schedule WHERE name = $1 AND alias = $2 FOR UPDATE",
@@ -114,7 +116,7 @@ def aliases(db: Database, name: str) -> list[str]:
 
 @as_owner
 def keep(db: Database, made: Schedule) -> None:
-    """Store a schedule; replace the one that its model and alias have."""
+    """Store a schedule in place of any other for the same alias of the model."""
     remove(db, made.name, made.alias)
     db.query(
         "INSERT INTO cerebro._schedule"
@@ -130,12 +132,12 @@ def keep(db: Database, made: Schedule) -> None:
 
 @as_owner
 def remove(db: Database, name: str, alias: str) -> None:
-    """Remove a schedule; what its runs did stays."""
+    """Delete the schedule of a model's alias; the rows of its runs stay."""
     db.query("DELETE FROM cerebro._schedule WHERE name = $1 AND alias = $2", ["text", "text"], [name, alias])
 
 
 def running(db: Database, name: str, alias: str) -> int | None:
-    """Return the number of a run of this schedule that goes on."""
+    """Return the number of a run of this schedule that is under way, or None."""
     rows = db.query(
         "SELECT schedule_run_id FROM cerebro.schedule_runs"
         " WHERE name = $1 AND alias = $2 AND outcome = 'running' LIMIT 1",
@@ -147,7 +149,7 @@ def running(db: Database, name: str, alias: str) -> int | None:
 
 @as_owner
 def begin(db: Database, asked: Schedule, role: str) -> int:
-    """Note that a run of a schedule begins in this session, and return its number."""
+    """Store that a run of a schedule begins in this session, and return the run's number."""
     rows = db.query(
         "INSERT INTO cerebro._schedule_run (name, alias, role, pid)"
         " VALUES ($1, $2, $3, pg_catalog.pg_backend_pid()) RETURNING schedule_run_id",
@@ -158,7 +160,8 @@ def begin(db: Database, asked: Schedule, role: str) -> int:
 
 
 def hold(db: Database, schedule_run_id: int) -> tuple[int, int]:
-    """Take the lock that says that a run goes on, and return its two numbers."""
+    """Take the advisory lock that shows that a run of a schedule is under way, and return the lock's two
+    numbers."""
     number = schedule_run_id & _NUMBERS
     db.query("SELECT pg_catalog.pg_try_advisory_lock($1, $2)", ["integer", "integer"], [LOCK, number])
     return LOCK, number
@@ -166,7 +169,8 @@ def hold(db: Database, schedule_run_id: int) -> tuple[int, int]:
 
 @as_owner
 def end(db: Database, schedule_run_id: int, outcome: str, **found: Any) -> bool:
-    """Note what a run did that this session has begun; return whether it is one."""
+    """Store the outcome of a schedule's run; return False unless this session began it and it has no outcome
+    yet."""
     rows = db.query(
         "UPDATE cerebro._schedule_run SET outcome = $2, version = $3, promoted = $4, reason = $5,"
         " ended_at = pg_catalog.clock_timestamp() WHERE schedule_run_id = $1 AND outcome IS NULL"

@@ -1,7 +1,7 @@
-"""SQL on the versions of packed tables: what each call has added, and what adding rows changes.
+"""SQL on the versions of packed tables: the rows that each call packed, and what changes when rows are added.
 
-It runs with the caller's rights. The numbers of its buffers tell a version from the next, so that a run reads
-what it began with, whatever is added meanwhile.
+It runs with the caller's rights. A version is a bound on the numbers of buffers, so that a run reads only the
+buffers that were there when it began, whatever is added meanwhile.
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ VERSIONS = ("packed_versions", "jsonb")
 
 @dataclass(frozen=True)
 class PackedVersion:
-    """The rows that one call has packed. Buffers up to this version have numbers less than `below`."""
+    """The rows that one call has packed. The buffers of this and of all earlier versions have numbers less
+    than `below`."""
 
     rows: int
     below: int
@@ -28,12 +29,14 @@ class PackedVersion:
 
 
 def as_json(versions: Sequence[PackedVersion]) -> str | None:
-    """Return the versions as they are stored; tables that were packed elsewhere may have none."""
+    """Return the versions as JSON text for the summary; None if there are none, as in a table packed
+    elsewhere."""
     return json.dumps([asdict(version) for version in versions]) if versions else None
 
 
 def read(given: Any) -> list[PackedVersion]:
-    """Read versions from a user's table; refuse what packing does not write."""
+    """Return the versions in `given`, a value from the summary of a user's packed table; raise an error if
+    packing cannot have written it."""
     if given is None:
         return []
     listed = given if isinstance(given, list) else [None]
@@ -63,13 +66,13 @@ def _corrupt() -> CerebroError:
 
 
 def versions(db: Database, summary: str) -> list[PackedVersion]:
-    """Return the versions of a packed table, given the name of its summary."""
+    """Return the versions of a packed table, given the quoted name of its summary."""
     text = db.query(f"SELECT {VERSIONS[0]}::text AS found FROM {summary}")[0]["found"]
     return read(None if text is None else json.loads(text))
 
 
 def check_rights(db: Database, table: Table, summary: str, groups: str | None = None) -> None:
-    """Refuse, before any work, what the server would refuse after it."""
+    """Raise an error, before any work is done, if the caller lacks a right that is needed to add rows."""
     needed = [(table.quoted, "INSERT"), (summary, "UPDATE")]
     needed += [] if groups is None else [(groups, "INSERT"), (groups, "UPDATE")]
     for what, right in needed:
@@ -87,7 +90,8 @@ def check_rights(db: Database, table: Table, summary: str, groups: str | None = 
 
 
 def lock(db: Database, summary: str) -> None:
-    """Keep others from adding rows until this transaction ends; reading goes on."""
+    """Keep other sessions from adding rows to a packed table until this transaction ends; they may still read
+    it."""
     db.query(f"LOCK TABLE {summary} IN SHARE ROW EXCLUSIVE MODE")
 
 
@@ -98,7 +102,8 @@ def write(
     buffer_size: int,
     classes: Mapping[str, tuple[str, Sequence[str | int | None]]],
 ) -> None:
-    """Write the new versions to the summary; `classes` are array columns with their types and values."""
+    """Write the versions `known` to the summary, with the total of rows and the buffer size; `classes` has
+    the types and values of array columns to change too."""
     changed: dict[str, tuple[str, Any]] = {
         "total_rows": ("bigint", sum(version.rows for version in known)),
         "buffer_size": ("integer", buffer_size),

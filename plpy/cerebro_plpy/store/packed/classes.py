@@ -8,9 +8,10 @@ from cerebro_plpy.database import Database
 
 
 def class_positions(db: Database, base_type: str, labels: Sequence[str]) -> dict[str, int]:
-    """Return the place of each label, from 0, among the sorted distinct values of the column's type.
+    """Return the position of each label, from 0, among these labels, sorted as values of the column's type.
 
-    Text sorts by code point, so that the database's locale has no say in what is packed.
+    Text is sorted by code point, so that the order does not depend on the database's locale. Equal labels
+    have one position.
     """
     order = 'ORDER BY s.value COLLATE "C"' if _collatable(db, base_type) else "ORDER BY s.value"
     rows = db.query(
@@ -34,7 +35,8 @@ def _collatable(db: Database, base_type: str) -> bool:
 def known_positions(
     db: Database, base_type: str, labels: Sequence[str], class_values: Sequence[str | None]
 ) -> dict[str, int]:
-    """Return the place of each label among the class values; labels that are not among them are left out."""
+    """Return the position of each label, from 0, in the list of class values; labels that are not in it are
+    left out."""
     rows = db.query(
         f"""SELECT label, min(k.place) - 1 AS place
               FROM unnest($1::text[]) AS label

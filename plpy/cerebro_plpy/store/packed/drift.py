@@ -1,6 +1,6 @@
-"""SQL on how added rows differ from earlier ones.
+"""SQL on the drift of a packed table: how added rows differ from earlier ones.
 
-Counts and samples are taken with the caller's rights; the rows of `cerebro._drift` are the owner's.
+Counts and samples are taken with the caller's rights; `cerebro._drift` is written with the owner's.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ SAMPLE_ROWS, SAMPLE_BYTES = 100_000, 64 << 20
 
 @dataclass(frozen=True)
 class DriftRow:
-    """The drift of one column in the rows that one call has added: a row of `cerebro._drift`."""
+    """How one column differs between the rows that a call has added and the earlier rows: a row of
+    `cerebro._drift`."""
 
     packed: Relation
     owner: Role
@@ -49,7 +50,8 @@ _FORGET = (
 
 @as_owner
 def keep(db: Database, rows: Sequence[DriftRow]) -> None:
-    """Write down the drift of a version, and forget that of tables which are gone."""
+    """Store the drift of a version; delete what was stored of this and later versions of the table, and of
+    tables that no longer exist."""
     first = rows[0]
     write(
         db,
@@ -63,7 +65,8 @@ def keep(db: Database, rows: Sequence[DriftRow]) -> None:
 def count(
     db: Database, source: Table, columns: Sequence[SourceColumn], numbers: Sequence[bool]
 ) -> tuple[int, list[tuple[int, float | None]]]:
-    """Count the rows and, for each column, its values; for `numbers`, also compute the mean."""
+    """Return the number of rows and, for each column, how many values it has and their mean; the mean is None
+    unless `numbers` marks the column."""
     made = []
     for number, (column, is_number) in enumerate(zip(columns, numbers, strict=True)):
         value = f"nullif({as_double(column)}, 'NaN')" if is_number else column.value
@@ -76,9 +79,9 @@ def count(
 def sample(
     db: Database, table: Table, columns: Sequence[str], first: int, below: int, *, in_groups: bool = False
 ) -> list[Row]:
-    """Return the first buffers with numbers in this range: enough rows, and no more than fit into memory.
+    """Return the first buffers with numbers from `first` to below `below`, enough of them for a sample.
 
-    Of rows that lie in groups, return buffers that chance chooses, as many as fit, with their groups.
+    With `in_groups`, return randomly chosen buffers with their groups instead, as many as fit into memory.
     """
     order = f"hashint4({BUFFER}), {BUFFER}" if in_groups else BUFFER
     shape, sizes = quote(columns[0] + SHAPE), " + ".join(f"octet_length({quote(c)})::bigint" for c in columns)

@@ -21,9 +21,9 @@ ROWS, SEGMENTS, CLASSES = "__rows__", "__segments__", "__classes__"
 VERSION = "__version__"
 # In the tables of results: whether a model is of all rows.
 FALLBACK = "is_fallback"
-# In statements: a group's key as JSON, a config's place in its group, and what a model is asked for by.
+# In statements: a group's key as JSON, a config's rank in its group, and a model's unit number and config.
 KEY_TEXT, PLACE, UNIT, CONFIG = "__key__", "__place__", "__unit__", "__config__"
-# Names that the columns of groups would meet in the tables of results.
+# Names that columns that make groups cannot have, since the tables of results have columns of these names.
 TAKEN = frozenset(
     {
         GROUP, ROWS, SEGMENTS, CLASSES, VERSION, FALLBACK, KEY_TEXT, PLACE, UNIT, CONFIG,
@@ -43,7 +43,8 @@ _BLANK = (
 
 
 def create(db: Database, table: TargetTable, source: Table, columns: Sequence[SourceColumn]) -> int:
-    """Make the table of the groups of some rows, numbered in the order of their keys; return their number."""
+    """Create the table of groups for the rows of `source`, with the groups numbered in the order of their
+    keys; return the number of groups."""
     keys = ", ".join(f"s.{quote(column.name)}" for column in columns)
     names = ", ".join(quote(column.name) for column in columns)
     db.query(
@@ -57,7 +58,7 @@ def create(db: Database, table: TargetTable, source: Table, columns: Sequence[So
 
 
 def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> str | None:
-    """Return a column whose collation takes different texts for equal, or None."""
+    """Return one of these columns whose collation treats different texts as equal, or None if none does."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation AND NOT c.collisdeterministic"
@@ -69,7 +70,8 @@ def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> s
 
 
 def create_like(db: Database, table: TargetTable, found: Groups) -> None:
-    """Make a table of the same groups, with the same numbers."""
+    """Create a table of groups that has the groups of `found` with the same numbers, but no numbers of rows
+    yet."""
     names = ", ".join(quote(name) for name in found.types)
     db.query(
         f"CREATE TABLE {table.quoted}{HEAP} AS"
@@ -81,7 +83,8 @@ def create_like(db: Database, table: TargetTable, found: Groups) -> None:
 def with_group(
     source: Table, known: Mapping[str, SourceColumn], types: Mapping[str, str], groups: str
 ) -> Table:
-    """Return the rows with the number of their group beside them; rows of other groups are left out."""
+    """Return the source's rows with the number that their group has in the table `groups`; rows of groups
+    that are not in it are left out."""
     listed = ", ".join(f"s.{quote(column)}" for column in known)
     joined = f"{source.rows} JOIN {groups} AS g ON {same_group(types, known)}"
     return replace(source, selection=f"(SELECT {listed}, g.{GROUP} FROM {joined})")
@@ -90,7 +93,7 @@ def with_group(
 def rows_of_others(
     db: Database, source: Table, known: Mapping[str, SourceColumn], types: Mapping[str, str], groups: str
 ) -> int:
-    """Count the rows that are of no group of a table."""
+    """Return how many of the source's rows belong to no group in the table `groups`."""
     rows = db.query(
         f"SELECT count(*) AS found FROM {source.rows}"
         f" WHERE NOT EXISTS (SELECT FROM {groups} AS g WHERE {same_group(types, known)})"
@@ -106,7 +109,8 @@ def finish(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """Write the rows, segments, classes and version of each group, and remove groups without rows."""
+    """Complete the table of groups with each group's rows, segments, classes and version, and remove groups
+    that have no rows."""
     describe(db, table, rows, segments=segments, classes=classes, version=version)
     db.query(f"DELETE FROM {table.quoted} WHERE {ROWS} IS NULL")
     db.query(
@@ -123,7 +127,8 @@ def describe(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """Add to the table the rows, segments, classes and version of the groups that have got rows."""
+    """Update the groups that have got rows in the table of groups: add to their numbers of rows, and set
+    their segments, classes and version."""
     for about in _about(rows, segments, classes):
         db.query(
             f"UPDATE {table.quoted} AS g SET {ROWS} = coalesce(g.{ROWS}, 0) + a.rows,"
@@ -137,7 +142,8 @@ def describe(
 
 
 def add_new(db: Database, found: Groups, source: Table, known: Mapping[str, SourceColumn], after: int) -> int:
-    """Number the new groups of some rows, in the order of their keys, and return how many there are."""
+    """Add the source's groups that are not in the table of groups, numbered after `after` in the order of
+    their keys; return how many there are."""
     names = ", ".join(map(quote, found.types))
     keys = ", ".join(f"s.{quote(name)}::{kind} AS {quote(name)}" for name, kind in found.types.items())
     db.query(
@@ -165,7 +171,7 @@ def _about(
 
 @dataclass(frozen=True)
 class GroupRow:
-    """A group of a packed table; its key is a JSON object of its columns."""
+    """A group of a packed table; its key is a JSON object with the values of the columns that make groups."""
 
     number: int
     key: str
@@ -183,7 +189,8 @@ class GroupRow:
 
     @property
     def values(self) -> dict[str, Any]:
-        """The key's columns; numbers with a fraction are kept as text, so that none is rounded."""
+        """The values in the group's key by column; numbers with a fraction are texts, so that none is
+        rounded."""
         return json.loads(self.key, parse_float=str)
 
     @property
@@ -192,13 +199,13 @@ class GroupRow:
 
 
 def shown(values: Mapping[str, Any]) -> str:
-    """Return the name of a group in messages."""
+    """Return the name of a group in messages, such as `country FR, year 2020`."""
     return ", ".join(f"{name} {'NULL' if value is None else value}" for name, value in values.items())
 
 
 @dataclass(frozen=True)
 class Groups:
-    """The groups of a packed table, by number, and the types of their columns."""
+    """The groups of a packed table, by number, and the types of the columns that make groups."""
 
     # The table of groups, quoted.
     table: str
@@ -207,7 +214,8 @@ class Groups:
 
 
 def read_groups(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
-    """Return the groups of a packed table, from the table beside it; refuse if that is missing."""
+    """Return the groups of a packed table, read from the table of groups beside it; raise an error if that
+    table is missing."""
     name = quote(packed.schema, packed.name + SUFFIX)
     types = types_of(db, name)
     if not {*group_by, GROUP, ROWS, SEGMENTS, CLASSES, VERSION} <= types.keys():
@@ -228,7 +236,8 @@ def read_groups(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
 
 
 def of_training(db: Database, packed: Table) -> str:
-    """Return the table of a packed table's groups; refuse that of validation rows."""
+    """Return the quoted name of the table of groups beside a packed table; raise an error if the packed table
+    has validation rows."""
     name = quote(packed.schema, packed.name + SUFFIX)
     rows = db.query(f"SELECT count(*) = count({VERSION}) AS own FROM {name}")
     if not rows[0]["own"]:
@@ -241,7 +250,7 @@ def of_training(db: Database, packed: Table) -> str:
 
 
 def types_of(db: Database, table: str) -> dict[str, str]:
-    """Return the types of a table's columns, empty if the table is missing."""
+    """Return the types of a table's columns by name; empty if there is no such table."""
     rows = db.query(
         "SELECT attname::text AS name, format_type(atttypid, atttypmod) AS type FROM pg_attribute"
         " WHERE attrelid = to_regclass($1) AND attnum > 0 AND NOT attisdropped",

@@ -53,21 +53,21 @@ class SourceColumn:
 
     @property
     def value(self) -> str:
-        """The column of a row s."""
+        """The SQL expression for this column of a row s."""
         return f"s.{quote(self.name)}"
 
 
 TEXT, BYTES, ARRAY, VECTOR = "text", "bytes", "array", "vector"
-# As VECTOR, with NaN for NULL; as TEXT, the same whatever the session's settings.
+# NUMBERS is VECTOR with NaN for NULL; PLAIN is TEXT that does not depend on the session's settings.
 NUMBERS, PLAIN = "numbers", "plain"
-# The columns together, as the text of their row's JSON.
+# All columns of the expression together, as the JSON text of a row.
 ROW = "row"
 DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")
 
 
 @dataclass(frozen=True)
 class Expression:
-    """An expression that reads rows from the server: labels as text, all else as its bytes."""
+    """An SQL expression over columns of the rows to be packed; `how` says in which form it returns values."""
 
     how: str
     columns: tuple[SourceColumn, ...]
@@ -83,7 +83,7 @@ class Expression:
 
 
 def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
-    """Return the columns of a table or view, with domains resolved to their base types."""
+    """Return the columns of a table or view by name, with domains resolved to their base types."""
     rows = db.query(
         """WITH RECURSIVE base AS (
                SELECT attname, attnum, atttypid AS shown, atttypid AS type
@@ -109,7 +109,7 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
 
 
 def _text(expression: Expression) -> str:
-    """Return an expression in SQL, with names in full: a caller's query has the caller's search_path."""
+    """Return an expression in SQL, with qualified names, since it may run with the caller's search_path."""
     first = expression.columns[0]
     match expression.how:
         case "text":
@@ -132,7 +132,7 @@ def _text(expression: Expression) -> str:
 
 
 def as_double(column: SourceColumn) -> str:
-    """Return a column's number; dates and times are seconds since 1970."""
+    """Return the SQL for a column's value as a number; a date or time becomes seconds since 1970."""
     if column.element in DATES:
         # extract() would make a numeric of it first, which takes ten times as long.
         return f"pg_catalog.date_part('epoch', {column.value})"
@@ -141,25 +141,25 @@ def as_double(column: SourceColumn) -> str:
 
 
 def as_text(column: SourceColumn) -> str:
-    """Return a column's value as text, in the form that it has in the JSON of its row."""
+    """Return the SQL for a column's value as text, in the form that it has in the JSON of its row."""
     return plain.as_json_text(column.value, column.element)
 
 
 def select_rows(source: Table, expressions: Sequence[Expression]) -> str:
-    """Return the statement that reads the rows; its columns are c0, c1 … in the order of the expressions."""
+    """Return the statement that reads the expressions from each row of a table, as columns c0, c1 …"""
     columns = ", ".join(f"{_text(expression)} AS c{number}" for number, expression in enumerate(expressions))
     return f"SELECT {columns} FROM {source.rows}"
 
 
 def first_row(db: Database, statement: str) -> Row | None:
-    """Read one row, to learn its shapes."""
+    """Return the first row of a statement, which shows the shapes of its arrays; None if it has no rows."""
     rows = db.query(f"{statement} LIMIT 1")
     return rows[0] if rows else None
 
 
 @dataclass(frozen=True)
 class PackedOutput:
-    """The packed table to be made."""
+    """A packed table that is to be created."""
 
     table: TargetTable
     dependents: Sequence[str]
@@ -173,7 +173,7 @@ class PackedOutput:
 
     @property
     def part_columns(self) -> list[tuple[str, str]]:
-        """The columns that say which part of the rows a buffer has: its fold, or its groups."""
+        """The column for a buffer's fold or groups, with its type; none if the rows have neither."""
         fold = [(FOLD, "integer")] if self.folded else []
         return [*fold, *([(GROUPS, "integer[]")] if self.grouped else [])]
 
@@ -183,7 +183,7 @@ class PackedOutput:
 
     @property
     def partitions(self) -> list[str]:
-        """The names of the partitions, shortened where they would be too long; Greenplum needs none."""
+        """The names of the partitions, shortened if they are too long; none if keys distribute the rows."""
         if self.dist_keys is not None:
             return []
         return [_cut(self.table.name, f"_{key}") + f"_{key}" for key in range(self.segments)]
@@ -194,7 +194,7 @@ def _cut(name: str, suffix: str) -> str:
 
 
 def create(db: Database, output: PackedOutput, comment: str) -> None:
-    """Make the empty packed table and its partitions."""
+    """Create the empty packed table and its partitions."""
     columns = "".join(f", {quote(name)} bytea, {quote(name + SHAPE)} integer[]" for name in output.columns)
     table = output.table.quoted
     parted = (
@@ -244,7 +244,7 @@ class PackedWriter:
         self._keys = range(output.segments) if output.dist_keys is None else output.dist_keys
 
     def write(self, segment: int, fields: Sequence[Field], buffer_id: int, part: object = None) -> None:
-        """Insert one buffer; `part` is its fold or its groups."""
+        """Insert a buffer into the partition of a segment; `part` is the buffer's fold or groups."""
         pairs = [value for field in fields for value in field]
         last = (buffer_id,) if part is None else (buffer_id, part)
         self._db.query(self._statement, self._types, (self._keys[segment], *pairs, *last))
@@ -252,10 +252,10 @@ class PackedWriter:
 
 @dataclass(frozen=True)
 class PackedSummary:
-    """The one row of a packed table's summary, and the shapes of its rows.
+    """The one row of a packed table's summary, and the shapes of the table's rows.
 
-    Lists have one element per dependent or independent. Class values are given as text; None where a
-    dependent has no classes.
+    Lists have one element per dependent or independent variable. Class values are texts, or None for a
+    variable that has no classes.
     """
 
     source_table: str
@@ -297,7 +297,7 @@ class PackedSummary:
 
     @property
     def feature_specification(self) -> str | None:
-        """The feature specification as it is stored."""
+        """The feature specification as JSON text, the form in which it is stored."""
         return None if self.features is None else self.features.as_json()
 
     @property
@@ -315,7 +315,7 @@ class PackedSummary:
 
     @property
     def below(self) -> int | None:
-        """The bound below which the numbers of its buffers lie."""
+        """The bound of the newest version, whose buffers have lower numbers; None without versions."""
         return self.versions[-1].below if self.versions else None
 
     @property
@@ -325,7 +325,7 @@ class PackedSummary:
 
     @property
     def one_hot(self) -> list[bool]:
-        """Whether a dependent's buffers hold one-hot int16; otherwise they hold float32."""
+        """For each dependent variable: True if its buffers hold one-hot int16, False for float32."""
         return [width is not None for width in self.num_classes]
 
 
@@ -364,7 +364,7 @@ def _field(column: str) -> str:
 
 
 def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, comment: str) -> None:
-    """Make the summary table, with its row."""
+    """Create the summary of a packed table, and insert its row."""
     table = quote(output.table.schema, output.table.name + SUMMARY)
     classes = list(summary.class_value_types.items())
     counts = [(name + CLASS_COUNTS, "bigint[]") for name in summary.dependent_varname]
@@ -391,7 +391,7 @@ def write_summary(db: Database, output: PackedOutput, summary: PackedSummary, co
 
 
 def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
-    """Read the summary of a packed table; without a schema, the session's own search_path finds it."""
+    """Return the summary of a packed table; without a schema, the session's search_path finds it."""
     table = quote(name) if schema is None else quote(schema, name)
     quoted = quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
     present = _summary_columns(db, table, quoted)
@@ -463,7 +463,7 @@ def _only_row(db: Database, table: str, statement: str) -> Row:
 def _classes(
     db: Database, quoted: str, types: Mapping[str, str], counts: Sequence[str], present: Mapping[str, str]
 ) -> tuple[list[list[str | None] | None], list[list[int] | None]]:
-    """Return the class values of each dependent, and their counts; tables of earlier releases have none."""
+    """Return the class values and counts of each dependent variable; old tables have no counts."""
     listed = [
         f"{plain.as_texts(f's.{quote(name)}', kind.removesuffix('[]'))} AS v{i}"
         for i, (name, kind) in enumerate(types.items())
@@ -479,12 +479,12 @@ def _classes(
 def _list_shaped(
     dependents: Sequence[str], independents: Sequence[str], stored: StoredFeatures | None
 ) -> list[str]:
-    """Return the columns whose buffers say their shapes; with stored features, those of the labels alone."""
+    """Return the columns whose shapes are read from buffers; in a table of features, only the labels."""
     return [*dependents, *(independents if stored is None else [])]
 
 
 def _find_shapes(db: Database, table: str, columns: Sequence[str]) -> list[list[int]] | None:
-    """Return the shape of one row in each column, from any buffer; None if there is none."""
+    """Return the shape of one row in each column, taken from any buffer; None if the table is empty."""
     names = ", ".join(f"{quote(name + SHAPE)} AS s{number}" for number, name in enumerate(columns))
     rows = db.query(f"SELECT {names} FROM {table} LIMIT 1")
     return [list(rows[0][f"s{number}"][1:]) for number in range(len(columns))] if rows else None

@@ -16,7 +16,7 @@ from cerebro_plpy.store.packed.packed import BUFFER, FOLD, GROUPS, SHAPE, SUMMAR
 
 @dataclass(frozen=True)
 class Buffer:
-    """One row of a packed table, without its bytes."""
+    """One buffer of a packed table, without its bytes. Each row of a packed table is a buffer."""
 
     buffer_id: int
     rows: int
@@ -28,9 +28,10 @@ class Buffer:
 
 @dataclass(frozen=True)
 class Columns:
-    """The columns of a packed table that hold features and labels, with their shapes beside them.
+    """The columns of features, labels and weights that are read from a packed table.
 
-    If rows may be appended to the table, only buffers with numbers below `below` count.
+    If rows may be added to the table, only buffers with numbers less than `below` are read. In a `folded`
+    table each buffer has a fold, in a `grouped` table it has groups.
     """
 
     independent: Sequence[str]
@@ -41,17 +42,18 @@ class Columns:
 
     @property
     def part(self) -> str:
-        """The expression for the part of the rows that a buffer has: its fold, or its groups."""
+        """The SQL expression for a buffer's fold or groups; NULL if the table has neither."""
         return FOLD if self.folded else GROUPS if self.grouped else "NULL::integer"
 
     @property
     def bound(self) -> str:
-        """The condition on buffers that follows that on the partition."""
+        """The SQL condition `AND buffer_id < …` for the number `below`; empty if all buffers are read."""
         return "" if self.below is None else f" AND {BUFFER} < {int(self.below)}"
 
 
 def columns_of(summary: PackedSummary, below: int | None) -> Columns:
-    """Return the columns of a packed table, with the weights of rows."""
+    """Return the columns to read from a packed table, with its weights; if `below` is None, all buffers of
+    the table's newest version are read."""
     weight = [] if summary.weight_varname is None else [WEIGHT]
     return Columns(
         summary.independent_varname if summary.stored is None else [summary.stored.column],
@@ -66,10 +68,12 @@ Version = tuple[str, ...]
 
 
 def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
-    """Return two statements that list a partition's buffers, by the places of rows and by their contents.
+    """Return two statements that list a partition's buffers; both return JSON for `parse`.
 
-    The second is for a role that may not read a row's place, having been granted only columns of a table.
-    Where rows have a place, no field is fetched: the length of an uncompressed one stands beside its pointer.
+    As a buffer's version, the first takes the place (ctid) of its row, and the second takes digests of the
+    buffer's contents. The second is for a role that may read only some columns of the table, and so may not
+    read places. The first fetches no field: the length of an uncompressed field stands beside the pointer to
+    it.
     """
     digests = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
     ways = "ARRAY[tableoid::text, ctid::text, xmin::text]", f"ARRAY[{', '.join(digests)}]"
@@ -78,10 +82,10 @@ def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
 
 
 def _looking(table: str, key: int, columns: Columns, version: str) -> str:
-    """Return a statement that lists a partition's buffers, with `version` as the version of each.
+    """Return a statement that lists a partition's buffers as JSON; `version` is SQL for a buffer's version.
 
-    It names all columns of the packed table, so that it takes rights on each of them. Grouped by the key, the
-    list is put together where the rows are: on Greenplum too, no field leaves its place.
+    It names every column to be read, so that the server checks the rights on each. Grouping by the
+    distribution key makes the list where the rows are: on Greenplum too, no field leaves its segment.
     """
     first = columns.independent[0]
     sizes = " + ".join(f"octet_length({quote(c)})::bigint" for c in columns.independent)
@@ -98,7 +102,8 @@ def _looking(table: str, key: int, columns: Columns, version: str) -> str:
 
 
 def parse(found: str | None) -> tuple[Version, list[Buffer]]:
-    """Read such a statement's result: a version that changes with any of the rows, and the buffers."""
+    """Return the version of a partition, which changes with any of its rows, and the partition's buffers,
+    from the JSON that a statement of `looking` returned."""
     rows = json.loads(found or "[]")
     return tuple(row[3] for row in rows), [_buffer(*row[:3], part=row[4]) for row in rows]
 
@@ -110,20 +115,22 @@ def _buffer(buffer_id: int, rows: int, nbytes: int, part: Any) -> Buffer:
 
 
 def may_read(db: Database, role: str, table: str) -> bool:
-    """Return whether a role may read all of a table, as every segment of a cluster knows by itself."""
+    """Return whether a role may read all columns of a table; any segment of a cluster can tell this by
+    itself."""
     return db.query(
         "SELECT pg_catalog.has_table_privilege($1, $2, 'SELECT') AS found", ["text", "text"], [role, table]
     )[0]["found"]
 
 
 def look_by(db: Database, statement: str) -> str | None:
-    """Return the result of such a statement, or None where the partition is empty."""
+    """Return the JSON that a statement of `looking` finds, or None if the partition is empty."""
     rows = db.query(statement)
     return rows[0]["found"] if rows else None
 
 
 def look(db: Database, statements: Sequence[str]) -> str | None:
-    """Return the result of the first of these statements that the caller may run."""
+    """Return the JSON of the first of these statements for which the caller has the rights; None if the
+    partition is empty."""
     first, *others = statements
     try:
         return look_by(db, first)
@@ -134,10 +141,10 @@ def look(db: Database, statements: Sequence[str]) -> str | None:
 
 
 def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) -> dict[int, str]:
-    """Return a digest of each partition's contents, which outlives a dump and any rewriting of the rows.
+    """Return a digest of each partition's contents, which a dump or a rewrite of the table does not change.
 
-    Of features, only three places in each buffer are read, which costs next to nothing: a table that was
-    packed again, or whose rows were added, removed or exchanged, differs there.
+    Of each buffer's features, only three short pieces are read, which costs next to nothing: a table that was
+    packed again, or whose rows were added, removed or exchanged, differs in them.
     """
     wanted = [quote(name + "_shape") for name in (*columns.independent, *columns.dependent)]
     for column in map(quote, columns.independent):
@@ -159,7 +166,8 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
 
 
 def labels_of_groups(db: Database, table: Table, names: Sequence[str], below: int | None) -> Iterator[Row]:
-    """Yield the labels of each buffer of a table in groups, with its groups and their numbers of rows."""
+    """Yield, for each buffer of a table in groups, its labels, and its groups with the number of rows of
+    each."""
     bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
     wanted = ", ".join(quote(column) for name in names for column in (name, name + SHAPE))
     for batch in db.scan(f"SELECT {GROUPS} AS groups, {wanted} FROM {table.quoted}{bound}", batch=100):
@@ -174,7 +182,7 @@ _SLICE = 1024
 
 
 def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Columns) -> Row:
-    """Return the bytes and shapes of one buffer."""
+    """Return the bytes and the shapes of one buffer's features, labels and weights."""
     wanted = [name for c in (*columns.independent, *columns.dependent) for name in (c, f"{c}_shape")]
     return db.query(
         f"SELECT {', '.join(map(quote, wanted))} FROM {table} WHERE __dist_key__ = $1 AND buffer_id = $2",
@@ -184,7 +192,7 @@ def read_buffer(db: Database, table: str, key: int, buffer_id: int, columns: Col
 
 
 def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]:
-    """Read the bytes and shapes of the first buffer of each segment."""
+    """Return the bytes and the shapes of these columns in the first buffer of each segment."""
     wanted = [name for c in columns for name in (c, f"{c}_shape")]
     return db.query(
         f"SELECT DISTINCT ON (__dist_key__) {', '.join(map(quote, wanted))} FROM {table}"
@@ -193,7 +201,8 @@ def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]
 
 
 def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, int]]:
-    """Return the fold and the number of rows of each buffer, in the order in which columns are read."""
+    """Return the fold and the number of rows of each buffer, in the order in which `scan_column` reads
+    buffers."""
     rows = db.query(
         f"SELECT {FOLD} AS fold, {quote(column + SHAPE)}[1] AS rows FROM {table}"
         " ORDER BY __dist_key__, buffer_id"
@@ -202,7 +211,8 @@ def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, i
 
 
 def groups_of_buffers(db: Database, table: str) -> list[tuple[int, int]]:
-    """Return the groups of each buffer and how many rows each has, in the order in which columns are read."""
+    """Return the number of each group in each buffer with how many rows it has there, as one list, in the
+    order in which `scan_column` reads buffers."""
     rows = db.query(f"SELECT {GROUPS} AS groups FROM {table} ORDER BY __dist_key__, buffer_id")
     return [(number, count) for row in rows for number, count in row["groups"]]
 
@@ -220,9 +230,10 @@ def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes |
 
 @as_owner
 def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
-    """Hold the locks that reading packed tables takes until this transaction ends, without a user's code.
+    """Lock packed tables and their summaries as reading them does, until this transaction ends.
 
-    Only tables that the role may read are locked. They are given by their full names.
+    No user's code runs. Tables that the role may not read are not locked. The tables are given by their
+    qualified names.
     """
     for table in tables:
         for each in (table, _summary_of(table)):

@@ -1,6 +1,6 @@
-"""The condition that a row is of a group: its values equal the group's, as values of the group's types.
+"""The SQL condition that a row belongs to a group: its values equal the group's, in the group's types.
 
-All forms of a row are compared by it: rows of a table, rows of a query, and a row that comes as JSON.
+Rows are compared by it in all their forms: as rows of a table, rows of a query, and a row in JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ _TEXTS = ("text", "character varying")
 
 
 def same_group(types: Mapping[str, str], known: Mapping[str, SourceColumn] | None, group: str = "g") -> str:
-    """Return the condition that a row s is of a group. If no columns are known, s holds texts of JSON."""
+    """Return the condition that a row s belongs to a group, which is the row named `group`; `known` has the
+    columns of s, and is None if s holds texts of JSON."""
     # Arrays of one element are equal also where both are NULL, and a join can hash them.
     pairs = (
         _sides(name, kind, None if known is None else known[name], group) for name, kind in types.items()
@@ -46,7 +47,8 @@ def _sides(name: str, kind: str, column: SourceColumn | None, group: str) -> tup
 
 
 def _compared(bare: str) -> str:
-    """Return a type to compare in that loses nothing of a value which the group's type may not hold."""
+    """Return the type in which to compare values, so that a value that does not fit the group's type is not
+    changed by a cast."""
     if bare in _INTEGERS:
         return "numeric"
     if bare in _TEXTS:
@@ -55,6 +57,6 @@ def _compared(bare: str) -> str:
 
 
 def _without_length(kind: str) -> str:
-    """Return a type as the catalog names it, without the length or precision of a column."""
+    """Return the catalog's name of a type, without the length or precision that a column may have."""
     bare = _LENGTH.sub("", kind) if kind.startswith(_WITH_LENGTH) else kind
     return {"character": "bpchar", "bit": '"bit"'}.get(bare, bare)

@@ -1,4 +1,4 @@
-"""SQL that looks at the rows to be packed; with the caller's rights."""
+"""SQL that looks at the rows that are to be packed, with the caller's rights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerebro_plpy.store.packed.packed import SourceColumn, as_double
 
 
 def rows_up_to(db: Database, source: Table, most: int) -> int:
-    """Return the number of rows, counted up to `most`."""
+    """Return the number of rows of a table; counting stops at `most`."""
     rows = db.query(
         f"SELECT pg_catalog.count(*) AS found FROM (SELECT 1 FROM {source.rows} LIMIT $1) AS n",
         ("bigint",),
@@ -20,7 +20,7 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
 
 
 def with_values(source: Table, column: SourceColumn) -> Table:
-    """Return the rows in which a column is not NULL."""
+    """Return the table, limited to the rows in which a column is not NULL."""
     condition = f"{column.value} IS NOT NULL"
     if source.selection is None and source.condition is None:
         return replace(source, condition=condition)
@@ -28,25 +28,26 @@ def with_values(source: Table, column: SourceColumn) -> Table:
 
 
 def draw_rows(source: Table, most: int, seed: int) -> Table:
-    """Return at most `most` rows, chosen by chance: of the same rows, always the same ones."""
+    """Return the table, limited to `most` rows chosen at random; with equal rows and seeds, the same rows are
+    chosen."""
     chance = f"pg_catalog.hashtextextended((s.*)::pg_catalog.text, {int(seed)})"
     drawn = f"(SELECT s.* FROM {source.rows} ORDER BY {chance} LIMIT {int(most)})"
     return replace(source, selection=drawn)
 
 
 def nulls(db: Database, source: Table, column: SourceColumn) -> int:
-    """Return the number of rows in which a column is NULL."""
+    """Return the number of rows of a table in which a column is NULL."""
     rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {column.value} IS NULL")
     return rows[0]["found"]
 
 
 def count(db: Database, source: Table) -> int:
-    """Return the number of rows."""
+    """Return the number of rows of a table."""
     return db.query(f"SELECT count(*) AS found FROM {source.rows}")[0]["found"]
 
 
 def first_negative(db: Database, source: Table, column: SourceColumn) -> float | None:
-    """Return a value below 0, or None if there is none."""
+    """Return any value of a column that is less than 0, or None if there is none."""
     rows = db.query(
         f"SELECT {as_double(column)} AS found FROM {source.rows} WHERE {column.value} < 0 LIMIT 1"
     )

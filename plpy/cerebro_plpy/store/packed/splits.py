@@ -18,7 +18,7 @@ COLUMN = "split"
 
 @dataclass(frozen=True)
 class Split:
-    """The rows to split, and the way to split them."""
+    """The rows that are to be split into rows to train on and rows to test on, and the rules for that."""
 
     source: Table
     columns: Sequence[str]
@@ -31,7 +31,8 @@ class Split:
 
     @property
     def listed(self) -> str:
-        """The columns by their own names, from a query that calls them c0, c1 … so that no names meet."""
+        """The select list that gives columns their own names back, over a query that calls them c0, c1 … to
+        avoid clashes."""
         return ", ".join(f"c{number} AS {quote(name)}" for number, name in enumerate(self.columns))
 
 
@@ -40,7 +41,8 @@ def has_rows(db: Database, source: Table) -> bool:
 
 
 def write(db: Database, split: Split, targets: Sequence[TargetTable], *, replacement: bool) -> None:
-    """Make one table with a column that marks the rows to train and test on, or one table for each."""
+    """Create one table in which a column marks the rows to train on and those to test on, or, with two
+    targets, a table for each."""
     statement = (_drawn if replacement else _dealt)(split)
     if len(targets) == 1:
         _create(db, targets[0], f"SELECT {split.listed}, {COLUMN} FROM ({statement}) AS k")
@@ -58,12 +60,14 @@ def _create(db: Database, table: TargetTable, statement: str) -> None:
 
 
 def _count(share: float, of: str) -> str:
-    """Return a share of a number of rows, rounded to the nearest whole number, halves down."""
+    """Return the SQL for a share of the number `of`, rounded to the nearest whole number, with halves rounded
+    down."""
     return f"pg_catalog.ceil({of} * {share!r}::numeric - 0.5)"
 
 
 def _numbered(split: Split) -> str:
-    """Return a query for every row with its random place in its group and the size of the group."""
+    """Return a query that gives each row a random position in its group, from 1, and the size of the
+    group."""
     listed = ", ".join(f"s.{quote(name)} AS c{number}" for number, name in enumerate(split.columns))
     groups = ", ".join(f"s.{quote(name)}" for name in split.groups)
     within = f"PARTITION BY {groups}" if groups else ""
@@ -79,7 +83,8 @@ def _numbered(split: Split) -> str:
 
 
 def _dealt(split: Split) -> str:
-    """Return a query for each row at most once: the first of a group to train on, the next to test on."""
+    """Return a query that draws without replacement: the first rows of each group to train on, the next ones
+    to test on."""
     train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
     columns = ", ".join(f"c{number}" for number in range(len(split.columns)))
     return (
@@ -89,7 +94,8 @@ def _dealt(split: Split) -> str:
 
 
 def _drawn(split: Split) -> str:
-    """Return a query for as many draws from each group as it would have rows; each may find any of them."""
+    """Return a query that draws with replacement: from each group as many draws as `_dealt` would return
+    rows, each of which may return any row of the group."""
     train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
     columns = ", ".join(f"n.c{number}" for number in range(len(split.columns)))
     drawn = (
@@ -107,7 +113,8 @@ def _drawn(split: Split) -> str:
 
 @dataclass(frozen=True)
 class Holdout:
-    """The rows to hold out: a share by the hash of their content or of a column, or all from a value on."""
+    """The rows to hold out: a share of the rows, chosen by the hash of their content or of the column `by`,
+    or all rows in which a column has at least the value in `after`."""
 
     share: float
     seed: int
@@ -127,7 +134,7 @@ _MOST_PLACES = 100_000
 def hold_out(
     db: Database, source: Table, known: Mapping[str, SourceColumn], holdout: Holdout
 ) -> tuple[Table, Table]:
-    """Return the rows of a table that stay and those that are held out, as selections from it."""
+    """Return two selections from a table: the rows that stay, and the rows that are held out."""
     names = list(known)
     if holdout.after is None and source.selection is None and not is_greenplum(db):
         stored = _look_at(db, source)
@@ -142,17 +149,18 @@ def hold_out(
 
 @dataclass(frozen=True)
 class StoredRows:
-    """Whether rows can be named by their places in a table, and whether the session writes floats in full."""
+    """Whether a table's rows can be named by their places (ctid), and whether the session writes floats in
+    full."""
 
     has_places: bool
     writes_floats_in_full: bool
 
 
 def _look_at(db: Database, source: Table) -> StoredRows:
-    """Look at how a table stores its rows.
+    """Return how a table stores its rows.
 
-    Only who may read the whole table may read places. Before PostgreSQL 14 the server would go through a
-    list of places for each row.
+    Only a role that may read the whole table may read places. Before PostgreSQL 14 places are not used
+    either, since the server would search the whole list of them for each row.
     """
     rows = db.query(
         "SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass"
@@ -168,9 +176,9 @@ def _look_at(db: Database, source: Table) -> StoredRows:
 
 
 def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> list[str]:
-    """Return the places of the rows that are held out, up to one more than can be listed.
+    """Return the places (ctid) of the rows that are held out, at most one more than a statement may list.
 
-    Then not each statement that reads the rows makes JSON of every row.
+    With the places known, statements that read the rows need not convert each row to JSON.
     """
     stored = f"{source.quoted} AS s WHERE ({source.condition or 'TRUE'})"
     chosen = f"{stored} AND {_chosen(holdout, number)}"
@@ -187,7 +195,8 @@ def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> 
 
 
 def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> tuple[Table, Table]:
-    """Return the rows that are not at some places, and those that are."""
+    """Return two selections from a table: the rows that are not at the given places (ctid), and the rows that
+    are."""
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
     array = ",".join(f'"{place}"' for place in places)
     at_places = f"s.ctid = ANY ('{{{array}}}'::pg_catalog.tid[])"
@@ -200,7 +209,8 @@ def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> t
 
 
 def _by_content(db: Database, source: Table, columns: Sequence[str], holdout: Holdout) -> tuple[Table, Table]:
-    """Return both parts as queries that decide about each row whenever they read it."""
+    """Return the rows that stay and the rows that are held out, as queries that decide about each row
+    whenever they are run."""
     listed, rows = ", ".join(f"s.{quote(column)}" for column in columns), source.rows
     ends = None if holdout.strata is None else _class_ends(db, source, holdout, holdout.strata)
     if holdout.strata is None:
@@ -232,11 +242,11 @@ _MOST_CLASSES = 100
 def _class_ends(
     db: Database, source: Table, holdout: Holdout, strata: SourceColumn
 ) -> list[tuple[str, int]] | None:
-    """Return a condition for each class, and the number up to which its rows are held out.
+    """Return, for each class, its SQL condition and the greatest hash (`_number`) of rows that are held out.
 
-    None if that leaves a class with too few: rows of one number, which are usually equal, may lie on both
-    sides of the share. Then, and with very many classes, each row needs a place of its own, for which the
-    server sorts all rows whenever they are read.
+    Return None if this leaves a class with too few rows held out: rows with one hash, which are usually
+    equal, may lie on both sides of the share. In this case, and with very many classes, each row needs a
+    position in its class, for which the server sorts all rows whenever they are read.
     """
     wanted = f"round(c.total * {holdout.share!r}::numeric)"
     fits = f"FILTER (WHERE c.until <= {wanted})"
@@ -262,7 +272,8 @@ def _class_ends(
 
 @dataclass(frozen=True)
 class FoldsOf:
-    """The fold of each row: by the hash of its content or a column, in turn within a class, or by column."""
+    """The rule for the fold of each row: by the hash of its content or of the column `by`, by turns within
+    each class of `strata`, or by the values of `column`."""
 
     count: int = 0
     seed: int = 0
@@ -272,7 +283,7 @@ class FoldsOf:
 
 
 def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
-    """Return the rows with the number of their fold, from 1, beside them."""
+    """Return a selection of the rows with the number of their fold, from 1, in a further column."""
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
     fold = _fold(source, folds)
     return replace(
@@ -281,9 +292,9 @@ def with_fold(source: Table, columns: Sequence[str], folds: FoldsOf) -> Table:
 
 
 def _fold(source: Table, folds: FoldsOf) -> str:
-    """Return the expression for a row's fold.
+    """Return the SQL expression for the fold of a row s.
 
-    It has no window over all rows, so that on Greenplum they stay on their segments.
+    It has no window over all rows, so that on Greenplum rows stay on their segments.
     """
     if folds.column is not None:
         name = folds.column.value
@@ -304,12 +315,13 @@ def _fold(source: Table, folds: FoldsOf) -> str:
 
 
 def count_folds(db: Database, rows: Table) -> int:
-    """Return how many folds have any of the rows."""
+    """Return the number of different folds that the rows of `with_fold` are in."""
     return db.query(f"SELECT count(DISTINCT {quote(FOLD)}) AS found FROM {rows.rows}")[0]["found"]
 
 
 def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int) -> tuple[int, bool]:
-    """Return the number of a column's values, counted up to `most`, and whether it has NULLs."""
+    """Return the number of different values in a column, counted up to `most`, and whether the column has
+    NULLs."""
     name = column.value
     row = db.query(
         f"SELECT (SELECT count(*) FROM (SELECT DISTINCT {name} FROM {source.rows}"
@@ -320,7 +332,7 @@ def distinct_up_to(db: Database, source: Table, column: SourceColumn, most: int)
 
 
 def _chosen(holdout: Holdout, number: str) -> str:
-    """Return the condition for a row to be held out, given the expression for its number."""
+    """Return the SQL condition that a row is held out, given the SQL expression for its hash (`_number`)."""
     if holdout.after is None:
         return f"{number} < {int(holdout.share * _HASHES)}"
     column, value = holdout.after
@@ -330,7 +342,7 @@ def _chosen(holdout: Holdout, number: str) -> str:
 def _number(
     holdout: Holdout | FoldsOf, elements: Sequence[str] | None = None, *, shortest: bool = False
 ) -> str:
-    """Return the expression for a number of each row, from 0 to below `_HASHES`."""
+    """Return the SQL expression for the hash of a row, which is a number from 0 to below `_HASHES`."""
     what = "s.*" if holdout.by is None else holdout.by.value
     text = f"coalesce({as_json(what, elements, shortest=shortest)}, 'null')"
     return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"

@@ -1,7 +1,7 @@
-"""SQL that counts the contents of a table's columns, with the caller's rights.
+"""SQL that computes statistics of a table's columns, with the caller's rights.
 
-It makes one pass for all numbers, one for all categories, and one for the words of each column. Parallel
-workers and segments share the work.
+One pass over the rows is made for all numbers, one for all categories, and one for the words of each column
+of text. Parallel workers and segments share the work.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True)
 class Counted:
-    """A column of numbers or dates, and what to count beyond the usual."""
+    """A column of numbers or dates, and the statistics to compute beside count, mean, deviation and ends."""
 
     column: SourceColumn
     quartiles: bool = False
@@ -38,7 +38,7 @@ class Counted:
 
 
 def keys(db: Database, table: Table) -> set[str]:
-    """Return the columns that are keys by a table's definition: unique, or filled by a sequence."""
+    """Return the columns that are keys by a table's definition: unique, identity, or filled by a sequence."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
         " WHERE a.attrelid = $1::oid AND a.attnum > 0 AND NOT a.attisdropped AND (a.attidentity <> ''"
@@ -54,7 +54,8 @@ def keys(db: Database, table: Table) -> set[str]:
 
 @dataclass(frozen=True)
 class DistinctValues:
-    """The number of a column's values, and of different ones; of integers also the least and the greatest."""
+    """How many values and how many different values a column has; for integers, also the least and the
+    greatest."""
 
     rows: int
     present: int
@@ -69,7 +70,7 @@ class DistinctValues:
 
 
 def distinct(db: Database, table: Table, columns: Sequence[SourceColumn]) -> list[DistinctValues]:
-    """Count the different values of columns."""
+    """Return, for each column of a table, how many values and how many different values it has."""
     found = []
     for column in columns:
         name = quote(column.name)
@@ -86,7 +87,7 @@ def distinct(db: Database, table: Table, columns: Sequence[SourceColumn]) -> lis
 
 @dataclass(frozen=True)
 class Spread:
-    """The ends and the deviation of a column of numbers."""
+    """The least value, the greatest value and the standard deviation of a column of numbers."""
 
     least: float
     greatest: float
@@ -94,7 +95,8 @@ class Spread:
 
 
 def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
-    """Measure the ends and the deviation of a column of numbers; at least one value is not NULL."""
+    """Return the least, the greatest and the deviation of a column's values; at least one value must not be
+    NULL."""
     value = as_double(column)
     try:
         row = db.query_once(
@@ -108,7 +110,7 @@ def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
 
 @dataclass(frozen=True)
 class Rest:
-    """The middle of a column, and the deviation that its other values than one usually have."""
+    """The median of a column, and the usual deviation of its values apart from one suspected outlier."""
 
     median: float
     deviation: float | None
@@ -119,7 +121,10 @@ _OF_QUARTILES = 0.7413
 
 
 def rest(db: Database, table: Table, columns: Sequence[tuple[SourceColumn, float]]) -> list[Rest]:
-    """Measure columns apart from one value of each: by their quartiles, else by the other values."""
+    """Return the median and the usual deviation of each column, apart from the suspected outlier beside it.
+
+    The deviation is derived from the quartiles; if these are equal, it is the deviation of all other values.
+    """
     found = []
     for column, one in columns:
         value = as_double(column)
@@ -166,7 +171,8 @@ def rises(db: Database, table: Table, column: SourceColumn) -> bool:
 def numbers(
     db: Database, source: Table, counted: Sequence[Counted], texts: Sequence[SourceColumn]
 ) -> tuple[int, list[Mapping[str, Any]], list[float]]:
-    """Return the number of rows, the counts of each numeric column, and each text's mean number of words."""
+    """Return the number of rows, the statistics of each column of numbers, and the mean number of words in
+    each column of text."""
     aggregates = [f"'{name}', {made}" for name, made in (("rows", "count(*)"),)]
     for number, one in enumerate(counted):
         aggregates.append(f"'{number}', json_build_object({_aggregates(one)})")
@@ -187,7 +193,8 @@ def numbers(
 
 
 def _too_large(db: Database, source: Table, counted: Sequence[Counted], error: CerebroError) -> CerebroError:
-    """Return an error that names the column whose numbers cannot be counted as doubles, if that is it."""
+    """Return an error that names the column whose numbers are too large for double precision, if this is what
+    `error` says; else return `error`."""
     if error.sqlstate != OUT_OF_RANGE:
         return error
     for one in counted:
@@ -203,7 +210,7 @@ def _too_large(db: Database, source: Table, counted: Sequence[Counted], error: C
     return error
 
 
-# Of so many equal parts, quantiles are the bounds.
+# Quantiles divide the values into this many parts of equal size.
 _PARTS = 200
 _SHARES = f"ARRAY(SELECT i / {_PARTS}::double precision FROM pg_catalog.generate_series(0, {_PARTS}) AS i)"
 # A function takes at most 100 arguments.
@@ -225,7 +232,7 @@ def _exact(number: str) -> str:
 def _aggregates(one: Counted) -> str:
     value = as_double(one.column)
     if one.column.element in FLOATS:
-        # NaN is no value, as for whoever works with data frames.
+        # NaN counts as no value, as in data frames.
         value = f"nullif({value}, 'NaN')"
     made = {
         "present": f"count({value})",
@@ -253,7 +260,8 @@ def _percentiles(shares: str, value: str) -> str:
 def values(
     db: Database, source: Table, columns: Sequence[SourceColumn], most: int
 ) -> list[tuple[int, int, list[tuple[str, int]]]]:
-    """Return for each column its present values, its different ones, and the most frequent with counts."""
+    """Return, for each column, how many values it has, how many different ones, and the `most` most frequent
+    values, each with its count."""
     found: list[tuple[int, int, list[tuple[str, int]]]] = [(0, 0, []) for _ in columns]
     if not columns:
         return found
@@ -280,7 +288,8 @@ def values(
 
 
 def _count_by_sets(source: Table, texts: Sequence[str]) -> str:
-    """Return a query that counts the values of each text, whose place is its number, in one pass."""
+    """Return a query that counts, in one pass, the values of each expression in `texts`; `place` is the
+    expression's position."""
     made = ", ".join(f"{text} AS t{number}" for number, text in enumerate(texts))
     names = [f"s.t{number}" for number in range(len(texts))]
     place = " ".join(f"WHEN GROUPING({name}) = 0 THEN {number}" for number, name in enumerate(names))
@@ -292,7 +301,8 @@ def _count_by_sets(source: Table, texts: Sequence[str]) -> str:
 
 
 def _count_unnested(source: Table, texts: Sequence[str]) -> str:
-    """Return such a query for Citus, which has no GROUPING SETS; it is slower, with a row for each value."""
+    """Return the query of `_count_by_sets` for Citus, which has no GROUPING SETS; it is slower, since it
+    makes a row of each value."""
     return (
         "SELECT s.place, s.value, count(*) AS number FROM"
         f" (SELECT generate_series(0, {len(texts) - 1}) AS place, unnest(ARRAY[{', '.join(texts)}]) AS value"
@@ -303,9 +313,10 @@ def _count_unnested(source: Table, texts: Sequence[str]) -> str:
 def label_by_value(
     db: Database, source: Table, column: SourceColumn, label: SourceColumn, *, is_quantity: bool, most: int
 ) -> LabelByValue | None:
-    """Count a label at each value of a number; None if there are too many values, or labels are too large.
+    """Return statistics of the label at each value of a column; None if there are too many values.
 
-    `most` is the number of values, or of values with each class.
+    `most` limits the values or, for a label with classes, the pairs of a value and a class. Return None also
+    if labels are too large for double precision.
     """
     value = as_double(column)
     if is_quantity:
@@ -331,9 +342,9 @@ def label_by_value(
 
 
 def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[str]:
-    """Return the most frequent words, cut as Keras' TextVectorization cuts them.
+    """Return the `most` most frequent words in a column, split as Keras' TextVectorization splits texts.
 
-    Texts are cut at spaces first and the pieces counted, so that each piece is cleaned only once.
+    Texts are split at spaces first and the pieces counted, so that each different piece is cleaned only once.
     """
     removed = "!\"#$%&()*+,-./:;<=>?@[\\\\]^_`{|}~''"
     # A backslash in a plain literal would be read by standard_conforming_strings. No parameters: a prepared
@@ -352,7 +363,8 @@ def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[
 
 
 def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[bytes | None]:
-    """Return the first value of each column that is not NULL: arrays whole, of others the first bytes."""
+    """Return, for each column, any value that is not NULL, or None: a whole array, or the first 8 bytes of a
+    bytea."""
     if not columns:
         return []
     listed = ", ".join(

@@ -1,6 +1,6 @@
-"""SQL on tables of features: packed tables with the outputs of a net's frozen layers for another's rows.
+"""SQL on tables of features: packed tables of outputs of a net's frozen layers for another table's rows.
 
-It runs with the caller's rights. Buffers stand in the places of those that they were made of.
+It runs with the caller's rights. Each buffer has the key and the number of the buffer that it was made from.
 """
 
 from __future__ import annotations
@@ -22,7 +22,8 @@ FEATURES_OF = ("features_of", "jsonb")
 
 @dataclass(frozen=True)
 class StoredFeatures:
-    """The origin of a table of features, as its summary names it: table, net and layers."""
+    """The origin of a table of features, as its summary stores it: the packed table, the net and the
+    layers."""
 
     # The packed table, and the net with its weights.
     source_table: str
@@ -41,7 +42,8 @@ class StoredFeatures:
 
 
 def read(given: Any) -> StoredFeatures | None:
-    """Read the origin from a user's table; refuse what `materialize_features` does not write."""
+    """Return the origin in `given`, a value from the summary of a user's table of features; raise an error if
+    `materialize_features` cannot have written it."""
     if given is None:
         return None
     texts = ("source_table", "arch_table", "layer", "digest", "column")
@@ -67,7 +69,8 @@ def _is_list_of(value: object, kind: type) -> bool:
 
 
 def write(db: Database, output: PackedOutput, source: str, key: int, buffer_id: int, field: Field) -> None:
-    """Insert the features of a buffer in its place, with all else that the buffer has."""
+    """Insert the features of one buffer of `source`, under the same key and number, with the buffer's labels
+    and other columns."""
     (column,) = output.independents
     kept = [name for one in output.columns if one != column for name in (one, f"{one}_shape")]
     rest = [*(quote(name) for name in kept), "buffer_id", *(name for name, _ in output.part_columns)]

@@ -1,4 +1,4 @@
-"""SQL of windows over time."""
+"""SQL of views whose rows are windows: fixed numbers of readings that follow one another in time."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from cerebro_plpy.store.names import Table, TargetTable, quote
 
 @dataclass(frozen=True)
 class Windows:
-    """The definition of windows: the readings in each, their order, and the label."""
+    """The definition of a view of windows: which readings are in a window, in which order, and its label."""
 
     partition: str | None
     order: str
@@ -24,10 +24,11 @@ class Windows:
 
 
 def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> None:
-    """Make the view of windows.
+    """Create the view of windows.
 
-    Readings are numbered within their stretch, which a gap or another partition ends. A window holds the rows
-    of an ordered frame, so that a scan needs memory for only one at a time.
+    Readings are numbered from 1 in each stretch; a new stretch begins after a gap in the order and with
+    another value of the partition's column. A window is the frame of a window function, so a scan needs
+    memory for only one window at a time.
     """
     gap = None
     if asked.gap is not None:
@@ -39,8 +40,8 @@ def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> 
 def _query(source: Table, asked: Windows, gap: str | None) -> str:
     """Return the query of the view.
 
-    The readings leave the innermost query by numbers, so that no name of theirs meets one of ours. A reading
-    that has no place in the order is in no window.
+    The innermost query numbers the columns of readings (c0, c1 …), so that their names cannot clash with
+    those of the outer queries. A reading whose column of the order is NULL is in no window.
     """
     named = [asked.order, *asked.columns]
     named += [name for name in (asked.partition, asked.label) if name is not None]

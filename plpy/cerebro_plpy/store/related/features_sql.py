@@ -1,7 +1,8 @@
 """The statement that computes related features, which a user can read and run.
 
-Each path of children is read once: its rows before the cut-off, beside the labelled rows that they count for.
-What is counted of them comes from grouping these pairs by the labelled row.
+A labelled row is a row of the caller's query; it may use only what was there before its cut-off. For each
+path of foreign keys that leads down to children, one query pairs the labelled rows with the children before
+their cut-offs. Aggregates of children are computed by grouping these pairs by the labelled row.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ _ROWS = "labelled"
 _EPOCH = "date_part('epoch', {})"
 _SECONDS = 86400
 _MAYBE_INFINITE = ("float4", "float8", "numeric")
-# The running values that a sweep keeps of each column. The features that follow from their difference
-# between two moments, for a window; and all that follow for all of the past.
+# The running values that a sweep keeps of each column. The aggregates that can be computed for a window, as
+# a difference of running values; and the aggregates that can be computed over the whole past.
 _RUNNING = ("count", "sum", "min", "max")
 _SUBTRACTED = (planning.COUNT, planning.SUM, planning.MEAN)
 _SWEPT = (*_SUBTRACTED, planning.MIN, planning.MAX, planning.SINCE_LAST)
@@ -40,7 +41,7 @@ _SWEPT = (*_SUBTRACTED, planning.MIN, planning.MAX, planning.SINCE_LAST)
 
 @dataclass(frozen=True)
 class _Value:
-    """A column of the pairs: an expression, and the name that it has there."""
+    """A column of the query of pairs: its SQL expression, and its name in that query."""
 
     name: str
     text: str
@@ -48,7 +49,7 @@ class _Value:
 
 @dataclass(frozen=True)
 class _PathQuery:
-    """A query of the statement with one row for each labelled row, and the features it has."""
+    """A query in the statement that has one row for each labelled row, with the values of some features."""
 
     name: str
     text: str
@@ -62,10 +63,10 @@ def statement(
     source: str | None = None,
     swept: Collection[Path] = (),
 ) -> str:
-    """Return the statement that gives the query's columns and the features.
+    """Return the statement that computes the columns of the caller's query and the features.
 
-    `source` is a table that holds the query's rows already. Paths that are swept are gone through in the
-    order of time, where pairs of rows would be too many.
+    `source` is a table that already holds the query's rows. Paths in `swept` would have too many pairs: for
+    them, children and cut-offs are read together in the order of time.
     """
     rows = f"(\n{recipe.query}\n)" if source is None else source
     steps, parts = [_labelled(recipe, cutoff, rows)], []
@@ -90,8 +91,8 @@ def _labelled(recipe: RelationRecipe, cutoff: RelatedColumn, rows: str) -> str:
 
 
 def may_sweep(recipe: RelationRecipe, feature: RelatedFeature) -> bool:
-    """Return whether a feature follows from what has come about so far at the cut-off and at its window's
-    beginning."""
+    """Return whether a feature can be computed from running values at the cut-off and, for a window, at the
+    beginning of the window."""
     base = base_of(feature.path)
     if not has_one_child(base) or base[-1].table not in recipe.times:
         return False
@@ -103,12 +104,13 @@ def may_sweep(recipe: RelationRecipe, feature: RelatedFeature) -> bool:
 
 
 def has_one_child(base: Path) -> bool:
-    """Return whether a path goes down once, at its end."""
+    """Return whether a path has exactly one step down to children, which is its last step."""
     return [step.down for step in base].count(True) == 1 and base[-1].down
 
 
 def pairs_of_children(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn, source: str) -> str:
-    """Return the statement that counts pairs of a labelled row and a first child on a path, in two passes."""
+    """Return the statement that counts the pairs of a labelled row and a row of the first child table on a
+    path, without making the pairs."""
     place = next(place for place, step in enumerate(path) if step.down)
     up, step = path[:place], path[place]
     writer = _PathWriter(recipe, up, (), 0)
@@ -143,7 +145,8 @@ def _joined(
     columns: Sequence[str],
     features: Sequence[RelatedFeature],
 ) -> str:
-    """Return the whole statement: the queries, and the labelled rows beside what they give."""
+    """Return the whole statement: all queries, and a SELECT that joins the labelled rows with the
+    features."""
     texts = {one.name: f"{part.name}.{quote(one.name)}" for part in parts for one in part.features}
     listed = [f"l.{quote(name)}" for name in columns]
     for feature in features:
@@ -159,7 +162,7 @@ def _joined(
 
 
 class _PathWriter:
-    """Writes the queries of one path of children, or of the entity and its parents."""
+    """A writer of the queries for one path to children, or for the entity and its parents."""
 
     def __init__(
         self, recipe: RelationRecipe, base: Path, features: Sequence[RelatedFeature], number: int
@@ -170,7 +173,7 @@ class _PathWriter:
         self._timed = [place for place in downs if base[place - 1].table in recipe.times]
 
     def write(self) -> tuple[list[str], list[_PathQuery]]:
-        """Return the queries that others read, and those that have features."""
+        """Return the queries that other queries of the statement read, and the queries that have features."""
         if not self._base:
             return [], [self._of_parents()]
         sums: list[RelatedFeature] = []
@@ -206,9 +209,10 @@ class _PathWriter:
         return _PathQuery(f"sums_{self._number}", text, features)
 
     def sweep(self) -> _PathQuery:
-        """Return the query that goes through children and cut-offs together, by key and in the order of time.
+        """Return the query that sorts children and cut-offs by key and time together, with running values.
 
-        What has come about before a cut-off is known when its turn comes; at the same moment it comes first.
+        When the turn of a cut-off comes, the running values cover exactly the children before it: a child at
+        the same moment has its turn after the cut-off.
         """
         up, step = self._base[:-1], self._base[-1]
         values = {one.name: self._value(one) for one in self._features if one.column is not None}
@@ -257,7 +261,7 @@ class _PathWriter:
         return _PathQuery(f"swept_{self._number}", text, self._features)
 
     def _pairs_query(self) -> str:
-        """Return the rows of the path before the cut-off, each with the labelled row that it counts for."""
+        """Return the query that pairs the labelled rows with the rows of the path before their cut-offs."""
         columns = [f"l.{NUMBER_NAME}", f"l.{MOMENT_NAME}"]
         if self._timed:
             columns.append(f"{self._time_of(self._timed[-1])} AS at")
@@ -265,7 +269,8 @@ class _PathWriter:
         return f"{self._pairs} AS (\n    SELECT {_lines(columns, 2)}\n    FROM {self.joined()}\n)"
 
     def joined(self) -> str:
-        """Return the labelled rows, joined with the tables of the path and of the parents behind it."""
+        """Return the text after FROM that joins the labelled rows with the tables of the path, and with the
+        parents beyond its end."""
         text = f"{_ROWS} AS l"
         if not self._base or set(self._base[0].from_columns) - set(self._recipe.key):
             on = " AND ".join(f"t0.{quote(name)} = l.{quote(name)}" for name in self._recipe.key)
@@ -289,7 +294,8 @@ class _PathWriter:
         return "" if time is None else f" AND {self._moment_of(alias, time)} < l.{MOMENT_NAME}"
 
     def _within_widest(self, alias: str, table: TableName) -> str:
-        """Return the condition that rows lie in the only window that there is, if it has an end."""
+        """Return the condition that rows lie in the features' window, if all features have the same one;
+        otherwise an empty text."""
         windows = {one.window for one in self._features}
         if len(windows) != 1 or None in windows:
             return ""
@@ -298,7 +304,7 @@ class _PathWriter:
         return f" AND {time} >= l.{MOMENT_NAME} - interval {literal(str(window))}"
 
     def _behind(self) -> set[Path]:
-        """Return the paths that go on from the base to parents."""
+        """Return the paths that lead on from the end of this writer's path to parents."""
         first = len(self._base) + 1
         return {one.path[:length] for one in self._features for length in range(first, len(one.path) + 1)}
 
@@ -309,7 +315,7 @@ class _PathWriter:
         return f"t{len(self._base) + 1 + behind.index(path)}"
 
     def column(self, path: Path, name: str) -> str:
-        """Return a column of the table that a path leads to."""
+        """Return the SQL expression for a column of the table that a path leads to."""
         if not path and self._base and name in self._recipe.key:
             return f"l.{quote(name)}"
         return f"{self._alias(path)}.{quote(name)}"
@@ -321,7 +327,8 @@ class _PathWriter:
         return self._moment_of(f"t{place}", self._recipe.times[self._base[place - 1].table])
 
     def _value(self, feature: RelatedFeature) -> str:
-        """Return the name that a feature's column has among the pairs."""
+        """Return the name of a feature's column in the query of pairs; add the column if it is not there
+        yet."""
         key = (feature.path, f"{feature.value.kind} {feature.value.name}")
         if key not in self._values:
             text = self._value_text(feature.path, feature.value)
@@ -356,7 +363,8 @@ class _PathWriter:
         return "" if window is None else f" FILTER (WHERE {_inside(window)})"
 
     def _last(self, window: str | None, features: Sequence[RelatedFeature], number: int) -> _PathQuery:
-        """Return the query of the last row before each cut-off; of rows of one moment their values decide."""
+        """Return the query of the last row before each cut-off; among rows of the same moment, their values
+        decide."""
         values = [(f"p.{self._value(one)}", one) for one in features]
         listed = [f"{value} AS {quote(one.name)}" for value, one in values]
         ties = [f'{value} COLLATE "C"' if one.value.kind == CATEGORY else value for value, one in values]
@@ -369,7 +377,8 @@ class _PathWriter:
         return _PathQuery(f"last_{self._number}_{number}", text, features)
 
     def _top(self, value: str, features: Sequence[RelatedFeature], number: int) -> _PathQuery:
-        """Return the query that counts each value of a category, and what is known of these counts."""
+        """Return the query that counts how often each different value occurs, and computes features of these
+        counts."""
         counts = {window: f"k{n}" for n, window in enumerate(dict.fromkeys(one.window for one in features))}
         listed = []
         for feature in features:
@@ -389,7 +398,8 @@ class _PathWriter:
 
 
 def finite(alias: str, column: RelatedColumn) -> str:
-    """Return a column's number; NULL for NaN and infinity, since one of them would be all of an aggregate."""
+    """Return the SQL for a column's value as a number, with NULL for NaN and infinity, which would outweigh
+    all other values in an aggregate."""
     through = "::integer" if column.element == "bool" else ""
     text = f"{alias}.{quote(column.name)}{through}::double precision"
     is_safe = column.element not in _MAYBE_INFINITE
@@ -397,14 +407,16 @@ def finite(alias: str, column: RelatedColumn) -> str:
 
 
 def _turns(windows: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the moments of a labelled row that are looked at, each with its turn among equal moments."""
+    """Return the moments at which a labelled row needs running values: its cut-off (turn 0), and the
+    beginning of each window, each with its turn among equal moments."""
     cutoff = f"l.{MOMENT_NAME}"
     begins = [(f"{cutoff} - interval {literal(window)}", turn) for window, turn in windows.items()]
     return [(cutoff, 0), *begins]
 
 
 def _swept(feature: RelatedFeature, value: str | None, windows: Mapping[str, int]) -> str:
-    """Return a feature by what there was at the cut-off and, of a window, at its beginning."""
+    """Return the SQL for a feature, from the running values at the cut-off and, for a window, at its
+    beginning."""
 
     def between(name: str) -> str:
         end = f"max(r.{name}) FILTER (WHERE r.turn = 0)"
@@ -435,12 +447,13 @@ def _by_length(path: Path) -> tuple[int, str]:
 
 
 def _lines(texts: Sequence[str], depth: int) -> str:
-    """Return a list of expressions, each on a line of its own."""
+    """Return SQL expressions separated by commas, each on a line of its own."""
     return f",\n{'    ' * depth}".join(texts)
 
 
 def _moment(text: str, element: str, recipe: RelationRecipe) -> str:
-    """Return a moment as a timestamp; where one of several has a zone, all are in UTC."""
+    """Return the SQL for a time as a timestamp without time zone; if any time of the recipe has a zone, it is
+    in UTC."""
     if not recipe.zoned:
         if element == ZONED:
             return f"({text} AT TIME ZONE {literal(recipe.zone)})"
@@ -451,6 +464,6 @@ def _moment(text: str, element: str, recipe: RelationRecipe) -> str:
 
 
 def _days(later: str, earlier: str) -> str:
-    """Return the days between two moments; NULL where one is infinite."""
+    """Return the SQL for the number of days between two moments; NULL if one of them is infinite."""
     seconds = f"{_EPOCH.format(later)} - {_EPOCH.format(earlier)}"
     return f"nullif(({seconds}) / {_SECONDS}, 'Infinity'::double precision)"

@@ -1,4 +1,5 @@
-"""SQL of cerebro.refresh_propagation: what a table of cerebro.propagate was made from, and what changed."""
+"""SQL of cerebro.refresh_propagation: how a result of cerebro.propagate was made, and what has changed
+since."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed.packed import SUMMARY
 from cerebro_plpy.store.related.graphs import MADE, NUMBERED, with_setting
 
-# The column of the summary that has the call, and the table of what each node's edges were.
+# The summary's column for the call, and the suffix of the table with the digests of each node's edges.
 PROPAGATION, SEEN = "propagation", "_nodes"
 _WRITTEN = 20_000
 # The server's memory for comparing the nodes with the result.
@@ -23,7 +24,7 @@ _MEMORY = "256MB"
 
 
 def write_summary(db: Database, target: TargetTable, document: str) -> None:
-    """Make the table that says how the result was made."""
+    """Create the summary of a result of cerebro.propagate, with the document that describes the call."""
     table = quote(target.schema, target.name + SUMMARY)
     db.query(f"CREATE TABLE {table} ({PROPAGATION} jsonb){HEAP}{distributed(db, 'REPLICATED')}")
     db.query(f"INSERT INTO {table} SELECT $1::jsonb", ["text"], [document])
@@ -31,13 +32,14 @@ def write_summary(db: Database, target: TargetTable, document: str) -> None:
 
 
 def read_summary(db: Database, table: Table) -> str | None:
-    """Return what a summary says, as JSON; None if it has no row."""
+    """Return the document in the summary of a result of cerebro.propagate, as JSON; None if it has no row."""
     rows = db.query(f"SELECT {PROPAGATION}::text AS found FROM {table.quoted} LIMIT 1")
     return rows[0]["found"] if rows else None
 
 
 def create_seen(db: Database, target: TargetTable) -> str:
-    """Make the table of nodes as the result saw them, empty, and return its name."""
+    """Create the empty table for digests of each node's edges, beside a result of cerebro.propagate; return
+    the table's name."""
     table = quote(target.schema, target.name + SEEN)
     db.query_once(
         f"CREATE TABLE {table}{HEAP} AS SELECT n.id, 0::bigint AS label, '{{}}'::bigint[] AS edges"
@@ -51,7 +53,8 @@ def create_seen(db: Database, target: TargetTable) -> str:
 
 
 def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, digests: np.ndarray) -> None:
-    """Write down what the edges of nodes are, given by their numbers."""
+    """Store the labels, which nodes keep, and the digests of the edges of the nodes with the numbers
+    `nodes`."""
     for start in range(0, len(nodes), _WRITTEN):
         part = nodes[start : start + _WRITTEN]
         texts = ["{" + ",".join(map(str, row)) + "}" for row in digests[part].tolist()]
@@ -64,7 +67,8 @@ def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, dig
 
 
 def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the label of each node, -1 for a new one, and what its edges were, in the order of numbers."""
+    """Return each node's stored label, -1 for a new node, and the stored digests of its edges, in the order
+    of the nodes' numbers."""
     wanted = {"i": "n.i", "labels": "coalesce(w.label, -1)"}
     wanted |= {f"d{kind}": f"coalesce(w.edges[{kind + 1}], 0)" for kind in range(kinds)}
     listed = ", ".join(f"cerebro._array_bytes(array_agg({one})) AS {name}" for name, one in wanted.items())
@@ -78,7 +82,7 @@ def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.nda
 
 
 def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> None:
-    """Remove what was written down of changed nodes."""
+    """Delete the stored labels and digests of the nodes with the numbers `changed`."""
     db.query(
         f"DELETE FROM {seen.quoted} AS w USING {NUMBERED} AS n, unnest($1) AS u (i)"
         " WHERE n.i = u.i AND w.id = n.id",
@@ -89,7 +93,8 @@ def forget_seen(db: Database, seen: Table, changed: Sequence[int]) -> None:
 
 @dataclass(frozen=True)
 class ChangedRows:
-    """The numbers of nodes without a row in the result, with other features, and with other columns else."""
+    """The numbers of nodes that have no row in a result of cerebro.propagate, of nodes whose features have
+    changed since, and of nodes with changes in other columns."""
 
     missing: np.ndarray
     features: np.ndarray
@@ -107,9 +112,9 @@ def find_changed(
     features: Sequence[str],
     others: Sequence[str],
 ) -> ChangedRows:
-    """Compare the nodes with the rows of the result in these columns; what has no row is in all lists.
+    """Compare the nodes with their rows in a result of cerebro.propagate, and return the nodes that differ.
 
-    Only what has changed is joined with the nodes' numbers.
+    A node that has no row there is in all three lists. Only nodes that differ are joined with their numbers.
     """
     key = quote(id_column)
     wanted = {"missing": f"o.{key} IS NULL", "features": _differ(features), "others": _differ(others)}
@@ -143,12 +148,12 @@ def _differ(columns: Sequence[str]) -> str:
 
 
 def lock_output(db: Database, output: Table) -> None:
-    """Keep others from changing the result until the end of the transaction."""
+    """Keep other sessions from changing a result of cerebro.propagate until this transaction ends."""
     db.query_once(f"LOCK TABLE {output.quoted} IN SHARE ROW EXCLUSIVE MODE")
 
 
 def delete_gone(db: Database, table: Table, id_column: str) -> None:
-    """Remove the rows whose nodes are gone."""
+    """Delete the rows of a table whose id is not the id of any node."""
     db.query_once(
         f"DELETE FROM {table.quoted} AS o WHERE NOT EXISTS"
         f" (SELECT FROM {NUMBERED} AS n WHERE n.id = o.{quote(id_column)})"
@@ -164,7 +169,8 @@ def copy_columns(
     columns: Sequence[str],
     changed: Sequence[int],
 ) -> None:
-    """Bring the nodes' own columns of the result up to date, in the rows of these nodes."""
+    """Copy columns of the nodes with the numbers `changed` to the rows of these nodes in a result of
+    cerebro.propagate."""
     if not columns or not changed:
         return
     key = quote(id_column)
@@ -179,7 +185,8 @@ def copy_columns(
 
 
 def update_made(db: Database, output: Table, id_column: str, made: Sequence[str]) -> None:
-    """Put what the hops made into the rows that the result has."""
+    """Update the columns `made` in a result of cerebro.propagate with the features that each hop along the
+    edges made."""
     listed = ", ".join(f"{quote(name)} = m.h{place}" for place, name in enumerate(made))
     db.query_once(
         f"UPDATE {output.quoted} AS o SET {listed} FROM {MADE} AS m JOIN {NUMBERED} AS n ON n.i = m.i"
@@ -190,7 +197,7 @@ def update_made(db: Database, output: Table, id_column: str, made: Sequence[str]
 def insert_made(
     db: Database, nodes: Table, output: Table, id_column: str, *, columns: Sequence[str], made: Sequence[str]
 ) -> None:
-    """Add rows for the nodes that the result does not have."""
+    """Insert rows into a result of cerebro.propagate for the nodes that have none in it."""
     key = quote(id_column)
     listed = ", ".join(quote(name) for name in (*columns, *made))
     own = [f"s.{quote(name)}" for name in columns]

@@ -1,4 +1,5 @@
-"""SQL of cerebro.propagate: nodes and edges as numbers, and the table of what each hop makes."""
+"""SQL of cerebro.propagate: numbers nodes, reads features and edges, and writes what each hop along edges
+makes."""
 
 from __future__ import annotations
 
@@ -14,10 +15,10 @@ from cerebro_plpy.store.dialect import distributed
 from cerebro_plpy.store.names import Table, TargetTable, quote, temporary
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 
-# Of this transaction's own; no row of it leaves.
+# Temporary tables, which no other transaction sees.
 _NODES, _HOPS = "cerebro_numbered_nodes", "cerebro_propagated"
 NUMBERED, MADE = temporary(_NODES), temporary(_HOPS)
-# Edges come in so many rows.
+# The server returns the edges in so many rows of arrays.
 _PARTS = 64
 # Ids are sparse if they span more than this many times their number.
 _SPARSE = 8
@@ -25,7 +26,7 @@ _SPARSE = 8
 
 @dataclass(frozen=True)
 class Edges:
-    """The table of edges, and its columns: both ends, how much an edge counts, and of which kind it is."""
+    """The table of edges, and its columns: the two ends of an edge, its weight, and its kind."""
 
     table: Table
     source: str
@@ -37,17 +38,17 @@ class Edges:
 
     @property
     def counted(self) -> str:
-        """The weight of an edge s in SQL."""
+        """The SQL expression for the weight of an edge s; 1 if there is no column of weights."""
         return "1::double precision" if self.weight is None else f"s.{quote(self.weight)}::double precision"
 
     @property
     def named(self) -> str:
-        """The kind of an edge s in SQL; all are of one kind without a column for it."""
+        """The SQL expression for the kind of an edge s; an empty text if there is no column of kinds."""
         return "''::text" if self.kind is None else f"s.{quote(self.kind)}::text"
 
 
 def count_ids(db: Database, nodes: Table, id_column: str) -> Row:
-    """Return how many nodes there are, how many have an id, and how many ids there are."""
+    """Return how many nodes there are, how many have an id, and how many different ids there are."""
     name = quote(id_column)
     return db.query_once(
         f"SELECT count(*) AS nodes, count(s.{name}) AS present, count(DISTINCT s.{name}) AS ids"
@@ -56,7 +57,8 @@ def count_ids(db: Database, nodes: Table, id_column: str) -> Row:
 
 
 def number_nodes(db: Database, nodes: Table, id_column: str) -> None:
-    """Give each node a number, in the order of the ids, for as long as the transaction lasts."""
+    """Number the nodes from 0, in the order of their ids, in a temporary table that lasts as long as the
+    transaction."""
     db.query_once(
         f"CREATE TEMPORARY TABLE {_NODES} ON COMMIT DROP AS"
         f" SELECT s.{quote(id_column)} AS id, row_number() OVER (ORDER BY s.{quote(id_column)}) - 1 AS i"
@@ -72,13 +74,13 @@ NUMBER = SourceColumn(
 
 
 def with_numbers(nodes: Table, id_column: str) -> Table:
-    """Return the nodes with their numbers, in that order."""
+    """Return the nodes with their numbers in a further column, in the order of the numbers."""
     joined = f"{nodes.rows} JOIN {NUMBERED} AS n ON n.id = s.{quote(id_column)}"
     return replace(nodes, selection=f"(SELECT s.*, n.i AS {quote(NUMBER.name)} FROM {joined} ORDER BY n.i)")
 
 
 def drop_temporary(db: Database) -> None:
-    """Drop the tables that this transaction alone has."""
+    """Drop the temporary tables of the nodes' numbers and of the features that hops made, whichever exist."""
     there = db.query(
         "SELECT t.name FROM pg_catalog.unnest($1) AS t (name)"
         " WHERE pg_catalog.to_regclass(t.name) IS NOT NULL",
@@ -97,7 +99,8 @@ def read_features(
     batch: int,
     numbers: Sequence[int] | None = None,
 ) -> Iterator[list[Row]]:
-    """Read the features of all nodes, or of those with these numbers, in the order of their numbers."""
+    """Yield the features of all nodes, or of the nodes with these numbers, in batches, in the order of the
+    numbers."""
     columns = ", ".join(f"{one.text} AS c{place}" for place, one in enumerate(features))
     few = "" if numbers is None else " JOIN pg_catalog.unnest($1) AS u (i) ON u.i = n.i"
     return db.scan(
@@ -110,7 +113,8 @@ def read_features(
 
 
 def count_edges(db: Database, edges: Edges) -> Row:
-    """Return how many edges there are, how many weights are no number from 0 on, and how many lack a kind."""
+    """Return how many edges there are, how many have a weight that is not a finite number from 0 on, and how
+    many have no kind."""
     weight = edges.counted
     return db.query_once(
         "SELECT count(*) AS edges, count(*) FILTER (WHERE"
@@ -120,7 +124,7 @@ def count_edges(db: Database, edges: Edges) -> Row:
 
 
 def find_kinds(db: Database, edges: Edges, most: int) -> list[str]:
-    """Return the kinds of edges in a fixed order, one more than `most` if there are more."""
+    """Return the kinds of edges in a fixed order, but no more than `most` + 1 of them."""
     if edges.kind is None:
         return [""]
     rows = db.query_once(
@@ -131,9 +135,10 @@ def find_kinds(db: Database, edges: Edges, most: int) -> list[str]:
 
 
 def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bool) -> dict[str, np.ndarray]:
-    """Return sources, targets, weights and kinds of the edges whose ends are nodes, as numbers.
+    """Return arrays of source, target, weight and kind of the edges between nodes, as nodes' numbers.
 
-    Where ids and ends are `integers`, the nodes' numbers are looked up here, which spares two joins.
+    Kinds are positions in `kinds`. With `integers`, where ids of nodes and ends of edges are integers, NumPy
+    looks the nodes' numbers up, which spares the server two joins.
     """
     read = {"source": "<i8", "target": "<i8"}
     counted = kind = ""
@@ -170,7 +175,7 @@ def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bo
 
 @contextmanager
 def with_setting(db: Database, name: str, value: str) -> Iterator[None]:
-    """Have a setting of the server's for some statements."""
+    """Give a setting of the server another value during the block."""
     before = db.query("SELECT pg_catalog.current_setting($1) AS found", ["text"], [name])[0]["found"]
     change = "SELECT pg_catalog.set_config($1, $2, true)"
     db.query(change, ["text", "text"], [name, value])
@@ -179,7 +184,8 @@ def with_setting(db: Database, name: str, value: str) -> Iterator[None]:
 
 
 def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return edges by the numbers of their nodes; those whose ends are none are left out."""
+    """Return edges with the numbers of nodes in place of ids; leave out edges with an end that is not a
+    node."""
     (row,) = db.query_once(
         f"SELECT cerebro._array_bytes(array_agg(n.id::bigint ORDER BY n.i)) AS ids FROM {NUMBERED} AS n"
     )
@@ -190,7 +196,8 @@ def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndar
 
 
 def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Return the places of wanted numbers among ids, which are in order; -1 for those that are not there."""
+    """Return the position of each wanted number in `ids`, which are sorted; -1 for a number that is not
+    there."""
     first, last = int(ids[0]), int(ids[-1])
     if last - first > _SPARSE * len(ids):
         places = np.minimum(np.searchsorted(ids, wanted), len(ids) - 1)
@@ -203,7 +210,8 @@ def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
-    """Make the table that takes what the hops make; `columns` are types."""
+    """Create the temporary table for the features that each hop along the edges makes; its columns have these
+    types."""
     listed = ", ".join(f"h{place} {kind}" for place, kind in enumerate(columns))
     db.query_once(
         f"CREATE TEMPORARY TABLE {_HOPS} (i bigint, {listed}) ON COMMIT DROP{distributed(db, 'BY (i)')}"
@@ -213,7 +221,8 @@ def create_made(db: Database, columns: Sequence[str]) -> None:
 def add_made(
     db: Database, types: Sequence[str], numbers: Sequence[int], columns: Sequence[list[str]]
 ) -> None:
-    """Add rows of what the hops made, as text."""
+    """Insert the features that hops along the edges made for the nodes with these numbers; each column is a
+    list of texts."""
     places = range(len(types))
     given = ", ".join(f"${place + 2}::text[]" for place in places)
     cast = ", ".join(f"u.h{place}::{kind}" for place, kind in enumerate(types))
@@ -228,7 +237,8 @@ def add_made(
 def create_output(
     db: Database, nodes: Table, id_column: str, target: TargetTable, names: Sequence[str]
 ) -> None:
-    """Make the result, those of the hops beside the nodes' columns."""
+    """Create the result of cerebro.propagate: the nodes' columns, and columns with these names for the
+    features that the hops made."""
     made = ", ".join(f"made.h{place} AS {quote(name)}" for place, name in enumerate(names))
     db.query_once(
         f"CREATE TABLE {target.quoted} AS SELECT s.*, {made} FROM {nodes.rows}"

@@ -1,4 +1,4 @@
-"""SQL of related tables: what the catalogs know of them, and the tables that features are written to.
+"""SQL of related tables: what the catalogs know of them, and the tables into which features are written.
 
 All of it runs with the caller's rights.
 """
@@ -21,14 +21,14 @@ from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, q
 from cerebro_plpy.store.packed.packed import SUMMARY
 from cerebro_plpy.store.related.features_sql import NUMBER_NAME, finite
 
-# The column of labels that has the cut-off.
+# The column of a table of labels that holds the cut-off.
 CUTOFF = "at"
-# Kept in the summary of a table of related features.
+# The column of the recipe in the summary of a table of related features.
 RELATED = "related_recipe"
 
 
 def foreign_keys(db: Database) -> list[ForeignKey]:
-    """Return all foreign keys of the database, those of partitions as their table's."""
+    """Return all foreign keys of the database, without the copies that partitions inherit."""
     rows = db.query(
         "SELECT cn.nspname::text AS child_schema, c.relname::text AS child,"
         " pn.nspname::text AS parent_schema, p.relname::text AS parent,"
@@ -58,7 +58,7 @@ def foreign_keys(db: Database) -> list[ForeignKey]:
 
 
 def primary_key(db: Database, table: Table) -> tuple[str, ...]:
-    """Return the columns of a table's primary key; none where it has none."""
+    """Return the columns of a table's primary key, in order; empty if it has none."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_index AS i"
         " CROSS JOIN LATERAL pg_catalog.unnest(i.indkey::int2[]) WITH ORDINALITY AS u (number, place)"
@@ -71,7 +71,7 @@ def primary_key(db: Database, table: Table) -> tuple[str, ...]:
 
 
 def readable_columns(db: Database, table: Table) -> set[str]:
-    """Return the columns that the caller may read."""
+    """Return the columns of a table that the caller may read."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_class AS c ON c.oid = a.attrelid"
@@ -85,7 +85,7 @@ def readable_columns(db: Database, table: Table) -> set[str]:
 
 
 def repeats(db: Database, table: Table, columns: Sequence[str]) -> bool:
-    """Return whether some rows of a table have the same values in these columns."""
+    """Return whether two rows of a table have the same values in all these columns, without a NULL."""
     listed = ", ".join(f"s.{quote(name)}" for name in columns)
     present = " AND ".join(f"s.{quote(name)} IS NOT NULL" for name in columns)
     return bool(
@@ -94,7 +94,8 @@ def repeats(db: Database, table: Table, columns: Sequence[str]) -> bool:
 
 
 def can_compare(db: Database, one: Table, name: str, other: Table, of: str) -> bool:
-    """Return whether the server can compare a column of a table with one of another."""
+    """Return whether the server can compare the column `name` of one table with the column `of` of
+    another."""
     on = f"s.{quote(name)} = t.{quote(of)}"
     try:
         db.query(f"SELECT FROM {one.quoted} AS s JOIN {other.quoted} AS t ON {on} LIMIT 0")
@@ -107,7 +108,8 @@ def can_compare(db: Database, one: Table, name: str, other: Table, of: str) -> b
 
 @contextmanager
 def rows_of_query(db: Database, query: str, name: str, *, empty: bool = False) -> Iterator[Table]:
-    """Hold the rows of a query of the caller's in a temporary table, read with the caller's search_path."""
+    """Yield a temporary table with the rows of a caller's query, which runs with the caller's search_path;
+    drop it after the block. With `empty`, the table has the columns only."""
     made = temporary(name)
     data = "WITH NO DATA" if empty else "WITH DATA"
     own = session.names_in(db)
@@ -121,7 +123,7 @@ def rows_of_query(db: Database, query: str, name: str, *, empty: bool = False) -
 
 
 def write_temporary(db: Database, name: str, statement: str) -> Table:
-    """Make a temporary table of the rows of a statement."""
+    """Create a temporary table with the rows of a statement, and return it."""
     with _planned(db):
         db.query_once(
             f"CREATE TEMPORARY TABLE {quote(name)}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}"
@@ -149,7 +151,8 @@ def dropping(table: Table) -> str:
 
 
 def named_rows(statement: str, columns: Sequence[str]) -> str:
-    """Return the statement of predictions with some columns of each row as JSON."""
+    """Return a statement of predictions that has, in place of each source row, a JSON object of some of its
+    columns."""
     listed = ", ".join(f"(p.source).{quote(name)}" for name in columns)
     return (
         f"SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {listed}) AS r), p.class, p.probability,"
@@ -162,7 +165,7 @@ def count_rows(db: Database, table: str) -> int:
 
 
 def count_strangers(db: Database, rows: Table, entity: Table, key: Sequence[str]) -> int:
-    """Return how many rows have a key that no row of the entity has."""
+    """Return how many of the rows have a key that no row of the entity's table has."""
     same = " AND ".join(f"e.{quote(name)} = s.{quote(name)}" for name in key)
     known = f"SELECT FROM {entity.quoted} AS e WHERE {same}"
     return count_rows(db, f"{rows.quoted} AS s WHERE NOT EXISTS ({known})")
@@ -174,7 +177,7 @@ def count_pairs(db: Database, statement: str) -> float:
 
 
 def write(db: Database, target: TargetTable, statement: str) -> None:
-    """Make a table of the rows of a statement."""
+    """Create a table with the rows of a statement."""
     with _planned(db):
         db.query_once(f"CREATE TABLE {target.quoted}{HEAP} AS {statement}{distributed(db, 'RANDOMLY')}")
 
@@ -191,7 +194,7 @@ _PLANNING = {
 
 @contextmanager
 def _planned(db: Database) -> Iterator[None]:
-    """Have statements planned as suits those of features, until the end of the block."""
+    """During the block, set the planner's settings to values that suit statements which compute features."""
     shown = ", ".join(f"pg_catalog.current_setting('{name}') AS {name}" for name in _PLANNING)
     before = db.query(f"SELECT {shown}")[0]
     _set(db, _PLANNING)
@@ -210,7 +213,8 @@ _LOOKED = 400
 
 @dataclass(frozen=True)
 class WrittenColumn:
-    """A feature's values in brief: how many there are, whether they differ, and a digest of all of them."""
+    """A feature's values in brief: how many are not NULL, whether they differ, and a digest of all of
+    them."""
 
     present: int
     varies: bool
@@ -218,7 +222,7 @@ class WrittenColumn:
 
 
 def look_at(db: Database, target: TargetTable, features: Sequence[RelatedFeature]) -> list[WrittenColumn]:
-    """Return what is known of the values of each feature."""
+    """Return a `WrittenColumn` for each feature in a table."""
     parts = [features[first : first + _LOOKED] for first in range(0, len(features), _LOOKED)]
     return [one for part in parts for one in _look_at(db, target, part)]
 
@@ -252,7 +256,7 @@ def drop_columns(db: Database, target: TargetTable, columns: Sequence[str]) -> N
 
 
 def describe(db: Database, target: TargetTable, words: Mapping[str, str], comment: str) -> None:
-    """Say in comments what the table and each feature is."""
+    """Add comments to a table and its columns of features that say what they are."""
     db.query(f"COMMENT ON TABLE {target.quoted} IS {literal(comment)}")
     for name, text in words.items():
         db.query(f"COMMENT ON COLUMN {target.quoted}.{quote(name)} IS {literal(text)}")
@@ -265,7 +269,8 @@ def write_summary(
     statement: str | None = None,
     left_out: Mapping[str, str] | None = None,
 ) -> None:
-    """Make the summary: the recipe, the statement as a user can run it, and what was left out and why."""
+    """Create the summary of a table of features: the recipe, the statement as a user can run it, and the
+    features that were left out, each with the reason."""
     table = quote(target.schema, target.name + SUMMARY)
     db.query(
         f"CREATE TABLE {table} ({RELATED} jsonb, statement text, left_out jsonb){HEAP}"
@@ -280,7 +285,8 @@ def write_summary(
 
 
 def recipe_beside(db: Database, table: Table) -> str | None:
-    """Return the recipe in the summary beside a table; None where there is none of the table's owner."""
+    """Return the recipe in the summary beside a table; None if there is none, or if it has another owner than
+    the table."""
     rows = db.query(
         "SELECT s.oid::bigint AS oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS s"
         " ON s.relnamespace = t.relnamespace AND s.relowner = t.relowner AND s.relkind = 'r'"
@@ -298,7 +304,8 @@ def recipe_beside(db: Database, table: Table) -> str | None:
 
 @dataclass(frozen=True)
 class LabelSource:
-    """The tables that labels come from: an entity and its children, with the time of each, and the term."""
+    """The tables from which labels are computed: an entity and its children, with the time column of each,
+    and the label's term, such as `count(orders) = 0`."""
 
     entity: TableName
     key: tuple[str, ...]
@@ -312,7 +319,7 @@ class LabelSource:
 
     @property
     def moment(self) -> str:
-        """The time of a child c; cut-offs are of its type."""
+        """The SQL expression for the time of a child c, as a value of the cut-offs' type."""
         return f"c.{quote(self.child_time.name)}::{self.moment_type}"
 
     @property
@@ -321,7 +328,7 @@ class LabelSource:
 
     @property
     def label(self) -> str:
-        """The expression of the label."""
+        """The SQL expression for the label of an entity, over its children c."""
         if self.column is None:
             text = "count(c.__at__)"
         else:
@@ -333,9 +340,10 @@ class LabelSource:
 def span_of_labels(
     db: Database, about: LabelSource, starts: str | None, ends: str | None
 ) -> tuple[str | None, str | None]:
-    """Return the first and the last cut-off, as text that sorts as they do.
+    """Return the first and the last cut-off, as texts that sort like the cut-offs.
 
-    The last has all rows that make its label; the first has as long a time before it.
+    A label covers the time `about.over` after its cut-off: the last cut-off is so early that all rows of its
+    label exist. By default, the first cut-off has at least as much time before it.
     """
     kind = about.moment_type
     row = db.query(
@@ -350,7 +358,8 @@ def span_of_labels(
 
 
 def count_cutoffs(db: Database, about: LabelSource, span: tuple[str, str]) -> float:
-    """Return about how many cut-offs a span has, infinity if one of its ends is infinite."""
+    """Return about how many cut-offs there are in a span, one in each interval `about.every`; infinity if an
+    end is infinite."""
     kind = about.moment_type
     return db.query(
         f"SELECT 1 + (date_part('epoch', $2::{kind}) - date_part('epoch', $1::{kind}))"
@@ -363,7 +372,8 @@ def count_cutoffs(db: Database, about: LabelSource, span: tuple[str, str]) -> fl
 def write_labels(
     db: Database, target: TargetTable, about: LabelSource, label: str, span: tuple[str, str]
 ) -> None:
-    """Make the table of labels: each entity at each cut-off, from the last one back."""
+    """Create the table of labels, with a row for each entity at each cut-off; cut-offs are counted back from
+    the last one."""
     first, last = (f"{literal(moment)}::{about.moment_type}" for moment in span)
     over, every = (f"interval {literal(length)}" for length in (about.over, about.every))
     key = about.child_key

@@ -1,4 +1,5 @@
-"""SQL of forecasts: series as arrays, windows as a table, stamps, and the table that describes a forecast."""
+"""SQL of forecasts: reads series as arrays, and writes tables of windows and the table that describes a
+forecast."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from cerebro_plpy.store.packed.packed import SourceColumn, as_double
 # The table beside the models that says what is forecast, and how.
 SUFFIX = "_forecast"
 DOCUMENT = "document"
-# What a registered version has of it, in its lineage.
+# The key of this document in the lineage of a registered version.
 LINEAGE = "forecast"
 # The column of a table of windows that says what a window is for.
 PART = "part"
@@ -29,7 +30,8 @@ _WRITTEN = 2000
 
 @dataclass(frozen=True)
 class SeriesColumns:
-    """The columns of a source: the time, the value, and those whose values together name a series."""
+    """The columns of a table of series: time, value, the keys, whose values together name a series, and
+    further ones."""
 
     time: SourceColumn
     value: SourceColumn
@@ -45,13 +47,14 @@ class SeriesColumns:
 
     @property
     def has_zone(self) -> bool:
-        """Whether times are moments; else they are what clocks show, in any time zone."""
+        """Whether times are moments (timestamptz); otherwise they are clock times, whatever the time zone."""
         return self.time.element == ZONED
 
 
 @dataclass(frozen=True)
 class SeriesRows:
-    """The rows of one series in order: its key, moments, wall times, and values with NaN for NULL."""
+    """The rows of one series in the order of time: the series' key, and each row's moment, clock time and
+    value, with NaN for NULL."""
 
     key: str
     moments: np.ndarray
@@ -64,7 +67,8 @@ class SeriesRows:
 
 
 def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) -> Iterator[SeriesRows]:
-    """Yield each series, as the caller sees it, in the order of keys; rows without a time are left out."""
+    """Yield each series of a table, as the caller sees it, in the order of keys; rows without a time are left
+    out."""
     time, zoned = columns.time.value, columns.time.element == ZONED
     wall = f"pg_catalog.date_part('epoch', {time} AT TIME ZONE $1)" if zoned else as_double(columns.time)
     numbers = {"ats": as_double(columns.time), "walls": wall, "numbers": as_double(columns.value)}
@@ -99,7 +103,8 @@ def read_series(db: Database, source: Table, columns: SeriesColumns, zone: str) 
 
 
 def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: str) -> list[str]:
-    """Return moments, or times by the clock on the wall in a zone, as the session writes stamps."""
+    """Return times as texts in the session's form of timestamps; with `by_wall`, they are clock times in a
+    time zone, otherwise moments."""
     moment = "pg_catalog.to_timestamp(u.t)"
     wall = f"(({moment} AT TIME ZONE 'UTC') AT TIME ZONE $2)"
     rows = db.query(
@@ -113,7 +118,8 @@ def show_stamps(db: Database, times: Sequence[float], *, by_wall: bool, zone: st
 
 @dataclass(frozen=True)
 class WindowRows:
-    """Windows for a part of the work: keys of series, origins, the inputs by their names, and the targets."""
+    """The windows for one purpose (`part`), such as training: the key of each one's series, its origin, its
+    inputs by name, and its targets."""
 
     part: int
     keys: Sequence[str]
@@ -123,7 +129,7 @@ class WindowRows:
 
 
 def write_windows(db: Database, target: TargetTable, parts: Sequence[WindowRows], *, numbered: bool) -> None:
-    """Make a table of windows; origins are times, or `numbered`."""
+    """Create a table of windows; their origins are whole numbers if `numbered`, otherwise timestamps."""
     kind = "bigint" if numbered else "timestamptz"
     made = [*parts[0].inputs, "y"]
     db.query(
@@ -149,12 +155,13 @@ def write_windows(db: Database, target: TargetTable, parts: Sequence[WindowRows]
 
 
 def write_document(db: Database, target: TargetTable, document: Mapping[str, Any]) -> None:
-    """Make the table that describes a forecast."""
+    """Create the table that describes a forecast, with the description as one JSON document."""
     db.query(f"CREATE TABLE {target.quoted} ({DOCUMENT} jsonb){HEAP}{distributed(db, 'REPLICATED')}")
     db.query(f"INSERT INTO {target.quoted} SELECT $1::text::jsonb", ["text"], [json.dumps(document)])
 
 
 def read_document(db: Database, table: Table) -> str | None:
-    """Return the description of a forecast, as JSON."""
+    """Return the JSON document that describes a forecast, from the table made for it; None if the table is
+    empty."""
     rows = db.query(f"SELECT {DOCUMENT}::text AS found FROM {table.quoted} LIMIT 1")
     return rows[0]["found"] if rows else None

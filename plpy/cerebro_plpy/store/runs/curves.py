@@ -1,4 +1,4 @@
-"""SQL on the losses of a run's configs, as far as the caller sees them."""
+"""SQL on the losses of a run's configs, read with the caller's rights."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ CurvesOfRun = dict[tuple[int, str], tuple[list[int], list[float]]]
 
 
 def read(db: Database, run_id: int | None) -> CurvesOfRun:
-    """Return the losses of a run after each epoch; refuse a run that is not the caller's to see."""
+    """Return the losses of a run after each epoch; raise an error if the caller may not see the run."""
     if not db.query("SELECT FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id]):
         raise no_such_run(run_id)
     rows = db.query(
@@ -28,7 +28,7 @@ def read(db: Database, run_id: int | None) -> CurvesOfRun:
 
 
 def failures(db: Database, run_id: int | None) -> dict[int, str]:
-    """Return why configs of a run failed."""
+    """Return the reason for which each failed config of a run failed, by the config's key."""
     rows = db.query(
         "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = $1 AND failure IS NOT NULL",
         ["bigint"],

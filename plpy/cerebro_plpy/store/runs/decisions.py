@@ -1,4 +1,5 @@
-"""SQL on the requests to runs under way, and on the decisions in them; as the extension's owner."""
+"""SQL on the requests to runs under way and on the decisions in them, with the rights of the extension's
+owner."""
 
 from __future__ import annotations
 
@@ -18,11 +19,11 @@ RESUME, DELETE, SET_EPOCHS, PAUSE, REFUSED = "resume", "delete", "set_epochs", "
 
 @dataclass(frozen=True)
 class Entry:
-    """A row of a run's log: a result that its search procedure was told, or a decision and who took it.
+    """A row of a run's log: a measurement that its search procedure was given, or a decision and its author.
 
-    `step` is the config's last visit before it takes effect, `epochs` how far the config is to train. A
-    decision without a role is the procedure's or a budget's; `cause` is the number of the measurement that
-    led to it.
+    `step` is the config's last step before the decision takes effect, and `epochs` the number of epochs that
+    it is to train. A decision without a role was made by the procedure or for a budget; `cause` is the number
+    of the measurement that led to it.
     """
 
     number: int
@@ -39,7 +40,7 @@ class Entry:
 
 @dataclass(frozen=True)
 class Asked:
-    """A user's request to a run; `mst_key` is the key of the new config, if it brings one."""
+    """A user's request to a run; `mst_key` is the key of the config that it adds, if it adds one."""
 
     request_id: BigInt
     role: Role
@@ -60,7 +61,8 @@ _ASKED, _ENTRY = selection(Asked, "q"), selection(Entry, "d")
 
 
 def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> list[Writing]:
-    """Return the writings of decisions and of the configs that come in; repeated, they change nothing."""
+    """Return the writings that store decisions and the configs that they add; to repeat them changes
+    nothing."""
     noted = [as_given(entry) for entry in entries]
     statement = insertion("cerebro._decision", Entry, {"run_id": str(int(run_id))})
     return [*inserts("cerebro._config", run_id, [asdict(c) for c in configs]), (statement, noted)]
@@ -68,7 +70,7 @@ def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]
 
 @as_owner
 def entries(db: Database, run_id: int) -> list[Entry]:
-    """Return a run's log in its order."""
+    """Return all rows of a run's log in order."""
     rows = db.query(
         f"SELECT {_ENTRY} FROM cerebro._decision AS d WHERE d.run_id = $1 ORDER BY d.number",
         ["bigint"],
@@ -79,7 +81,8 @@ def entries(db: Database, run_id: int) -> list[Entry]:
 
 @as_owner
 def ended_searches(db: Database, role: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the descriptions of the role's searches that have ended and describe their tables."""
+    """Return the number and the description of each finished search of the role, if the description also
+    covers the table that was searched on."""
     rows = db.query(
         "SELECT r.run_id, r.search FROM cerebro._run AS r"
         " WHERE r.owner = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1)"
@@ -94,7 +97,7 @@ def ended_searches(db: Database, role: str) -> list[tuple[int, Mapping[str, Any]
 
 @as_owner
 def pending(db: Database, run_id: int) -> list[Asked]:
-    """Return the requests to a run that are not answered yet, in order."""
+    """Return the requests to a run that have not been answered yet, the oldest first."""
     rows = db.query(
         f"SELECT {_ASKED} FROM cerebro._request AS q WHERE q.run_id = $1 AND NOT EXISTS"
         " (SELECT FROM cerebro._decision AS d WHERE d.request_id = q.request_id) ORDER BY q.request_id",
@@ -106,7 +109,7 @@ def pending(db: Database, run_id: int) -> list[Asked]:
 
 @as_owner
 def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str, object]) -> None:
-    """Write down a user's request to a run; it counts once this transaction is committed."""
+    """Store a user's request to a run; the run sees it once this transaction is committed."""
     row = {"role": role_oid(db, role), "decision": decision, **wanted}
     names = ", ".join(["run_id", *row])
     db.query(
@@ -119,9 +122,9 @@ def ask(db: Database, run_id: int, role: str, decision: str, wanted: Mapping[str
 
 @as_owner
 def lock(db: Database, run_id: int) -> None:
-    """Let sessions that ask something of a run do so one after another.
+    """Let only one session at a time make requests to a run, until its transaction ends.
 
-    This does not lock the run's own row: whoever locks that drives the run.
+    This does not lock the run's own row, since a session locks that row to become the run's control session.
     """
     if is_greenplum(db):
         # Rows cannot be locked one by one there. Nobody but those who ask writes to this table.
@@ -135,7 +138,7 @@ def lock(db: Database, run_id: int) -> None:
 
 
 def status(db: Database, run_id: int) -> str | None:
-    """Return the status of a run, with the rights of whoever asks."""
+    """Return the status of a run, read with the caller's rights; None if the caller may see no such run."""
     # Else a transaction sees for its whole length the sessions that there were when it looked first.
     db.query("SELECT pg_catalog.pg_stat_clear_snapshot()")
     rows = db.query("SELECT status FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
@@ -143,13 +146,15 @@ def status(db: Database, run_id: int) -> str | None:
 
 
 def detail(db: Database, run_id: int | None) -> str | None:
-    """Return what there is to say of how a run has ended."""
+    """Return what is stored about how a run ended, such as the reason of a failure; None if there is
+    nothing."""
     rows = db.query("SELECT detail FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id])
     return rows[0]["detail"] if rows else None
 
 
 def in_background(db: Database, run_id: int) -> bool:
-    """Return whether a run has a session of its own, which then has not committed the result tables."""
+    """Return whether the driving session of a run is in the background; until it ends, the result tables are
+    not committed."""
     rows = db.query(
         "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
         " AND a.datname = current_database() AND a.application_name = 'cerebro drive run=' || $1",

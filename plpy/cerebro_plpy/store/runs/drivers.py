@@ -1,4 +1,8 @@
-"""SQL on the sessions behind runs: which one decides, which holds the run's lock, and which train."""
+"""SQL on the sessions of runs: which one decides, which is the control session, and which train.
+
+A run's control session holds an advisory lock. So another session can tell whether the run is still under
+way, and cannot take the run over before the control session has ended or released the lock.
+"""
 
 from __future__ import annotations
 
@@ -48,7 +52,7 @@ _OWN_SESSIONS = (
 
 @dataclass(frozen=True)
 class Behind:
-    """The processes behind a run, besides the holder of its lock: the one that decides, those that train."""
+    """The process numbers of a run's driving session and of the sessions that train for it."""
 
     driver: int
     sessions: list[int]
@@ -56,10 +60,10 @@ class Behind:
 
 @as_owner
 def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
-    """Return the writings that mark this session as the one behind a run; refuse if another one is.
+    """Take a run's lock, and return the writings that mark this session as the run's control session.
 
-    The mark holds until the session ends or lets go. From then on the session must run no code of a user's,
-    which could give back the lock.
+    Raise an error if the run has another one. The mark holds until the session ends or calls `let_go`. Until
+    then the session must run no code of a user's, which could release the lock.
     """
     # Who stands behind it and says so anew need not be let in: another may look at the run at this moment.
     if not (holds(db, run_id) and _own_locks(db, run_id)) and not _is_free(db, run_id):
@@ -69,7 +73,8 @@ def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
 
 @as_owner
 def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
-    """Return these writings for a run that no other session knows yet."""
+    """Take the lock of a run that no other session knows yet, and return the writings that mark this session
+    as its control session."""
     drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
     lock = next((lock for lock in drawn if lock is not None), None)
     if lock is None:
@@ -94,9 +99,10 @@ def _running(run_id: int) -> CerebroError:
 
 
 def _is_free(db: Database, run_id: int) -> bool:
-    """Return whether no other session stands behind a run; none can before this transaction ends."""
+    """Return whether no other session is the run's control session; none can become it before this
+    transaction ends."""
     if is_greenplum(db):
-        # Which would take this lock instead, and say so each time.
+        # Greenplum would take this lock for FOR UPDATE too, and say so each time.
         db.query("LOCK TABLE cerebro._run IN EXCLUSIVE MODE")
         return not held_elsewhere(db, run_id)
     kept = db.query("SELECT FROM cerebro._run WHERE run_id = $1 FOR UPDATE SKIP LOCKED", ["bigint"], [run_id])
@@ -107,7 +113,7 @@ def _is_free(db: Database, run_id: int) -> bool:
 
 @as_owner
 def held_elsewhere(db: Database, run_id: int) -> bool:
-    """Return whether another session stands behind a run."""
+    """Return whether another session is the run's control session and still has the run's lock."""
     # In two steps: Greenplum asks its segments for their locks, and cannot while they read a table.
     found = db.query(
         "SELECT pid, lock FROM cerebro._driver WHERE run_id = $1 AND pid <> pg_backend_pid()",
@@ -126,7 +132,8 @@ def held_elsewhere(db: Database, run_id: int) -> bool:
 
 
 def _try_lock(db: Database, run_id: int) -> int | None:
-    """Try to take a lock with a random key, and return the key's lower half, or None."""
+    """Try to take an advisory lock for a run under a random key; return the key's lower half, or None if
+    another session has this lock."""
     lock = _LOCK_MARK << 16 | secrets.randbits(16)
     held = db.query(
         "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
@@ -142,7 +149,7 @@ def _lock_class(run_id: int) -> int:
 
 @as_owner
 def holds(db: Database, run_id: int) -> bool:
-    """Return whether this session still stands behind the run, and no other has taken its place."""
+    """Return whether this session is still marked as the run's control session."""
     rows = db.query(
         "SELECT FROM cerebro._driver WHERE run_id = $1 AND pid = pg_backend_pid()", ["bigint"], [run_id]
     )
@@ -151,7 +158,8 @@ def holds(db: Database, run_id: int) -> bool:
 
 @as_owner
 def let_go(db: Database, run_id: int) -> None:
-    """Stop standing behind a run, once its last event is committed."""
+    """Release the run's lock, once its last event is committed, so that this is no longer its control
+    session."""
     # For queries that began before that and miss the lock: the view of runs.
     db.query("SELECT pg_catalog.setval('cerebro._last_ending', pg_catalog.txid_current())")
     db.query(
@@ -164,10 +172,10 @@ def let_go(db: Database, run_id: int) -> None:
 
 @as_owner
 def claim(db: Database, run_id: int) -> bool:
-    """Keep every session from standing behind a run until this transaction ends, and return True.
+    """Keep every session from becoming the run's control session until this transaction ends; return True.
 
-    Return False if one does already, or if a segment session of a caller that died does not notice in time
-    and could still write.
+    Return False if another session is the control session, or if a segment session whose caller died does not
+    notice this in time and could still write.
     """
     for look in range(_LOOKS):
         if look:
@@ -198,7 +206,8 @@ def _still_writes(db: Database, run_id: int) -> bool:
 
 @as_owner
 def end_sessions(db: Database, run_id: int) -> None:
-    """End every session behind a run; the caller's own, if it is one, is only cancelled."""
+    """End the control session of a run and the sessions that train for it. If the driving session is the
+    caller's own, only cancel that one."""
     found = db.query(
         f"SELECT pid, driver, sessions, {as_text('at', 'timestamptz')} AS at"
         " FROM cerebro._driver WHERE run_id = $1",
@@ -224,7 +233,8 @@ def end_sessions(db: Database, run_id: int) -> None:
 
 
 def _session_numbers(db: Database, pids: Sequence[int], at: str) -> list[int]:
-    """Return Greenplum's numbers of a run's sessions, by which their processes on segments are found."""
+    """Return Greenplum's numbers of these sessions, by which their processes on segments are found; empty on
+    other servers."""
     if not is_greenplum(db):
         return []
     rows = db.query(f"SELECT a.sess_id FROM {_OWN_SESSIONS}", ["integer[]", "text"], [list(pids), at])
@@ -232,7 +242,8 @@ def _session_numbers(db: Database, pids: Sequence[int], at: str) -> list[int]:
 
 
 def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
-    """End the processes on segments that may still work for a session that has ended."""
+    """End the processes on segments that may still work for the sessions with these numbers, which have
+    ended."""
     if numbers:
         db.query(
             # No aggregate: it would have the function called here.
@@ -245,9 +256,10 @@ def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
 
 @as_owner
 def find_maker(db: Database, model_table: str, run_id: int | None, role: str) -> Row | None:
-    """Return another run that is to leave a table of this name, and whether the role may know of it.
+    """Return another run under way that will create a table of this name, and whether the role may see it.
 
-    A run that is inline has made the table already, in its caller's transaction.
+    Runs with the topology `inline` are left out: such a run has created the table in its caller's
+    transaction.
     """
     # At first without the view, which on Citus would make this transaction one of all workers.
     begun = db.query(

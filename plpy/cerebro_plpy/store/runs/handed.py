@@ -1,8 +1,9 @@
-"""Rows that a session hands to the sessions that train for it, in a file that has no name.
+"""Rows that the caller's session hands to the sessions that train for it, in a file that has no name.
 
-Other sessions do not see a table before the transaction that has made it is committed. So the caller's
-session copies the buffers into a file that is removed as soon as it is open. Processes of the same user of
-the operating system open it by the number that it has in this session; it is gone with the session.
+Other sessions do not see a table before the transaction that made it is committed. So the caller's session
+copies the buffers into a file, whose name is removed as soon as the file is open. Processes of the same user
+of the operating system open the file by its number in the caller's process; the file is gone when that
+process ends.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _HEAD = struct.Struct("16sQQ")
 
 @dataclass(frozen=True)
 class HandedPlace:
-    """The place where another process finds the file, and the secret by which it knows the file."""
+    """The process and the number by which another process opens the file, and the secret by which it knows
+    the file."""
 
     pid: int
     descriptor: int
@@ -39,12 +41,12 @@ class HandedPlace:
 
 
 def can_hand() -> bool:
-    """Return whether processes find each other's open files here."""
+    """Return whether this system lets a process open another one's files by their numbers, through /proc."""
     return os.path.exists(os.path.join(_PROCESSES, "self", "fd"))
 
 
 class HandedFile:
-    """A file that is being filled with buffers. Its index names the place of each field."""
+    """A file that is being filled with buffers, and the index that says where in the file each field is."""
 
     def __init__(self) -> None:
         os.makedirs(_FOLDER, mode=0o700, exist_ok=True)
@@ -54,11 +56,12 @@ class HandedFile:
         self._file.seek(_HEAD.size)
 
     def add_partition(self, table: str, facts: Mapping[str, Any], buffers: Sequence[Any]) -> None:
-        """Note a partition, with the fields of its buffers as `write_row` has returned them."""
+        """Add a partition to the index; `buffers` is what `write_row` has returned for its buffers."""
         self._index.setdefault(table, []).append({**facts, "buffers": buffers})
 
     def write_row(self, row: Row) -> dict[str, Any]:
-        """Write the fields of one buffer; return them with the places of their bytes."""
+        """Write a buffer's fields of bytes to the file; return all its fields, with places in the file for
+        the bytes."""
         return {
             name: self._write(value) if isinstance(value, bytes) else value for name, value in row.items()
         }
@@ -69,7 +72,7 @@ class HandedFile:
         return {"first": first, "bytes": len(value)}
 
     def finish(self) -> HandedPlace:
-        """Write the index; return where the file is."""
+        """Write the index, and return where other processes find the file."""
         first, index = self._file.tell(), json.dumps(self._index).encode()
         self._write(index)
         self._file.seek(0)
@@ -82,12 +85,13 @@ class HandedFile:
 
 
 class HandedFiles(dict[int, HandedFile]):
-    """The files that this session has open for its runs, by the numbers of these."""
+    """The files that this session keeps open for its runs, by the runs' numbers."""
 
 
 @contextmanager
 def refusing_full_disk() -> Iterator[None]:
-    """Refuse what a full disk does not take, which may show only when the buffer is written."""
+    """During the block, turn the error for a full disk into an error for the caller; the disk may prove full
+    only when buffered bytes are written."""
     try:
         yield
     except OSError as error:
@@ -99,7 +103,7 @@ def refusing_full_disk() -> Iterator[None]:
 
 
 def close_handed(run_id: int) -> None:
-    """Let go of a run's rows: the run is over."""
+    """Close the file with a run's rows, if there is one: the run is over."""
     found = memory.get_instance(HandedFiles).pop(run_id, None)
     if found is not None:
         # What a full disk has not taken is lost anyhow.
@@ -109,14 +113,14 @@ def close_handed(run_id: int) -> None:
 
 @dataclass(frozen=True)
 class HandedRows:
-    """The rows that another session has handed over. They are mapped into memory, not read."""
+    """The rows that another session has handed over, in a file that is mapped into memory, not read."""
 
     index: Mapping[str, Sequence[Mapping[str, Any]]]
     content: memoryview
 
     @classmethod
     def open(cls, place: HandedPlace) -> Self | None:
-        """Return what is there; None if the session that had it is gone."""
+        """Return the rows in the file at this place; None if the session that made the file is gone."""
         path = os.path.join(_PROCESSES, str(place.pid), "fd", str(place.descriptor))
         try:
             with open(path, "rb") as file:
@@ -131,7 +135,7 @@ class HandedRows:
         return cls(json.loads(bytes(content[first : first + size])), content)
 
     def read_row(self, fields: Mapping[str, Any]) -> Row:
-        """Return the fields of a buffer, those of bytes as views of the file."""
+        """Return the fields of a buffer; the fields of bytes are views of the file."""
         return {
             name: self.content[value["first"] : value["first"] + value["bytes"]]
             if isinstance(value, Mapping)

@@ -13,7 +13,7 @@ from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, wri
 
 @as_owner
 def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
-    """Forget a config's metrics after an epoch, since it is trained and measured again."""
+    """Delete a config's metrics after an epoch, since it is trained and measured again from there."""
     db.query(
         "DELETE FROM cerebro._metric WHERE run_id = $1 AND mst_key = $2 AND epoch > $3",
         ["bigint", "integer", "integer"],
@@ -23,7 +23,7 @@ def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
 
 @as_owner
 def drop_partial_evaluations(db: Database, run_id: int) -> None:
-    """Forget single segments' parts of evaluations that were never merged."""
+    """Delete evaluations of single segments that have not been merged into metrics."""
     # In several statements: on Citus one table is on the workers, and the other is not.
     listed = "SELECT DISTINCT mst_key, epoch, dataset FROM cerebro.{} WHERE run_id = $1"
     there, merged = (
@@ -41,7 +41,7 @@ def drop_partial_evaluations(db: Database, run_id: int) -> None:
 
 @dataclass(frozen=True)
 class EvaluationRow:
-    """One segment's part of an evaluation of a config."""
+    """The evaluation of a config on the rows of one segment."""
 
     run_id: BigInt
     mst_key: int
@@ -67,9 +67,10 @@ def write_evaluation(db: Database, evaluation: EvaluationRow) -> None:
 def read_evaluations(
     db: Database, run_id: int, mst_key: int, epoch: int, dataset: str, places: Sequence[int] = ()
 ) -> list[bytes]:
-    """Return the metric variables of all segments, in their order, so that the sum is always the same.
+    """Return the metric variables of an epoch's evaluations, in the order of the segments.
 
-    With `places`, those nodes of a cluster are asked.
+    In this order, their sum is always the same to the last bit. With `places`, only the nodes of a cluster
+    that have these distribution keys are asked.
     """
     rows = db.query(
         "SELECT data FROM cerebro._evaluation WHERE run_id = $1 AND mst_key = $2 AND epoch = $3"
@@ -82,7 +83,7 @@ def read_evaluations(
 
 @dataclass(frozen=True)
 class Measured:
-    """A metric of a config over all segments."""
+    """The value of one metric of a config after an epoch, merged over all segments."""
 
     run_id: BigInt
     mst_key: int
@@ -107,7 +108,8 @@ def write_failure(db: Database, run_id: int, mst_key: int, epoch: int, segment: 
 
 
 def failure_of(run_id: int, mst_key: int, epoch: int, segment: int, reason: str) -> list[Writing]:
-    """Return the writings that note a config's failure; the first reason stays."""
+    """Return the writings that store the reason why a config failed; a reason that is stored already
+    stays."""
     row = {"mst_key": mst_key, "epoch": epoch, "segment": segment, "reason": reason[:LONGEST_REASON]}
     return inserts("cerebro._failure", run_id, [row])
 
@@ -137,7 +139,8 @@ def metrics(db: Database, run_id: int) -> list[MetricRow]:
 
 @as_owner
 def seconds_spent(db: Database, run_id: int) -> float:
-    """Return how long sessions have stood behind a run, each from its start to its last visit."""
+    """Return for how many seconds a run was under way: the time from each start or resume to the last visit
+    after it."""
     return db.query(
         "SELECT COALESCE(sum(pg_catalog.date_part('epoch', b.ended_at - b.at)), 0) AS seconds FROM ("
         " SELECT e.at, max(v.ended_at) AS ended_at"
@@ -152,7 +155,8 @@ def seconds_spent(db: Database, run_id: int) -> float:
 
 @as_owner
 def times(db: Database, run_id: int) -> Mapping[str, str]:
-    """Return when a run began and when its last visit ended, in the server's time zone, as in MADlib."""
+    """Return when a run began and when its last visit ended, as texts in the server's time zone, as in
+    MADlib."""
     return db.query(
         f"SELECT {as_json_text('r.started_at::timestamp', 'timestamp')} AS started,"
         f" {as_json_text('COALESCE(max(v.ended_at), clock_timestamp())::timestamp', 'timestamp')} AS ended"

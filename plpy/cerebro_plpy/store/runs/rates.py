@@ -1,4 +1,5 @@
-"""SQL on the rates that runs have measured of their kinds of configs, and on the visits behind them."""
+"""SQL on the rates, such as seconds per mini-batch, that runs have measured for each kind of config, and on
+the visits and evaluations that they come from."""
 
 from __future__ import annotations
 
@@ -52,7 +53,7 @@ _COLUMNS = (
 
 
 def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
-    """Return the writings that keep the rates of a run and remove those that are too old."""
+    """Return the writings that store the rates of a run and delete the oldest rates if there are too many."""
     if not rates:
         return []
     drop = (
@@ -64,7 +65,8 @@ def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
 
 @as_owner
 def known(db: Database, before: int | None = None) -> list[Row]:
-    """Return the newest rates of each kind, oldest first; with `before`, only of runs before that one."""
+    """Return the newest rates of each kind of config, the oldest of these first; with `before`, a run's
+    number, only rates of earlier runs."""
     rows = db.query(
         f"SELECT {_COLUMNS} FROM (SELECT DISTINCT ON ({_KIND}) * FROM cerebro._rate"
         f" WHERE $1 IS NULL OR run_id < $1 ORDER BY {_KIND}, run_id DESC) AS newest"
@@ -77,7 +79,8 @@ def known(db: Database, before: int | None = None) -> list[Row]:
 
 @as_owner
 def code_before(db: Database, run_id: int) -> list[Row]:
-    """Return the code that the sessions of a run had compiled in runs just before it."""
+    """Return the code that a run's processes had compiled in runs shortly before it: the engine, a digest of
+    the code, and the batch size."""
     return db.query(
         "SELECT DISTINCT backend, compiled, batch_size FROM cerebro._rate WHERE run_id IN ("
         " SELECT v.run_id FROM cerebro._visit AS v WHERE v.run_id < $1 AND v.run_id >= $1 - $2"
@@ -101,7 +104,8 @@ def visits(db: Database, run_id: int, most: int | None = None) -> list[Row]:
 
 @as_owner
 def evaluations(db: Database, run_id: int) -> list[Row]:
-    """Return the times of evaluations by config, segment and kind of rows."""
+    """Return the least, the greatest and the total time of a run's evaluations, by config, segment and kind
+    of rows."""
     return db.query(
         "SELECT mst_key, segment, dataset, min(seconds) AS least,"
         " max(seconds) AS most, sum(seconds) AS seconds"
@@ -113,7 +117,7 @@ def evaluations(db: Database, run_id: int) -> list[Row]:
 
 @as_owner
 def cost(db: Database, run_id: int) -> tuple[float, float]:
-    """Return the seconds of cores and of GPUs that a run has taken."""
+    """Return the core seconds and the GPU seconds that a run has taken."""
     row = db.query(
         "SELECT core_seconds, gpu_seconds FROM cerebro.costs WHERE run_id = $1", ["bigint"], [run_id]
     )[0]
@@ -122,7 +126,8 @@ def cost(db: Database, run_id: int) -> tuple[float, float]:
 
 @as_owner
 def standing(db: Database, run_id: int) -> Row:
-    """Return a run's status, the seconds it has taken so far, and the seconds left."""
+    """Return a run's status, the seconds that it has taken so far, and the estimated seconds that are
+    left."""
     return db.query(
         "SELECT r.status, pg_catalog.date_part('epoch',"
         " COALESCE(r.ended_at, pg_catalog.clock_timestamp()) - r.started_at) AS seconds,"

@@ -1,9 +1,9 @@
-"""SQL on the tables of an earlier run that a warm start fills anew.
+"""SQL on the result tables of an earlier run that a warm start replaces.
 
-A table that is still as a run makes it keeps all that hangs on it: its rows are replaced, and views and
-grants stay. Any other is dropped and made again, so nothing may depend on it. Triggers, rules, policies,
-checks, defaults and expressions in indexes are code of its owner's: no row is written past them, since the
-session behind a run in the background is a superuser's.
+A table that still has the form in which a run makes it is kept, with its views and grants; only its rows are
+replaced. Any other table is dropped and created again, so nothing may depend on it. Triggers, rules,
+policies, checks, defaults and expressions in indexes are code of the table's owner: no row is written to a
+table that has one, since the session behind a run in the background is a superuser's.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _READERS = (
 
 
 def tell_readers(db: Database, table: TargetTable) -> None:
-    """Name the views that go by the models in a table, which the run replaces."""
+    """Tell the caller which views use the models in a table, since this run replaces these models."""
     names = [table.name, f"{table.schema}.{table.name}", table.quoted]
     found = [row["found"] for row in db.query(_READERS, ["text", "text[]"], [table.quoted, names])]
     if found:
@@ -80,7 +80,8 @@ def check(
     *,
     keeps: bool = False,
 ) -> None:
-    """Refuse to drop a table on which something depends, or which is to keep some of its rows."""
+    """Raise an error if a table on which something depends must be dropped, or, with `keeps`, if any table
+    must be dropped, since it is to keep some of its rows."""
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):
             continue
@@ -104,12 +105,13 @@ def check(
 
 
 def lock(db: Database, tables: Sequence[TargetTable]) -> None:
-    """Lock the tables, so that they cannot change any more."""
+    """Lock the tables until this transaction ends, so that no other session can change them."""
     db.query(f"LOCK TABLE {', '.join(table.quoted for table in tables)} IN ACCESS EXCLUSIVE MODE")
 
 
 def clear(db: Database, tables: Sequence[TargetTable], columns: Sequence[results.ResultColumns]) -> None:
-    """Empty the tables, or make them again with these columns."""
+    """Empty the tables that have the form in which a run makes them; drop the other tables and create them
+    again."""
     lock(db, tables)
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):

@@ -1,4 +1,4 @@
-"""SQL on the tables that a run leaves to its caller: MADlib's tables and columns, followed by ours."""
+"""SQL on the result tables that a run leaves to its caller: MADlib's tables and columns, then ours."""
 
 from __future__ import annotations
 
@@ -163,14 +163,14 @@ _EVALUATION: ResultColumns = (
 
 
 def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
-    """Return the columns of a single model's two tables; `classes` has class_values columns with types."""
+    """Return the columns of a single model's two tables; `classes` has the types of class_values columns."""
     return [_SINGLE, _with_classes(_SINGLE_SUMMARY, classes, "backend")]
 
 
 def columns_of_many(
     classes: Mapping[str, str], *, folds: Sequence[str] = (), groups: Mapping[str, str] | None = None
 ) -> list[ResultColumns]:
-    """Return the columns of several models' three tables; with folds or groups, a config has several rows."""
+    """Return the columns of several models' three tables; folds or groups give a config several rows."""
     first = [*(dict.fromkeys(folds, "integer") or groups or {}).items()]
     first += [(FALLBACK, "boolean")] if groups else []
     info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO
@@ -182,7 +182,7 @@ def columns_of_many(
 def columns_of_search(
     classes: Mapping[str, str], *, brackets: bool, groups: Mapping[str, str]
 ) -> list[ResultColumns]:
-    """Return the columns of a search's three tables; on groups, a config has a row for each."""
+    """Return the columns of a search's three tables; on groups, a config has a row for each group."""
     first = [*groups.items(), (FALLBACK, "boolean")] if groups else []
     key = ("mst_key", "integer" if groups else "integer PRIMARY KEY")
     summary = [*_AUTOML_SUMMARY, GROUP_BY] if groups else _AUTOML_SUMMARY
@@ -199,7 +199,7 @@ def _with_classes(columns: ResultColumns, classes: Mapping[str, str], before: st
 
 
 def create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
-    """Make a table with these columns."""
+    """Create a result table with these columns."""
     _create(db, target, columns)
     if "model_weights" in dict(columns):
         db.query(f"ALTER TABLE {target.quoted} ALTER COLUMN model_weights SET STORAGE EXTERNAL")
@@ -226,7 +226,7 @@ def _create(db: Database, target: TargetTable, columns: ResultColumns) -> None:
 
 
 def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[tuple[str, str]]) -> None:
-    """Make MADlib's table of hosts and GPUs."""
+    """Create MADlib's table of hosts and their GPUs, with these rows."""
     _create(db, target, (("hostname", "text"), ("gpu_descr", "text")))
     db.query(
         f"INSERT INTO {target.quoted} SELECT * FROM ROWS FROM (pg_catalog.unnest($1), pg_catalog.unnest($2))",
@@ -236,9 +236,9 @@ def create_gpu_configuration(db: Database, target: TargetTable, rows: Sequence[t
 
 
 def holds_several(db: Database, model: Table) -> bool:
-    """Return whether a model table holds several models, with keys.
+    """Return whether a model table holds several models, each with a key (mst_key).
 
-    The table's own columns say so, whatever else exists under the names that belong to it.
+    Only the table's own columns decide this, since a table beside it may be left over from another run.
     """
     missing = has_columns(db, model, ["model_weights", "model_arch", "mst_key"])
     if missing and missing != ["mst_key"]:
@@ -250,7 +250,7 @@ def holds_several(db: Database, model: Table) -> bool:
 
 
 def check_summary(db: Database, model: Table, summary: Table) -> None:
-    """Refuse a summary left over from another table; only that of a single model has compile_params."""
+    """Raise an error if one of the two tables is for a single model and the other is for several."""
     of_several = bool(has_columns(db, summary, ["compile_params"]))
     if holds_several(db, model) != of_several:
         raise CerebroError(
@@ -283,7 +283,7 @@ def add_models_of_groups(
     nets: Sequence[str],
     places: Sequence[int],
 ) -> None:
-    """Insert models of groups, with keys that are JSON of the groups' columns; None is all rows."""
+    """Insert models of groups; `groups` has each group's key as JSON, or None for the model of all rows."""
     names = ", ".join(map(_quote, columns))
     made = ", ".join(f"g.{_quote(name)}" for name in columns)
     db.query(
@@ -323,9 +323,9 @@ def add_summary(
     types: Mapping[str, str],
     values: Sequence[Sequence[str | None] | None],
 ) -> None:
-    """Add a summary's row with the class_values columns, each in its own type.
+    """Insert the row of a summary, with its class_values columns, each in its own type.
 
-    It takes one statement: where a publication has all tables, one without a key cannot be updated.
+    This takes one statement: if a publication covers all tables, a table without a key cannot be updated.
     """
     given = [f"${number}::{type_}" for number, type_ in enumerate(types.values(), 2)]
     names = ", ".join(map(_quote, row))
@@ -338,7 +338,7 @@ def add_summary(
 
 
 def add_rows(db: Database, quoted: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Insert rows with the same columns, given by their names; arrays and numbers travel as JSON."""
+    """Insert rows that all have the same columns, given by name; arrays and numbers are sent as JSON."""
     if not rows:
         return
     names = ", ".join(_quote(name) for name in rows[0])
@@ -350,7 +350,7 @@ def add_rows(db: Database, quoted: str, rows: Sequence[Mapping[str, Any]]) -> No
 
 
 def _without_nan(value: Any) -> Any:
-    """Return the value with NaN and infinities as text, which PostgreSQL reads; JSON has none."""
+    """Return a value with NaN and infinities as texts, which PostgreSQL can read: JSON has none of them."""
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     if isinstance(value, Mapping):
@@ -363,7 +363,7 @@ def _quote(name: str) -> str:
 
 
 def weights_from(db: Database, table: str, key_column: str | None, key: int | None) -> bytes:
-    """Read weights from a user's table, with the caller's rights; raise an error if there are none."""
+    """Return the weights in a user's table, read with the caller's rights; raise an error if it has none."""
     condition = f" WHERE {key_column} = $1" if key_column else " WHERE $1::integer IS NULL"
     rows = db.query(f"SELECT model_weights AS weights FROM {table}{condition}", ["integer"], [key])
     if not rows or rows[0]["weights"] is None:
@@ -372,7 +372,7 @@ def weights_from(db: Database, table: str, key_column: str | None, key: int | No
 
 
 def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] | None:
-    """Return the parameters of one config by its key, or None; with groups, of one that has a model."""
+    """Return a config's parameters by its key, or None; on groups, a row that has a model is preferred."""
     rows = db.query(
         f"SELECT i.mst_key, i.model_id, i.compile_params, i.fit_params, i.status, i.backend"
         f" FROM {info} AS i WHERE i.mst_key = $1 ORDER BY i.model_size IS NULL LIMIT 1",
@@ -383,7 +383,7 @@ def trained_config(db: Database, info: str, mst_key: int) -> Mapping[str, Any] |
 
 
 def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
-    """Return the last loss and metric of each config that has a model, on validation rows if any."""
+    """Return each config that has a model, with its last loss and metric, on validation rows if any."""
     return db.query(
         "SELECT i.mst_key, i.compile_params,"
         " CASE WHEN v.used THEN i.validation_loss_final ELSE i.training_loss_final END AS loss,"
@@ -394,7 +394,7 @@ def measured(db: Database, info: str) -> list[Mapping[str, Any]]:
 
 
 def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
-    """Return the configs of a search that have a model, with the nets' names and their last measurements."""
+    """Return a search's configs that have models, with their nets' names and their last measurements."""
     return db.query(
         "SELECT i.mst_key, coalesce(a.name, 'model ' || i.model_id) AS net, i.compile_params,"
         " i.compile_params || ', ' || i.fit_params AS params, i.metrics_type[1] AS metric,"
@@ -405,7 +405,7 @@ def ranked(db: Database, info: str, arch_table: str) -> list[Mapping[str, Any]]:
 
 
 def trained_models(db: Database, info: str) -> dict[int, int]:
-    """Return the architecture of each config of a model table."""
+    """Return the model_id of each config in the table that describes a run's models, by the config's key."""
     rows = db.query(f"SELECT mst_key, model_id FROM {info} ORDER BY mst_key")
     return {row["mst_key"]: row["model_id"] for row in rows}
 
@@ -417,7 +417,7 @@ class Stored:
 
 
 def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None:
-    """Return one model of a model table, or None; a single model's table has no keys."""
+    """Return one model of a model table, or None; without `mst_key`, the table holds a single model."""
     condition = " WHERE mst_key = $1" if mst_key is not None else " WHERE $1::integer IS NULL"
     rows = db.query(
         "SELECT model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights"
@@ -429,7 +429,7 @@ def stored_model(db: Database, model: str, mst_key: int | None) -> Stored | None
 
 
 def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
-    """Return a summary's one row as plain values."""
+    """Return a summary's only row as values of JSON; raise an error if no run can have written it."""
     found = _plain_row(db, summary)
     if found is None:
         raise CerebroError(f"table {summary} is empty", sqlstate=UNDEFINED_TABLE)
@@ -438,12 +438,12 @@ def summary_row(db: Database, summary: str) -> Mapping[str, Any]:
 
 
 def config_row(db: Database, info: str, mst_key: int) -> Mapping[str, Any]:
-    """Return the row of a config as plain values; an empty one if there is none."""
+    """Return a config's row in the table that describes models, as values of JSON; empty if there is none."""
     return _plain_row(db, info, f" WHERE mst_key = {int(mst_key)} ORDER BY model_size IS NULL LIMIT 1") or {}
 
 
 def _plain_row(db: Database, table: str, condition: str = "") -> Mapping[str, Any] | None:
-    """Return the first row of a table as plain values.
+    """Return the first row of a table as values of JSON, or None.
 
     Columns of types that users have made are left out, since a cast to JSON could be anybody's code.
     """
@@ -464,7 +464,7 @@ FIRST_OF_USERS = 16384
 
 
 def _check_row(summary: str, row: Mapping[str, Any]) -> None:
-    """Refuse a row that no run has written."""
+    """Raise an error if no run can have written this row of a summary."""
     names, divisor = row.get("dependent_varname"), row.get("normalizing_const")
     listed = isinstance(names, list) and names and all(isinstance(name, str) for name in names)
     if not listed or not (divisor is None or isinstance(divisor, int | float)):
@@ -486,7 +486,7 @@ def keys_with_weights(db: Database, model: str) -> list[Mapping[str, Any]]:
 
 
 def named_table(summary: Mapping[str, Any], column: str) -> str | None:
-    """Return a table that a summary names, by its qualified name if the summary has one."""
+    """Return the table that a column of a summary names, by its qualified name if the summary has it."""
     qualified = summary.get("qualified_names")
     found = (qualified if isinstance(qualified, Mapping) else {}).get(column) or summary.get(column)
     return found if isinstance(found, str) else None

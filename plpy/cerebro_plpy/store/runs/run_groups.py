@@ -11,7 +11,7 @@ from cerebro_plpy.store.writing import Writing
 
 
 def creation(run_id: int, groups: Sequence[GroupRow]) -> list[Writing]:
-    """Return the writings of a run's groups."""
+    """Return the writings that store the groups of a run."""
     rows = [
         {"group_id": g.number, "key": g.key, "rows": g.rows, "segments": g.segments, "classes": g.classes}
         for g in groups
@@ -33,7 +33,8 @@ def read(db: Database, run_id: int) -> dict[int, GroupRow]:
 
 @as_owner
 def units(db: Database, run_id: int) -> list[Row]:
-    """Return the configs of a run with their numbers, the key of the group of each, and the config it is."""
+    """Return, for each unit of a run (a config on a group), its key, its config and its group's key, which is
+    empty for all rows."""
     return db.query(
         "SELECT c.mst_key, COALESCE(c.config_key, c.mst_key) AS config, COALESCE(g.key, '') AS key"
         " FROM cerebro._config AS c LEFT JOIN cerebro._group AS g USING (run_id, group_id)"

@@ -34,7 +34,7 @@ _TABLES = (
 
 @dataclass(frozen=True)
 class RunRow:
-    """A run as it was asked for."""
+    """A run as its call asked for it: a row of `cerebro._run`."""
 
     run_id: BigInt
     owner: Role
@@ -121,30 +121,31 @@ def searched(run: RunRow) -> Any:
 
 
 def limits(run: RunRow) -> Mapping[str, Any]:
-    """Return the limits of the run, by name."""
+    """Return the limits of a run, such as its budget, and the facts stored with them, by name."""
     return json.loads(run.limits)
 
 
 def spelled(run: RunRow) -> Mapping[str, str]:
-    """Return the names of the call's tables as the call spelled them."""
+    """Return the names of the run's tables as the call wrote them, by the column in the summary."""
     return json.loads(run.spelled)
 
 
 def has_versions(run: RunRow) -> bool:
-    """Return whether the run says what its packed tables hold."""
+    """Return whether the run has stored digests of the partitions of its packed tables."""
     return bool(json.loads(run.versions))
 
 
 def below(run: RunRow, table: str) -> int | None:
-    """Return the number below which the run's buffers of a packed table lie, or None for all."""
+    """Return a bound for a packed table: the run reads only buffers with lower numbers; None means no
+    bound."""
     return json.loads(run.packed_versions).get(table, {}).get("below")
 
 
 def class_counts(run: RunRow, config: ConfigRow | None = None) -> Mapping[str, Sequence[int] | None]:
-    """Return the training rows of each class, by output in order; None for an output where that is unknown.
+    """Return how many training rows each class has, by output, in the order of outputs; None if unknown.
 
     A config on a group gets the counts of the group if it balances classes. Runs of earlier releases do not
-    name their outputs; those with class weights had one.
+    name their outputs; those with class weights had only one.
     """
     if config is not None and config.class_counts is not None:
         return json.loads(config.class_counts)
@@ -153,7 +154,7 @@ def class_counts(run: RunRow, config: ConfigRow | None = None) -> Mapping[str, S
 
 @dataclass(frozen=True)
 class TrainedOn:
-    """The rows of a packed table that a run has trained on: version, buffers, and digests of partitions."""
+    """The rows of a packed table that a run has trained on: version, bound on buffer numbers, and digests."""
 
     version: int
     below: int | None
@@ -170,7 +171,7 @@ def trained_on(run: RunRow, table: str) -> TrainedOn | None:
 
 @as_owner
 def read_limit(db: Database, run_id: int, name: str) -> Any:
-    """Return one of a run's limits; None if it has none of this name, or there is no such run."""
+    """Return one of a run's limits by name; None if there is no such limit or no such run."""
     rows = db.query("SELECT limits FROM cerebro._run WHERE run_id = $1", ["bigint"], [run_id])
     return json.loads(rows[0]["limits"]).get(name) if rows else None
 
@@ -184,7 +185,7 @@ def next_run_id(db: Database) -> int:
 def creation(
     db: Database, run: RunRow, architectures: Sequence[ArchitectureRow], configs: Sequence[ConfigRow]
 ) -> list[Writing]:
-    """Return the writings that record a run before any visit begins."""
+    """Return the writings that store a run, its architectures and its configs, before any visit begins."""
     row = {**asdict(run), "owner": role_oid(db, run.owner)}
     return [
         *inserts("cerebro._run", run.run_id, [row]),
@@ -208,7 +209,7 @@ def insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str
 
 
 def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[Writing]:
-    """Return the writing that adds rows which are not there yet."""
+    """Return the writing that inserts the rows of a run that are not there yet; an empty list for no rows."""
     if not rows:
         return []
     given = [{"run_id": run_id, **row} for row in rows]
@@ -221,21 +222,22 @@ def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[
 
 
 def event_of(run_id: int, event: str, detail: str | None = None) -> list[Writing]:
-    """Return the writings that note an event of a run and tell whoever listens."""
+    """Return the writings that store an event of a run and, unless it is `finished`, notify the sessions that
+    listen."""
     shown = detail and detail[:LONGEST_REASON]
     noted = inserts("cerebro._run_event", run_id, [{"event": event, "detail": shown}])
-    # That a run is finished is told by the session that leaves the result tables, with these.
+    # The session that commits the result tables notifies of `finished`, in the same transaction.
     return noted if event == "finished" else [*noted, telling(run_id, event)]
 
 
 @as_owner
 def notify(db: Database, run_id: int, event: str) -> None:
-    """Tell whoever listens, once this transaction is committed."""
+    """Notify the sessions that listen of an event of a run, once this transaction is committed."""
     write(db, [telling(run_id, event)])
 
 
 def telling(run_id: int, event: str, about: Sequence[Mapping[str, int]] = ({},)) -> Writing:
-    """Return the writing that tells listeners of an event, or of several at once."""
+    """Return the writing that notifies listeners of an event of a run, once for each element of `about`."""
     return TELL, [json.dumps({"run": run_id, "event": event, **each}) for each in about]
 
 
@@ -249,7 +251,8 @@ def run(db: Database, run_id: int) -> RunRow:
 
 @as_owner
 def own_run(db: Database, run_id: int | None, role: str, members: bool = False) -> RunRow:
-    """Return a run of the role, or with `members` of a role it belongs to; hide that any other exists."""
+    """Return a run of the role or, with `members`, of a role that it belongs to. The error is the same
+    whether the run is another role's or does not exist."""
     mine = (
         "pg_has_role($2::name, owner, 'USAGE')"
         if members
@@ -306,7 +309,7 @@ def architectures(db: Database, run_id: int) -> list[ArchitectureRow]:
 
 @dataclass(frozen=True)
 class Standing:
-    """The progress of a config: its last committed visit, its failure, and the epochs already evaluated."""
+    """How far a config has come: its last committed step, its failure, and the epochs already evaluated."""
 
     mst_key: int
     step: int
@@ -317,7 +320,7 @@ class Standing:
 
 @dataclass(frozen=True)
 class PartRow:
-    """A visit whose state is one of those to be averaged."""
+    """A visit whose state is averaged with those of the other segments' visits."""
 
     mst_key: int
     epoch: int
@@ -345,7 +348,7 @@ def standings(db: Database, run_id: int) -> dict[int, Standing]:
 
 @as_owner
 def parts(db: Database, run_id: int) -> list[PartRow]:
-    """Return the visits whose states wait to be averaged, or have been averaged and are still there."""
+    """Return the visits whose states are to be averaged, or were averaged and are still stored."""
     rows = db.query(
         "SELECT mst_key, epoch, segment, rows, loss FROM cerebro._visit"
         " WHERE run_id = $1 AND step < 0 ORDER BY mst_key, epoch, segment",
@@ -357,7 +360,7 @@ def parts(db: Database, run_id: int) -> list[PartRow]:
 
 @as_owner
 def forget_part(db: Database, run_id: int, mst_key: int, step: int) -> None:
-    """Forget a visit whose state was to be averaged, so that it is made again."""
+    """Delete a visit and its state, which was to be averaged, so that the visit is made again."""
     for table in ("_state", "_visit"):
         db.query(
             f"DELETE FROM cerebro.{table} WHERE run_id = $1 AND mst_key = $2 AND step = $3",
@@ -368,7 +371,7 @@ def forget_part(db: Database, run_id: int, mst_key: int, step: int) -> None:
 
 @as_owner
 def step_back(db: Database, run_id: int, mst_key: int, step: int) -> None:
-    """Forget a config's visits after a step, so that they are made again."""
+    """Delete a config's visits and states after a step, so that these visits are made again."""
     for table in ("_state", "_visit"):
         db.query(
             f"DELETE FROM cerebro.{table} WHERE run_id = $1 AND mst_key = $2 AND step > $3",
@@ -399,7 +402,8 @@ def configs_among(db: Database, run_id: int, keys: Sequence[int]) -> list[Config
 
 @as_owner
 def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
-    """Return the config that owns a state: a clone begins with its source's, which may be a clone too."""
+    """Return the key of the config that a state is stored for: a clone begins with a state of its source,
+    which may be a clone too."""
     found = config(db, run_id, mst_key)
     while found.source_key is not None and found.source_step == step:
         found = config(db, run_id, found.source_key)
@@ -458,7 +462,8 @@ def write_visits(db: Database, visits: Sequence[VisitRow]) -> None:
 
 @as_owner
 def delete_older(db: Database, days: int) -> None:
-    """Remove the runs that ended more than `days` days ago."""
+    """Delete the runs whose last event is more than `days` days old, unless they still have a control
+    session."""
     rows = db.query(
         "SELECT r.run_id FROM cerebro._run AS r WHERE (SELECT max(e.at) FROM cerebro._run_event AS e"
         " WHERE e.run_id = r.run_id) < now() - make_interval(days => $1)",
@@ -472,6 +477,6 @@ def delete_older(db: Database, days: int) -> None:
 
 @as_owner
 def delete(db: Database, run_id: int) -> None:
-    """Remove every row of a run."""
+    """Delete every row of a run."""
     for table in _TABLES:
         db.query(f"DELETE FROM cerebro.{table} WHERE run_id = $1", ["bigint"], [run_id])

@@ -24,7 +24,7 @@ _PARTS_AT_ONCE = 16
 def write(
     db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes | memoryview], place: int = 0
 ) -> int:
-    """Store a state, and return its size in bytes."""
+    """Store the parts of a state, and return its size in bytes."""
     size = 0
     for number, part in enumerate(parts):
         db.query(
@@ -39,7 +39,7 @@ def write(
 
 @as_owner
 def write_frozen(db: Database, run_id: int, digest: str, parts: Iterable[bytes]) -> None:
-    """Store frozen weights, which states of the run name by their digest, unless they are there."""
+    """Store frozen weights, unless they are stored already; the run's states name them by their digest."""
     there = db.query(
         "SELECT FROM cerebro._frozen WHERE run_id = $1 AND digest = $2 AND part = 0",
         ["bigint", "text"],
@@ -66,7 +66,7 @@ def _wait_for_locks(db: Database, setting: str) -> None:
 
 
 def frozen(db: Database, run_id: int, digest: str) -> Iterator[bytes]:
-    """Yield the parts of frozen weights in order, one at a time; none if they are not there."""
+    """Yield the parts of frozen weights in order, one at a time; yield nothing if they are not stored."""
     batches = db.scan(
         "SELECT data FROM cerebro._frozen WHERE run_id = $1 AND digest = $2 ORDER BY part",
         ["bigint", "text"],
@@ -84,7 +84,7 @@ _BYTES_AT_ONCE = 16 * 2**20
 def write_several(
     db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]], place: int = 0
 ) -> list[int]:
-    """Store the states of several configs after the same step, and return the size of each."""
+    """Store the states of several configs after the same step; return the size of each in bytes."""
     sizes: list[int] = []
     waiting: list[tuple[int, int, bytes]] = []
     filled = 0
@@ -112,9 +112,9 @@ def _insert(db: Database, place: int, run_id: int, step: int, rows: Sequence[tup
 
 
 def read(db: Database, run_id: int, mst_key: int, step: int, place: int | None = None) -> Iterator[bytes]:
-    """Yield the parts of a state in order, one at a time; none if the step was never made or is gone.
+    """Yield the parts of a state in order, one at a time; yield nothing if the step is not stored.
 
-    With a `place`, one node of a cluster is asked.
+    With `place`, a distribution key, only the node of a cluster that has this key's rows is asked.
     """
     batches = db.scan(
         "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3"
@@ -129,7 +129,8 @@ def read(db: Database, run_id: int, mst_key: int, step: int, place: int | None =
 def read_several(
     db: Database, run_id: int, steps: Mapping[int, int]
 ) -> Iterator[tuple[int, Iterator[bytes]]]:
-    """Yield the states of several configs by one statement, each after its step, part by part."""
+    """Yield, for each config in `steps`, its key and the parts of its state after the given step; one
+    statement reads all of them."""
     batches = db.scan(
         "SELECT s.mst_key, s.data FROM cerebro._state AS s"
         " JOIN ROWS FROM (pg_catalog.unnest($2), pg_catalog.unnest($3)) AS k (mst_key, step)"
@@ -145,7 +146,7 @@ def read_several(
 
 @as_owner
 def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
-    """Return all parts of a state at once, which for a small state takes fewer statements."""
+    """Return all parts of a state as a list; for a small state this takes fewer statements than `read`."""
     rows = db.query(
         "SELECT data FROM cerebro._state WHERE run_id = $1 AND mst_key = $2 AND step = $3 ORDER BY part",
         ["bigint", "integer", "integer"],
@@ -156,16 +157,17 @@ def parts(db: Database, run_id: int, mst_key: int, step: int) -> list[bytes]:
 
 @as_owner
 def parts_of_several(db: Database, run_id: int, step: int, keys: Sequence[int]) -> dict[int, list[bytes]]:
-    """Return all parts of the states of several configs after the same step."""
+    """Return the parts of several configs' states after the same step, by the config's key."""
     rows = read_several(db, run_id, dict.fromkeys(keys, step))
     return {mst_key: list(parts) for mst_key, parts in rows}
 
 
 def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
-    """Return the writing that removes a running run's states of these configs but those after these steps.
+    """Return the writing that deletes states of a run under way, except those after the steps in `keep`.
 
-    Newer states may have come since this was asked for, and stay: also those below zero that wait to be
-    averaged, which count from the last epoch on.
+    Only states of the configs in `keep` are deleted. A state newer than all kept states of its config stays
+    too, since it may have been stored after this was decided. A step below zero, whose state waits to be
+    averaged, is compared without its sign.
     """
     newest = {mst_key: max(steps) for mst_key, steps in keep.items()}
     # No join: nothing moves between the segments of a cluster.
@@ -174,7 +176,8 @@ def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
 
 @as_owner
 def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> None:
-    """Remove the states of a run that is over, except those that its results hold."""
+    """Delete the states of a run that is over, except those that its results hold, given by config and
+    step."""
     db.query(
         # A table of so many configs, whatever is known of that of the states.
         "DELETE FROM cerebro._state AS s WHERE s.run_id = $1 AND (s.mst_key, s.step) NOT IN"
@@ -187,7 +190,8 @@ def keep_only(db: Database, run_id: int, keep: Sequence[tuple[int, int]]) -> Non
 
 @as_owner
 def newest(db: Database, run_id: int, role: str) -> list[Mapping[str, Any]]:
-    """Return the newest state of each config of a run, if the role may go on from that run."""
+    """Return the newest step of each config of a run, and the epochs that it was trained for; empty if the
+    role may not continue from this run."""
     return db.query(
         "SELECT s.mst_key, max(s.step) AS step, max(c.epochs_before + s.step / r.segments) AS epochs"
         " FROM cerebro._run AS r JOIN cerebro._config AS c USING (run_id)"
