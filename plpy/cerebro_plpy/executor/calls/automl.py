@@ -1,4 +1,4 @@
-"""madlib_keras_automl: a search from the call's arguments to its result tables."""
+"""madlib_keras_automl: search for the best config, from the arguments of the call to the result tables."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ OPTIONS = {
 
 
 class SearchTables(ManyTables):
-    """The tables of a search: those of a run of many configs, and the selection table with the winner."""
+    """The result tables of a search: the tables of a run of many configs, and a model selection table with
+    the winning config."""
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
         return results.columns_of_search(
@@ -50,7 +51,7 @@ class SearchTables(ManyTables):
         )
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None:
-        """Make the three tables of models, and the two for the winning config."""
+        """Create the three model tables, and the model selection table with its summary."""
         super().create(db, tables, request)
         selection = target_table(db, request.selection_table, "model selection table", ("_summary",))
         models.create_selection(db, selection)
@@ -105,7 +106,7 @@ class AutomlCall:
 
     kind = runner.AUTOML
     result_tables = SearchTables()
-    # A search begins anew.
+    # A search never continues from an earlier one.
     warm_start = False
 
     def read_options(self) -> FitOptions:
@@ -122,7 +123,7 @@ class AutomlCall:
         return replace(self.described(db, given), selection_table=selection.quoted)
 
     def described(self, db: Database, given: FitOptions) -> requests.Request:
-        """Return the request of the search, without a table for its winner."""
+        """Return the request of the search, without the selection table for the winning config."""
         method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
@@ -180,7 +181,7 @@ class AutomlCall:
     def _describe_search(
         self, given: FitOptions, method: SearchMethod, random_state: int, segments: int
     ) -> SearchCall:
-        """Return the search as the call describes it, after checking all that can be checked."""
+        """Return the search that the call asks for; raise an error if its procedure cannot be made."""
         search = SearchCall(
             method=method,
             model_ids=_model_ids(self.model_id_list),
@@ -204,14 +205,16 @@ class AutomlCall:
 
 
 def search_of(request: requests.Request) -> SearchCall:
-    """Rebuild the call of a search from the description that was written with its run."""
+    """Return the search of a run, rebuilt from the description that is stored with the run."""
     described = request.search or {}
     return SearchCall.from_arguments(described["method"], **described["arguments"])
 
 
 def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> tuple[int, bool]:
-    """Return the random state of the call, or that of the run to be replayed, or a drawn one; and whether
-    it was drawn."""
+    """Return the random state of the search, and whether it was drawn at random.
+
+    The call's argument has priority. Without it, a replay uses the random state of the run that it replays.
+    """
     if call.random_state is not None:
         return call.random_state, False
     role, run_id = session.current_user(db), given.replay
@@ -237,9 +240,10 @@ def _grid(given: str | None, what: str) -> str:
 
 
 def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
-    """Return after how many epochs configs are measured: by default, only when the search needs results.
+    """Return after how many epochs each config is evaluated.
 
-    Hyperband decides alone how many epochs it trains, so a frequency above these is lowered to them.
+    By default, a config is evaluated only after its last epoch, or after every epoch if an option needs that.
+    A frequency above the epochs of a Hyperband search is lowered to these epochs.
     """
     frequency = call.metrics_compute_frequency
     if frequency is None and given.measures_each_epoch:
@@ -268,7 +272,10 @@ def _info_row(
 
 
 def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
-    """Return the config that ranks first; with groups, those that rank first in any group."""
+    """Return the info row of the config that ranks first.
+
+    For models of groups, return the row of each config that ranks first in some group.
+    """
     groups_of = () if request.groups is None else tuple(request.groups.types)
     best: dict[tuple[Any, ...], tuple[tuple[float, float], int, dict[str, Any]]] = {}
     usual = request.deciding_rows
@@ -277,7 +284,7 @@ def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dic
     }
     for row in rows:
         group = tuple(row[name] for name in groups_of)
-        # A group without validation rows is compared on those that it is trained on.
+        # A group without validation rows is compared on its training rows.
         dataset = usual if group in measured or not groups_of else "training"
         loss, metric = row[f"{dataset}_loss_final"], row[f"{dataset}_metrics_final"]
         if loss is None or not math.isfinite(loss):
@@ -299,7 +306,7 @@ def _write_summary(
         **output.summary_row(db, request, outcome, {"model": targets.model, "model_info": targets.info}),
         "automl_method": search.method.name,
         "automl_params": search.method.text(),
-        # As MADlib: NULL if the call gave none. The run keeps the one that was drawn.
+        # As in MADlib, NULL if the call gave none. The run stores the drawn one.
         "random_state": None if (request.search or {}).get(replay.DRAWN) else str(search.random_state),
         "use_gpus": request.engines.use_gpus,
     }

@@ -1,4 +1,4 @@
-"""madlib_evaluate: a run without visits, on a trained model and a packed table."""
+"""madlib_evaluate: measure a trained model on a packed table, by a run without visits."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class EvaluateCall:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run that only measures: its request, its start, and the first columns of each config's row."""
+    """A run that only evaluates: its request, its start, and the first columns of each output row."""
 
     request: requests.Request
     start: runner.Start
@@ -50,7 +50,10 @@ class Evaluation:
 
 
 def evaluate(db: Database, call: EvaluateCall) -> None:
-    """Measure a model's loss and metrics on a packed table; models of groups, each on its group's rows."""
+    """Write a model's loss and metrics on a packed table to an output table.
+
+    Models of groups are each measured on the rows of their own group.
+    """
     check_writable(db, "the table of what is measured")
     found = group_holders.find_groups(db, call.model_table, call.mst_key)
     asked = _of_one(db, call) if found is None else _of_groups(db, call, found)

@@ -1,4 +1,4 @@
-"""madlib_evaluate on models of groups: measure each on the rows of its group."""
+"""madlib_evaluate for models of groups: measure each model on the rows of its own group."""
 
 from __future__ import annotations
 
@@ -21,32 +21,32 @@ from cerebro_plpy.store.packed.groups import FALLBACK, KEY_TEXT, UNIT, GroupRow,
 
 @dataclass(frozen=True)
 class Answering:
-    """A group of rows and the model that answers for it, which is a config of the run that measures."""
+    """A group of rows, the model that answers for this group, and the config that the run evaluates."""
 
     group: GroupRow
     model: TrainedModel
     config: requests.Chosen
-    # Whether the model is of all rows, since the group has none.
+    # Whether the model of all rows answers, since the group has no model.
     is_fallback: bool
     # The group's key as the models have it.
     key: str
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """The first columns of the row of its measurements."""
+        """The first columns of the group's output row: values of the group, fallback flag, config key."""
         return {**self.group.values, FALLBACK: self.is_fallback, "mst_key": self.config.key}
 
 
 @dataclass(frozen=True)
 class AnsweringModels:
-    """The groups of a packed table that have a model, and their models."""
+    """The groups of a packed table that have a model, with these models."""
 
     groups: Groups
     by_config: Mapping[int, Answering]
     models: Sequence[TrainedModel]
 
     def weights(self, db: Database, found: GroupsHolder) -> Iterator[WeightsOfGroups]:
-        """Yield the starting weights of the configs, model by model."""
+        """Yield the starting weights for each model, with the configs that use the model."""
         held = found.holder
         version_id = held.found.version_id if isinstance(held, RegisteredVersion) else None
         for model in self.models:
@@ -68,7 +68,11 @@ class AnsweringModels:
 
 
 def find_models(db: Database, found: GroupsHolder, source: requests.Data) -> AnsweringModels:
-    """Find the model that answers for each group of the rows; refuse rows that are in other groups."""
+    """Return the model that answers for each group of the packed rows.
+
+    Groups without a model are left out. Raise an error if the rows are packed in other groups than the
+    models, or if no group has a model.
+    """
     known = found.models
     rows = read_groups(db, known, source)
     configs_of = known.configs(db)
@@ -92,7 +96,7 @@ def find_models(db: Database, found: GroupsHolder, source: requests.Data) -> Ans
 
 
 def read_groups(db: Database, known: GroupModels, source: requests.Data) -> Groups:
-    """Return the groups of packed rows; refuse rows that are in others than the models."""
+    """Return the groups of packed rows; raise an error unless the group columns are those of the models."""
     rows = groups.read_groups(db, source)
     if rows is None or rows.types.keys() != known.types.keys():
         raise CerebroError(

@@ -1,4 +1,4 @@
-"""Let a search begin with the configs that earlier searches of the role on like tables found best."""
+"""Let a search begin with the configs that were best in the role's earlier searches on similar tables."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ OPTION: Final = "experience"
 
 @dataclass(frozen=True)
 class SearchFacts:
-    """The facts that are written down with a search, for those that come after it."""
+    """Facts about a search's table and nets, which are stored with the search for later searches."""
 
     table: TableFacts
     nets: Mapping[int, str]
@@ -37,7 +37,7 @@ class SearchFacts:
 
     @property
     def as_json(self) -> Mapping[str, Any]:
-        """The facts by their keys in the description of the search."""
+        """The facts, by the keys that they have in the stored description of the search."""
         return {replay.TABLE: asdict(self.table), replay.NETS: self.nets}
 
 
@@ -50,13 +50,16 @@ def _describe_table(summary: packed.PackedSummary) -> TableFacts:
 
 
 def _name_net(architecture: models.Architecture) -> str:
-    """Return the name of a net, by which searches know it again; without one, a digest of its layers."""
+    """Return the name by which later searches recognize a net: its own name, or a digest of its layers."""
     digest = hashlib.md5(architecture.model_arch.encode(), usedforsecurity=False)
     return architecture.name or f"md5:{digest.hexdigest()}"
 
 
 def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: SearchFacts) -> SearchCall:
-    """Return the search with the best configs of earlier searches before all others."""
+    """Return the search with the best configs of earlier searches placed before its own configs.
+
+    Without the option `experience`, return the search unchanged.
+    """
     if not given.experience:
         return search
     if search.method.proposes:
@@ -82,7 +85,10 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
 
 
 def _repeat(db: Database, search: SearchCall, run_id: int) -> SearchCall:
-    """Return the search with the configs of the run to be replayed: other searches may have ended since."""
+    """Return the search with the configs that the replayed run tried first.
+
+    They are read from that run, because a new look at earlier searches might find others.
+    """
     searched = runs.searched(runs.own_run(db, run_id, session.current_user(db))) or {}
     arguments = searched.get("arguments", {})
     first = [GridRow(**row) for row in arguments.get("first", ())]
@@ -103,7 +109,10 @@ def _read_earlier(db: Database) -> list[EarlierSearch]:
 
 
 def _rank_configs(db: Database, run_id: int) -> list[GridRow]:
-    """Return the configs of a search by the best that it was told of each; without those that failed."""
+    """Return the configs of a search, sorted by the best value that was measured for each.
+
+    Configs without a measured value, such as failed ones, are left out.
+    """
     best: dict[int, float] = {}
     for entry in decisions.entries(db, run_id):
         if entry.decision == decisions.MEASURED and entry.mst_key is not None and entry.value is not None:

@@ -18,7 +18,7 @@ from cerebro_plpy.store.runs import results
 
 
 class ManyTables:
-    """The tables of a run of many configs: their models, what became of each config, and a summary."""
+    """The result tables of a run of many configs: the models, an info row for each config, and a summary."""
 
     suffixes = ("_info", "_summary")
     several = True
@@ -52,7 +52,8 @@ class ManyTables:
 
 
 def _fold_columns(request: requests.Request) -> Sequence[str]:
-    """Return the columns of the info table that say which config without which fold a row is."""
+    """Return the columns that cross-validation adds to the info table: the fold that a model leaves out and,
+    if the models of the folds are kept, the key of the config."""
     if not request.cross_validates:
         return ()
     return (results.FOLD, results.CONFIG_KEY) if request.limits.fold_models else (results.FOLD,)
@@ -130,15 +131,15 @@ class FitCall:
         )
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
-        """Return each config once, whatever its folds or groups."""
+        """Return each config once, even if the request repeats it for several folds or groups."""
         return list({config.key: config for config in reversed(request.configs)}.values())[::-1]
 
     def go_on_from(
         self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
     ) -> runner.Start:
-        """Let configs that the earlier run trained continue from their states, or else from their weights.
+        """Return a run's start in which configs continue from their earlier states, or else earlier weights.
 
-        The others start as they would without a warm start.
+        Configs that the earlier run did not train begin as they would without a warm start.
         """
         warm_groups.check(db, request.groups, earlier)
         if request.groups is not None:

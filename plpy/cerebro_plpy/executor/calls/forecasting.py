@@ -1,4 +1,4 @@
-"""cerebro.train_forecast: nets that continue series, beside baselines; a backtest says which answers."""
+"""cerebro.train_forecast: train nets that continue series; a backtest compares them with baselines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONFIGS, EPOCHS = 8, 27
 NETS = (("nlinear", None), ("dlinear", None), ("nhits", '{"width": [32, 128]}'))
 LOSS = "'loss': ['mae'], 'metrics': ['mae']"
 WINDOWS = "_windows"
-# The level whose coverage is measured, and told.
+# The level of intervals whose coverage is measured and reported.
 LEVEL = 0.9
 OPTIONS: Mapping[str, Validator] = {
     **{key: train.OPTIONS[key] for key in ("nets", "backend", "seed", "configs", "epochs", "segments")},
@@ -64,7 +64,7 @@ class ForecastCall:
 
 @dataclass(frozen=True)
 class ForecastOrder:
-    """The checked arguments: the source with its columns, the horizon, and the order of the training."""
+    """The checked arguments: the source and its columns, horizon, training, and the tables to write."""
 
     source: Table
     columns: store.SeriesColumns
@@ -72,31 +72,35 @@ class ForecastOrder:
     training: TrainOrder
     windows: TargetTable
     document: TargetTable
-    # The time zone in which the calendar counts.
+    # The time zone in which calendar inputs are computed.
     zone: str
 
 
 @dataclass(frozen=True)
 class Contender:
-    """The answers of a net or a baseline for the windows that choose and for those that report."""
+    """The forecasts of one net, of baselines, or of both joined.
+
+    `chooses` has the forecasts for the windows by which the best contender is chosen, `reports` those for the
+    windows by which its errors are reported.
+    """
 
     name: str
     mst_key: int | None
     parameters: str | None
     chooses: np.ndarray
     reports: np.ndarray
-    # Whose answers these are, or are averaged with.
+    # The baselines whose forecasts are part of the median.
     baselines: Sequence[str] = ()
 
     @property
     def label(self) -> str:
-        """A text that tells all of them apart."""
+        """A text that no other contender of the backtest has."""
         return f"{self.mst_key}: {', '.join(self.baselines)}"
 
 
 @dataclass(frozen=True)
 class Backtest:
-    """The series with their windows by their jobs, and all answers for them."""
+    """The usable series, their windows divided by use, and the contenders with their forecasts."""
 
     step: TimeStep
     series: Sequence[Series]
@@ -105,7 +109,7 @@ class Backtest:
 
     @cached_property
     def best(self) -> Contender:
-        """The answers of the net or the baseline that is to answer from now on."""
+        """The contender whose net or baselines will forecast from now on."""
         jobs = self.jobs
         nets, baselines = dict[str, backtest.Errors](), dict[str, backtest.Errors]()
         for one in self.answers:
@@ -116,18 +120,25 @@ class Backtest:
         return next(one for one in self.answers if one.label == chosen)
 
     def score(self, one: Contender) -> backtest.BacktestScore:
-        """Return how good answers are for the windows that report."""
+        """Return the errors of a contender in the windows that are kept for reporting errors."""
         return backtest.measure(self.jobs.reports, one.reports, self.jobs.scales)
 
     def coverage(self, one: Contender) -> float:
-        """Return how many values that report lie in the intervals that the windows that choose give."""
+        """Return the share of true values that lie in the contender's 90 % intervals.
+
+        The intervals are computed from the windows by which the best contender is chosen, and tested on the
+        windows by which errors are reported.
+        """
         apart = backtest.count_apart(self.jobs.chooses)
         radii = backtest.find_radii(backtest.scaled_errors(self.jobs.chooses, one.chooses), apart)
         errors = backtest.scaled_errors(self.jobs.reports, one.reports)
         return backtest.find_coverage(errors, radii[backtest.LEVELS.index(LEVEL)])
 
     def radii(self, one: Contender) -> np.ndarray:
-        """Return the reach of intervals, by all windows that trained nothing."""
+        """Return the reach of intervals around a contender's forecasts, by its errors in untrained windows.
+
+        Untrained windows are all windows on which no net was trained.
+        """
         jobs = self.jobs
         chooses = backtest.scaled_errors(jobs.chooses, one.chooses)
         errors = np.concatenate([chooses, backtest.scaled_errors(jobs.reports, one.reports)])
@@ -137,14 +148,14 @@ class Backtest:
 
 
 def train_forecast(db: Database, call: ForecastCall) -> list[ForecastStanding]:
-    """Train nets on windows of the series, compare them with baselines, and return the standings."""
+    """Train nets on windows of series, compare them with baselines, and return a row for each contender."""
     tested = train_series(db, check(db, call))
     _tell_best(db, tested)
     return _standings(tested)
 
 
 def train_series(db: Database, order: ForecastOrder) -> Backtest:
-    """Train nets, keep what is to answer from now on, and return how good all answers were."""
+    """Train nets on windows of series, store the best contender as the forecast, and return the backtest."""
     zone = order.zone
     read = readings.read_series(db, order.source, order.columns, zone, trains=True)
     step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
@@ -196,7 +207,7 @@ def train_series(db: Database, order: ForecastOrder) -> Backtest:
 def _cut(
     order: ForecastOrder, usable: Sequence[Series], step: TimeStep, shape: WindowShape
 ) -> tuple[Jobs, list[Series], InputMaker]:
-    """Return the windows by their jobs, the series with their columns in order, and the way to inputs."""
+    """Return the windows by use, the series with sorted columns, and the maker of the nets' inputs."""
     numbers = [column.name for column in order.columns.ahead]
     ahead, static = inputs.split_columns(usable, numbers)
     arranged = inputs.arrange(usable, numbers, [*ahead, *static])
@@ -207,7 +218,7 @@ def _cut(
 
 
 def check(db: Database, call: ForecastCall) -> ForecastOrder:
-    """Check all arguments, before anything is read."""
+    """Return the checked arguments of the call; no rows are read yet."""
     for what, value in (("source_table", call.source_table), ("time", call.time), ("value", call.value)):
         if value is None or not value.strip():
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
@@ -242,7 +253,7 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
 
 
 def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season: int) -> WindowShape:
-    """Return what windows are like; refuse if no series is long enough to train on."""
+    """Return the length, horizon and season of the windows; raise an error if all series are too short."""
     lengths = [len(one.values) for one in laid if one.status in (OK, FILLED)]
     enough = [length for length in lengths if length > windows.LEAST_HORIZONS * order.horizon]
     shape = windows.choose_shape(enough, order.horizon, season, order.training.given.get("window"))
@@ -288,7 +299,7 @@ def _tell_series(
 def _origins(
     db: Database, order: ForecastOrder, usable: Sequence[Series], rows: Windowed, step: TimeStep
 ) -> list[str]:
-    """Return the stamp of the last known value of each window."""
+    """Return, for each window, the time of its last known value, as text."""
     times = np.empty(len(rows))
     for number in np.unique(rows.series).tolist():
         own = rows.series == number
@@ -302,7 +313,7 @@ def _origins(
 
 
 def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
-    """Pack the windows, make nets, and search within the budget."""
+    """Pack the windows, make the nets, and search for the best config within the budget."""
     task = order.training
     options: dict[str, Any] = {
         "validation": {"after": str(windows.CHOOSES), "on": store.PART},
@@ -322,7 +333,10 @@ def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
 
 
 def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
-    """Return the answers of the baselines, of each config that has a model, and the medians of several."""
+    """Return the contenders: baselines, medians of baselines, and each net alone and joined with baselines.
+
+    Only the baselines that suit a net best are joined with it.
+    """
     db, task = net.db, order.training
     both = (jobs.chooses, jobs.reports)
     plain = [net.answer_plainly(rows, BASELINES) for rows in both]
@@ -348,7 +362,7 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
 
 
 def _mean_error(jobs: Jobs, one: Contender) -> float:
-    """Return how wrong an answer is on the windows that choose."""
+    """Return a contender's mean scaled error in the windows that choose the best; infinity if undefined."""
     found = backtest.measure(jobs.chooses, one.chooses, jobs.scales).mase
     return found if np.isfinite(found) else np.inf
 
@@ -356,7 +370,7 @@ def _mean_error(jobs: Jobs, one: Contender) -> float:
 def _join(
     own: Sequence[np.ndarray], plain: Sequence[Mapping[str, np.ndarray]], baselines: Sequence[str]
 ) -> Contender:
-    """Return the medians of a net's own answers, if there are any, and of baselines."""
+    """Return a contender that forecasts the median of baselines and, if `own` is given, of a net."""
     chooses, reports = (
         np.median([*own[place : place + 1], *(plain[place][name] for name in baselines)], axis=0)
         for place in range(2)
@@ -369,7 +383,7 @@ def _known(value: float) -> float | None:
 
 
 def _standings(tested: Backtest) -> list[ForecastStanding]:
-    """Return all answers, what is to answer first, and then by their errors."""
+    """Return a row for each contender: first the best one, then the others sorted by their errors."""
     best, found = tested.best, list[ForecastStanding]()
     for one in tested.answers:
         score, coverage = tested.score(one), tested.coverage(one)
@@ -383,7 +397,10 @@ def _place(row: ForecastStanding) -> tuple[bool, float]:
 
 
 def _tell_best(db: Database, tested: Backtest) -> None:
-    """Tell what answers, how much better than the seasonal naive forecast it is, and why no net does."""
+    """Send a notice that names the best contender, with its error beside that of the seasonal naive forecast.
+
+    If the best contender is a baseline, the notice also says why no net forecasts.
+    """
     best = tested.best
     mase, rows = tested.score(best).mase, len(tested.jobs.reports)
     plain = next(one for one in tested.answers if one.name == SEASONAL_NAIVE)

@@ -1,4 +1,4 @@
-"""Make nets without Python: write them to fit a packed table, have Keras check them, show their layers."""
+"""Make nets without Python: write nets that fit a packed table, check them, and list their layers."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ def load_net(
     net: str | None,
     params: str | None,
 ) -> list[int]:
-    """Add nets for a packed table to a table of architectures, one for each combination of parameters."""
+    """Add nets that fit a packed table to a table of architectures; return the `model_id` of each.
+
+    There is one net for each combination of the parameters.
+    """
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     table = resolve_table(db, packed_table, "packed table")
@@ -67,7 +70,10 @@ def load_net(
 
 
 def refuse_scale(label: str, what: str) -> CerebroError:
-    """Return the error for what is of quantities where a label is classes."""
+    """Return the error for a parameter that needs a quantity as the label, where the label is classes.
+
+    `what` names the parameter, for example `target_scale`.
+    """
     return CerebroError(
         f"{label} is learned as classes, and {what} is for quantities",
         hint='Leave it out, or pack the rows with {"task": "regression"}.',
@@ -76,14 +82,17 @@ def refuse_scale(label: str, what: str) -> CerebroError:
 
 @dataclass(frozen=True)
 class _Trained:
-    """A trained net, and the layers of it on which new layers are to sit."""
+    """A trained net, and those of its layers on which new layers are to be put."""
 
     base: int
     layers: Sequence[str]
 
 
 def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
-    """Take the trained net out of the parameters; None if there is none."""
+    """Remove `base` and `feature_layer` from the parameters, and return the trained net that they name.
+
+    Return None if neither is given.
+    """
     if BASE not in given and FEATURE_LAYER not in given:
         return None
     base, said = given.pop(BASE, None), given.pop(FEATURE_LAYER, None)
@@ -111,7 +120,10 @@ def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
 def _load_on_layers(
     db: Database, arch_table: str | None, packed_table: Table, net: str, trained: _Trained, rows: NetRows
 ) -> list[int]:
-    """Add nets of a line of layers behind each of some layers of a trained net, with its weights."""
+    """Add nets that put a line of new layers on each named layer of a trained net.
+
+    Each net gets the trained net's weights for the layers that it keeps. Return the `model_id` of each net.
+    """
     table = resolve_table(db, arch_table, "model architecture table")
     summary = packed.summary(db, packed_table.schema, packed_table.name)
     base = features.read_net(db, table, trained.base, summary)
@@ -136,14 +148,14 @@ def _load_on_layers(
 
 
 def _take_scale(given: dict[str, object]) -> TargetScale:
-    """Take out of the parameters how quantities are learned."""
+    """Remove `target_scale` and `clamp` from the parameters, and return how nets are to learn quantities."""
     way = one_of(*TARGET_SCALES)(SCALE, given.pop(SCALE, STANDARD))
     clamp = boolean()(CLAMP, given.pop(CLAMP, False))
     return check_scale(TargetScale(way, clamp))
 
 
 def check_scale(scale: TargetScale) -> TargetScale:
-    """Return the scale; refuse to hold answers within ends that are not looked up."""
+    """Return the scale; raise an error if `clamp` is set and `target_scale` is `none`."""
     if scale.clamp and scale.way == NONE:
         raise CerebroError(
             f"{CLAMP} is given, and {SCALE} is none",
@@ -160,16 +172,17 @@ def add_nets(
     made: Sequence[tuple[str, str]],
     quiet: bool = False,
 ) -> list[int]:
-    """Add nets, made for a packed table, by title and JSON."""
+    """Add nets, given by title and JSON, to a table of architectures; return the `model_id` of each."""
     about = f"made by load_net for {table.quoted}"
     load = partial(tables.load_model, db, arch_table, quiet=quiet)
     return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
 
 
 def measure_label(db: Database, packed_table: str, label: str, scale: TargetScale) -> Moments | None:
-    """Return the moments of a label that is a quantity; None where it is learned as it is.
+    """Return the moments of a label that is a quantity, such as its mean and its deviation.
 
-    So it is where the scale says so, or where floats of 32 bits cannot hold them.
+    Return None if the label is learned unscaled: because `target_scale` is `none`, or because 32-bit floats
+    cannot hold the moments.
     """
     if scale.way == NONE:
         return None
@@ -191,7 +204,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: TargetScal
         mean = mean + apart * len(values) / rows
         squares = squares + values.var(axis=0) * len(values) + apart**2 * before * len(values) / rows
     deviations = np.sqrt(squares / max(rows, 1))
-    # A label that is the same in all rows, as far as floats of 32 bits can tell, is only moved.
+    # A label that is constant, as far as 32-bit floats can tell, is only shifted, not scaled.
     deviations = np.where(deviations > target.FLOAT_STEP * np.abs(mean), deviations, 1.0)
     with np.errstate(all="ignore"):
         held = np.stack([mean, deviations, 1 / np.square(deviations)]).astype(np.float32)
@@ -204,7 +217,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: TargetScal
 
 
 def read_rows(db: Database, table: Table, scale: TargetScale) -> NetRows:
-    """Return what nets for a packed table must fit, with the moments of its quantities on a scale."""
+    """Return the shapes and labels of a packed table that nets must fit, with the moments of quantities."""
     summary = packed.summary(db, table.schema, table.name)
     labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
     measure = partial(measure_label, db, table.quoted, scale=scale)
@@ -216,7 +229,7 @@ def read_rows(db: Database, table: Table, scale: TargetScale) -> NetRows:
 
 
 def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
-    """Read enough rows of an input to know its quantiles well."""
+    """Return rows of the input with this number, enough of them to estimate the input's quantiles."""
     name, width = summary.independent_varname[number], math.prod(summary.input_shapes[number])
     buffers = scan(db, table.quoted, name, FEATURES, ENOUGH_ROWS)
     found = [buffer.reshape(len(buffer), width) for buffer in buffers]
@@ -231,7 +244,7 @@ def enable_lora(
     layers: Sequence[str] | None,
     train: Sequence[str] | None,
 ) -> int:
-    """Add a copy of a net, with adapters."""
+    """Add a copy of a net with LoRA adapters to the table of architectures; return its `model_id`."""
     table = resolve_table(db, arch_table, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -253,7 +266,7 @@ def enable_lora(
 
 
 def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iterator[tuple[Any, ...]]:
-    """Yield a row for each layer of a net: of a table of architectures, or of a registered model."""
+    """Return a row for each layer of a net in a table of architectures or of a registered model."""
     if model_id is None and arch_table is not None and references.is_marked(arch_table):
         registry.begin(db)
         _, layers = list_layers(db, model_rights.find_readable(db, arch_table).read(db).model_arch)
@@ -269,6 +282,6 @@ def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iter
 
 
 def list_layers(db: Database, model_arch: str) -> tuple[str, list[tuple[Any, ...]]]:
-    """Have Keras check a net; return its JSON, and what `show_net` has of each layer."""
+    """Have Keras check a net; return the net's JSON, and the row that `show_net` returns for each layer."""
     found = tables.check_architecture(db, model_arch, None, layers=True)
     return found["json"], [tuple(layer) for layer in found["layers"]]

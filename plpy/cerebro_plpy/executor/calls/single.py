@@ -1,4 +1,4 @@
-"""madlib_fit: a run of one config, with MADlib's tables for a single model."""
+"""madlib_fit: train one config, and write the two tables that MADlib has for a single model."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cerebro_plpy.store.runs import results
 
 
 class SingleTables:
-    """The table of a single model, and a summary that also says what became of it."""
+    """The result tables of a single model: the model, and a summary that includes its metrics."""
 
     suffixes = ("_summary",)
     several = False
@@ -62,7 +62,7 @@ class SingleTables:
 
 
 def fit(db: Database, *arguments: Any) -> None:
-    """Train one config, or on a table in groups one for each group."""
+    """Train one config; on a table packed in groups, train it once for each group."""
     begin.begin(db, _read_call(db, arguments))
 
 
@@ -174,7 +174,10 @@ class SingleCall:
 
 @dataclass(frozen=True)
 class OneOfGroups(FitCall):
-    """A madlib_fit on a table in groups: a run of one config on each group, with the tables of such a run."""
+    """A call of madlib_fit on a table packed in groups: it trains one config on each group.
+
+    It writes the result tables of a run of many configs.
+    """
 
     single: SingleCall
 
@@ -194,7 +197,7 @@ class OneOfGroups(FitCall):
 
 
 def _last_step(outcome: runner.Outcome) -> int:
-    """Return the step of the model's state; raise an error if there is none."""
+    """Return the step of the model's last state; raise an error if the model has none."""
     ended = outcome.ended.get(ONLY)
     if ended is None or ended.step is None:
         reason = ended.reason if ended is not None and ended.reason else "it has finished no epoch"

@@ -1,4 +1,7 @@
-"""cerebro.train: go from a table to a leaderboard in one call, by calls that a user can make by hand."""
+"""cerebro.train: turn a table into a leaderboard of models in one call.
+
+It makes calls that users can also make themselves, and shows them in a notice.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +42,12 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology, find_started
 
-# The rows of an epoch on a large table, about; and the most rows that are held out.
+# The approximate rows of an epoch on a large table; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
-# The epochs after which configs are first compared, below so many rows: one epoch of a small table tells nets
-# little apart. Of more rows, an epoch is enough.
+# Pairs of a number of rows and the epochs after which configs of smaller tables are first compared, since one
+# epoch of a small table shows little. For larger tables, one epoch is enough.
 FIRST_RUNGS = ((2_000, 9), (13_000, 3))
-# The learning rates that are drawn: those of nets of which much is known, and of others.
+# The learning rates to draw from: for nets that the portfolio knows, and for other nets.
 RATES, WIDE_RATES = [0.001, 0.02, "log"], [0.0003, 0.03, "log"]
 # The share of the configs that are trained to the end if there is time: an ensemble needs several good ones.
 FINISHED_SHARE = 1 / 3
@@ -53,7 +56,7 @@ BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 
 
 def _folds(key: str, value: object) -> Mapping[str, Any]:
-    """Check the option; without folds, it is empty."""
+    """Return the checked option `folds`; an empty mapping for `false`."""
     return {} if value is False else folds.option(key, value)
 
 
@@ -110,26 +113,29 @@ class TrainCall:
     name: str | None
     budget: str | None
     options: str | None
-    # The recipe to keep, where it is not that of this very call.
+    # The recipe to store, if it is not the recipe of this call.
     recipe: Mapping[str, Any] | None = None
 
 
 def train(db: Database, call: TrainCall) -> list[train_ensemble.Ranked]:
-    """Pack the rows, make nets, search within the budget, and return the leaderboard."""
+    """Pack the rows, make nets, search for the best config within the budget, and return the leaderboard."""
     task = _task(db, call)
     begin.begin(db, _prepare(db, task, here=True))
     return train_ensemble.join_best(db, task)
 
 
 def prepare(db: Database, call: TrainCall) -> str:
-    """Pack the rows and make nets; return the arguments of the search as JSON."""
+    """Pack the rows and make nets; return the arguments of the search that is to follow, as JSON."""
     search = _prepare(db, _task(db, call))
     given = {key: value for key, value in asdict(search).items() if value is not None}
     return json.dumps({**given, "options": json.loads(search.options or "{}")})
 
 
 def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
-    """Return the call of the search; `here` is set where it follows in this transaction."""
+    """Pack the rows, make nets, and return the call that searches among them.
+
+    `here` says that the search follows in the same transaction.
+    """
     by_hand = [_pack(db, task, here=here)]
     _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
@@ -138,7 +144,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     chosen = _chosen_nets(task, summary)
     in_folds = train_ensemble.choose_folds(db, task)
     limited = replace(task, seconds=train_ensemble.search_seconds(db, task, in_folds))
-    # Folds need the time that several such configs of a small table would take.
+    # Training in folds needs the time in which more configs could be trained to the end.
     finished = 1 if limited.seconds < task.seconds else math.ceil(task.configs * FINISHED_SHARE)
     search = prepare_search(db, limited, summary, chosen, here=here, finished=finished)
     for net, params in chosen:
@@ -162,10 +168,11 @@ def prepare_search(
     loss: str | None = None,
     finished: int = 1,
 ) -> AutomlCall:
-    """Make the nets of these names and parameters for packed rows, and return the call of their search, which
-    trains so many configs to the end.
+    """Make the chosen nets for packed rows, and return the call that searches among them.
 
-    Without a loss, as a grid has it with its metrics, it follows from the label and the metric that decides.
+    `chosen` has the names and parameters of the nets. The search trains at least `finished` configs for all
+    epochs. `loss` is the part of the compile grid with loss and metrics; by default, it follows from the
+    label and from the metric of the call.
     """
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     rows, made = nets.read_rows(db, table, task.target_scale), list[tuple[str, str]]()
@@ -183,7 +190,7 @@ def prepare_search(
 
 
 def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Mapping[str, Any]:
-    """Return all that training anew on other rows takes."""
+    """Return the facts by which a later call can train again on other rows, such as target and options."""
     columns = summary.features.columns if summary.features else ()
     relations = summary.features.relations if summary.features else None
     return {
@@ -197,9 +204,10 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
 
 
 def choose_backend(db: Database, *, here: bool) -> str:
-    """Return the engine of the settings, else the usual one.
+    """Return the engine of the setting `backend`; without the setting, return the default engine.
 
-    A session that is to train itself, and runs an engine since it has predicted, can have no other.
+    If this session trains itself (`here`) and already runs an engine, return that engine instead of the
+    default one, since a session can run only one.
     """
     running = (running_engine() or find_started()) if here else None
     return session.setting(db, "backend") or running or session.default_backend()
@@ -223,7 +231,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
 
 
 def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
-    """Pack the rows, and return the statement that does the same by hand."""
+    """Pack the source's rows; return the SQL statement with which a user would pack them."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
     label = sources.find_named(task.target, "target", known, source.quoted)
@@ -254,14 +262,14 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
 
 
 def _check_held_out(db: Database, task: TrainOrder) -> None:
-    """Refuse held-out rows that cannot show the metric, before anything is trained."""
+    """Raise an error if the metric cannot be computed on the held-out rows, before any net is trained."""
     held = names.resolve_table(db, task.table("_packed" + preprocess.VALIDATION), "packed table")
     counts = packed.summary(db, held.schema, held.name).class_counts
     scoring.check_rows(task.metric, (counts[0] or [1, 1]) if counts else [1, 1], held.quoted)
 
 
 def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[str, str | None]]:
-    """Return the nets that the call names, or those that suit the inputs, with their parameters."""
+    """Return the names and parameters of the nets of the call, or else of nets that suit the inputs."""
     if "nets" in task.given:
         return task.named_nets
     ranks = {len(shape) for shape in summary.input_shapes}
@@ -273,7 +281,10 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
 
 
 def _loss(label: NetOutput, metric: str | None) -> str:
-    """Return loss and metric as a grid has them; of a quantity, the loss is the share of its variance."""
+    """Return the part of the compile grid with loss and metrics for a label.
+
+    The loss of a quantity is divided by its variance.
+    """
     usual = scoring.ACCURACY if label.is_classes else scoring.MAE
     thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)
     named = MEASURED[metric or usual].format(width=label.width, thresholds=thresholds)
@@ -294,7 +305,7 @@ def _build_search(
     backend: str,
     finished: int,
 ) -> AutomlCall:
-    """Return the call that searches for the best of these nets."""
+    """Return the call that searches for the best config among the nets in `titles`."""
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     ranked = portfolio.list_configs(titles, loss, batches)
     rates = RATES if ranked else WIDE_RATES
@@ -304,7 +315,7 @@ def _build_search(
         f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3,"
         f" min_iterations={min(first, task.epochs)}, min_finished={finished}"
     )
-    # A config that has begun to learn its rows by heart keeps what it was before.
+    # A config that has begun to overfit delivers its best earlier state.
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
     if task.metric is not None:
         options["compare_by"] = METRIC

@@ -1,4 +1,7 @@
-"""Ends cerebro.train: the leaderboard, and the ensemble of the best configs, of a small table in folds."""
+"""The end of cerebro.train: the leaderboard, and an ensemble of the best configs.
+
+On a small table, the models of the ensemble are trained in folds.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +22,14 @@ from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, splits
 from cerebro_plpy.store.runs import measurements, results
 
-# Tables with fewer rows are trained on in folds, in as many. For few rows they matter more than a longer
-# search, which then has a share of the budget; those of more rows have what the search leaves.
+# Tables below FOLDED_ROWS are trained on in FOLDS folds. Below FEW_ROWS, folds matter more than the search,
+# which then gets SEARCH_SHARE of the budget; on other tables, folds get the seconds that the search leaves.
 FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
 def finish(db: Database, name: str | None) -> list[Ranked]:
-    """Join the best nets of a search that was prepared; return the leaderboard."""
+    """Make the ensemble of a search that `cerebro.prepare_train` prepared; return the leaderboard."""
     table = name and names.with_suffix(name, "_packed" + packed.SUMMARY)
     summary = names.resolve_table(db, table, "summary")
     recipe = retraining.recipe(db, summary)
@@ -42,7 +45,10 @@ def finish(db: Database, name: str | None) -> list[Ranked]:
 
 
 def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
-    """Make the ensemble, or tell how the best config answers; return the leaderboard."""
+    """Make the ensemble of the best configs, and return the leaderboard.
+
+    If the call asks for a single model, send a notice with the metrics of the best config instead.
+    """
     board = _leaderboard(db, task)
     in_folds = choose_folds(db, task)
     if task.given.get("single") or (len(board) == 1 and in_folds is None):
@@ -63,7 +69,11 @@ def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
 def _ensemble_options(
     task: TrainOrder, in_folds: Mapping[str, Any] | None, searched: float | None = None
 ) -> Mapping[str, Any]:
-    """Return the options of the ensemble; folds have what a search that took so long leaves of the budget."""
+    """Return the options of the ensemble.
+
+    If its models are trained in folds, they get the seconds of the budget that the search has left.
+    `searched` is how long the search took, if it is known.
+    """
     if in_folds is None:
         return {}
     left = task.seconds - math.ceil(task.seconds * SEARCH_SHARE if searched is None else searched)
@@ -76,7 +86,7 @@ def _searched_seconds(db: Database, task: TrainOrder) -> float:
 
 
 def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list[str]:
-    """Return the statement that makes the ensemble, if there is to be one."""
+    """Return a list with the SQL statement that makes the ensemble; an empty list if none is made."""
     if task.given.get("single"):
         return []
     named = {} if task.metric is None else {"metric": dialect.literal(task.metric)}
@@ -85,7 +95,10 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
 
 
 def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
-    """Return how long the search may take: what training a small table in folds leaves of the budget."""
+    """Return how many seconds the search may take.
+
+    On a table of few rows, the search leaves a share of the budget to the training in folds.
+    """
     if in_folds is None or _count_rows(db, task) >= FEW_ROWS:
         return task.seconds
     return max(LEAST_SECONDS, round(task.seconds * SEARCH_SHARE))
@@ -96,26 +109,29 @@ def _count_rows(db: Database, task: TrainOrder) -> int:
 
 
 def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
-    """Return how all rows are folded for the ensemble, of a small table unless the call says otherwise."""
+    """Return the option `folds` for the ensemble; None if the ensemble's models are not trained in folds.
+
+    By default, only small tables are divided into folds.
+    """
     said, held_out = task.given.get("folds"), task.given.get("validation", {})
     held_out = held_out if isinstance(held_out, Mapping) else {}
     if task.given.get("single"):
         return None
     if said is not None:
         return said or None
-    # Rows of the past would be answered by models that have seen what followed.
+    # In folds, models would answer past rows after training on later rows.
     if "after" in held_out or _count_rows(db, task) >= FOLDED_ROWS:
         return None
     training = task.read_packed(db)
     usual = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.summary.one_hot[0]}
     usual = {"count": FOLDS, **usual}
     rows, _ = folding.fold_rows(db, training, usual)
-    # Of few rows, or few values of a column, a fold may have none.
+    # With few rows, or few values of a column, a fold may be empty.
     return usual if splits.count_folds(db, rows) == FOLDS else None
 
 
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
-    """Return the configs that have a model, best first; refuse if there are none."""
+    """Return a row for each config that has a model, best first; raise an error if no config has one."""
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
     rows = results.ranked(db, info.quoted, arch.quoted)
@@ -130,7 +146,7 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
-    """Return the sort key of the leaderboard."""
+    """Return the key by which rows of the leaderboard are sorted."""
     return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
 
 

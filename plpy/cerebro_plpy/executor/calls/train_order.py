@@ -1,4 +1,4 @@
-"""The checked arguments of cerebro.train, and statements that do the same by hand."""
+"""The checked arguments of cerebro.train, and the SQL statements that users would write instead of it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class TrainOrder:
 
     @property
     def named_nets(self) -> list[tuple[str, str | None]]:
-        """The nets that the call names, one or a list, with their usual parameters."""
+        """The nets that the option `nets` names, each with None for its parameters."""
         named = self.given.get("nets", [])
         return [(net, None) for net in ([named] if isinstance(named, str) else named)]
 
@@ -50,30 +50,30 @@ class TrainOrder:
 
     @property
     def scale_params(self) -> Mapping[str, Any]:
-        """The parameters of nets by which the call says how a quantity is learned."""
+        """The options `target_scale` and `clamp` of the call, which say how nets learn a quantity."""
         return {key: self.given[key] for key in (nets.SCALE, nets.CLAMP) if key in self.given}
 
     @property
     def metric(self) -> str | None:
-        """The metric that is to decide, if one is named."""
+        """The metric of the option `metric`, by which models are compared; None without the option."""
         return self.given.get("metric")
 
     @property
     def configs(self) -> int:
-        """How many configs the search begins."""
+        """The number of configs with which the search begins."""
         return self.given.get("configs", CONFIGS)
 
     @property
     def epochs(self) -> int:
-        """The most epochs of a config."""
+        """The largest number of epochs for which a config is trained."""
         return self.given.get("epochs", EPOCHS)
 
     def hand(self, rows: int) -> RowsToHand:
-        """Return so many rows, and how often the search trains on them."""
+        """Return a number of rows together with how often the search trains on them: epochs times configs."""
         return RowsToHand(rows, self.epochs * self.configs)
 
     def read_packed(self, db: Database, end: str = "") -> requests.Data:
-        """Return the packed rows that train, or others by the end of their table's name."""
+        """Return the packed training rows, or the packed table whose name ends with `end`."""
         table = names.resolve_table(db, self.table("_packed" + end), "packed table")
         return requests.Data(table, packed.summary(db, table.schema, table.name))
 
@@ -81,7 +81,7 @@ class TrainOrder:
 def write_statement(
     function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
 ) -> str:
-    """Return the statement that does the same by hand."""
+    """Return the SQL statement that calls a function with these arguments and options."""
     shown = [dialect.literal(one) for one in arguments]
     shown += [f"{name} => {value}" for name, value in named.items()]
     if options is not None:

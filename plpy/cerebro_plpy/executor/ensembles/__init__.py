@@ -1,1 +1,1 @@
-"""Compares trained models by their answers, and joins the best of them."""
+"""Compares trained models by their answers for rows, and joins the best of them to one net."""

@@ -1,4 +1,4 @@
-"""Chooses what is trained in folds: as many configs as there is time for, by what training them has taken."""
+"""Chooses how many configs are trained in folds, by the time that their earlier training took."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cerebro_plpy.madlib.params import parse_fit, reparse_compile
 from cerebro_plpy.store import names
 from cerebro_plpy.store.runs import rates, results
 
-# A config gets so many times the epochs that were its best.
+# A config trains this many times as long as up to its best epoch.
 MORE_EPOCHS = 1.25
 
 
 @dataclass(frozen=True)
 class FoldedTraining:
-    """The configs to train in folds, for how many epochs, and the seconds that the first alone would take."""
+    """The configs to train in folds, their epochs, and the seconds that the first config alone would take."""
 
     candidates: Sequence[Candidate]
     epochs: int
@@ -32,7 +32,7 @@ class FoldedTraining:
 
 @dataclass(frozen=True)
 class PastTraining:
-    """The epochs of a config that were worthwhile, and the seconds of each."""
+    """The earlier training of a config: the number of epochs worth repeating, and the seconds of an epoch."""
 
     worthwhile: int
     seconds: float
@@ -41,14 +41,20 @@ class PastTraining:
 def afford(
     db: Database, contest: Contest, candidates: Sequence[Candidate], times: float, seconds: int | None
 ) -> FoldedTraining:
-    """Return the candidates whose training on so many times the rows takes no more than these seconds."""
+    """Return the candidates that can be trained in folds within `seconds`, and for how many epochs.
+
+    `times` is the number of times that all folds together train on the rows of the earlier training.
+    """
     past = _past(db, contest, candidates)
     places, epochs = choose(past, times, seconds)
     return FoldedTraining([candidates[place] for place in places], epochs, _seconds(past[:1], times))
 
 
 def choose(past: Sequence[PastTraining], times: float, seconds: int | None) -> tuple[list[int], int]:
-    """Return the places of the configs for which there is time, the first among them, and their epochs."""
+    """Return the indexes in `past` of the configs for which `seconds` suffice, and their number of epochs.
+
+    The first config has priority: if there is no time for it, none is chosen.
+    """
     chosen: list[int] = []
     for place in range(len(past)):
         together = [past[one] for one in (*chosen, place)]
@@ -72,9 +78,9 @@ def _past(db: Database, contest: Contest, candidates: Sequence[Candidate]) -> li
 
 
 def seconds_per_epoch(visits: Sequence[Row], evaluations: Sequence[Row]) -> Mapping[int, float]:
-    """Return how long each config trains and is evaluated in an epoch, while all sessions work.
+    """Return the seconds that an epoch of each config takes, with its evaluation, while all sessions work.
 
-    What happens once, as compiling does, is left out.
+    Work that is done only once, such as compiling, is not counted.
     """
     trained: dict[tuple[int, int], list[float]] = defaultdict(list)
     for visit in visits:
@@ -90,19 +96,22 @@ def seconds_per_epoch(visits: Sequence[Row], evaluations: Sequence[Row]) -> Mapp
 
 
 def read_past(row: Mapping[str, Any], seconds: float) -> PastTraining:
-    """Return what a config's row of the info table tells of its training."""
+    """Return the earlier training of a config, from its row in the info table.
+
+    `seconds` are the seconds of one of its epochs.
+    """
     losses = row.get("validation_loss") or [None]
     epochs = row.get("metrics_iters") or range(1, len(losses) + 1)
     params = row.get("compile_params")
     way = direction(reparse_compile(params)) if params else "min"
     best = max(_best_place(losses, "min"), _best_place(row.get("validation_metrics") or losses, way))
-    # A config whose learning rate comes down is to have it down at the end.
+    # A config that lowers its learning rate (anneal_at) trains until the rate is down.
     ends = [end for end in parse_fit(row.get("fit_params") or "").anneal_at or () if end >= epochs[best]]
     return PastTraining(min(epochs[-1], *ends[:1] or [math.ceil(MORE_EPOCHS * epochs[best])]), seconds)
 
 
 def _best_place(values: Sequence[float | None], way: Direction) -> int:
-    """Return the place of the best value; that of the last one if none is a number."""
+    """Return the index of the best value; the last index if all values are None."""
     sign = -1 if way == "max" else 1
     known = [(sign * value, place) for place, value in enumerate(values) if value is not None]
     return min(known)[1] if known else len(values) - 1

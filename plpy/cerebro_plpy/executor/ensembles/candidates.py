@@ -1,4 +1,4 @@
-"""Describes the configs that an ensemble is chosen from."""
+"""Describes the configs from which an ensemble is chosen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerebro_plpy.predicting.models import Model
 
 @dataclass(frozen=True)
 class CandidatePart:
-    """A model of the table; of a config's models by fold, also the fold that it has not seen."""
+    """A trained model of a config; for a model by fold, also the fold that it was not trained on."""
 
     found: TrainedModel
     model: Model
@@ -22,7 +22,10 @@ class CandidatePart:
 
 @dataclass(frozen=True)
 class Candidate:
-    """A config with its model, or its models by fold, and its answers for the rows that choose."""
+    """A config with its models and its answers for the rows by which models are compared.
+
+    It has one model, or one model for each fold.
+    """
 
     key: int
     parts: Sequence[CandidatePart]
@@ -37,7 +40,7 @@ class Candidate:
 
 @dataclass(frozen=True)
 class JudgingGroups:
-    """The columns of groups with their types, and the key of the group of each row that chooses."""
+    """The group columns with their types, and the group key of each row by which models are compared."""
 
     types: Mapping[str, str]
     keys: Sequence[str]

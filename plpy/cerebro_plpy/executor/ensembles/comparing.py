@@ -17,7 +17,7 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store.packed import partitions
 
-# More rows would change nothing.
+# Enough rows to compare models: more would not change the order.
 ENOUGH_ROWS = 50_000
 # How far from 1 the probabilities of a row may add up.
 NEAR_ONE = 1e-3
@@ -25,7 +25,7 @@ NEAR_ONE = 1e-3
 
 @dataclass(frozen=True)
 class JudgingRows:
-    """Rows by which models are compared: their inputs, and the labels as numbers or as ones and zeros."""
+    """The rows by which models are compared: their inputs, and their labels as numbers or one-hot."""
 
     inputs: Sequence[np.ndarray]
     truth: np.ndarray
@@ -34,13 +34,13 @@ class JudgingRows:
     folds: np.ndarray | None = None
 
     def answer(self, db: Database, model: models.Model, places: np.ndarray | None = None) -> np.ndarray:
-        """Return what a model of one output answers: numbers for each row, or for those at `places`."""
+        """Return the answers of a model with one output, for all rows or for the rows at `places`."""
         inputs = self.inputs if places is None else [one[places] for one in self.inputs]
         (answers,) = answer_packed(db, model, inputs)
         return answers.reshape(len(answers), -1).astype(np.float64)
 
     def check(self, answers: np.ndarray, what: str) -> None:
-        """Refuse answers that cannot be compared with the labels."""
+        """Raise an error if the answers of a model, named by `what`, cannot be compared with the labels."""
         if answers.shape != self.truth.shape:
             raise CerebroError(
                 f"{what} answers with {answers.shape[1]} numbers for a row, not with {self.truth.shape[1]}",
@@ -55,19 +55,19 @@ class JudgingRows:
             )
 
     def checked_answer(self, db: Database, found: TrainedModel) -> np.ndarray:
-        """Return what a model answers, in the form of the labels."""
+        """Return a model's answers for all rows; raise an error if they do not fit the labels."""
         answers = self.answer(db, models.trained(db, found))
         self.check(answers, found.holder.name)
         return answers
 
     def measure(self, answers: np.ndarray, metric: str) -> float:
-        """Return the error of answers, of which less is better; NaN is more than any other."""
+        """Return the error of answers by a metric, where less is better; infinity if the error is NaN."""
         error = scoring.ERRORS[metric](answers, self.truth)
         return error if error == error else float("inf")
 
 
 def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
-    """Read the rows of a packed table with one label, or as many as are enough."""
+    """Return the rows of a packed table with one label, at most about `ENOUGH_ROWS` of them."""
     if len(rows.summary.dependent_varname) != 1:
         raise CerebroError("nets of several outputs cannot be compared", sqlstate=NOT_SUPPORTED)
     inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
@@ -77,7 +77,7 @@ def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
 
 
 def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> JudgingRows:
-    """Return the rows with the fold that each is in, for models that have not seen one of them."""
+    """Return the rows with their folds, so that a model that has not seen a row can answer it."""
     lengths = partitions.folds_of_buffers(db, rows.table.quoted, rows.summary.dependent_varname[0])
     folds = np.repeat(*np.array(lengths, dtype=np.int64).T)[: len(judging.truth)]
     return replace(judging, folds=folds)

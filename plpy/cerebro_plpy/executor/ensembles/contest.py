@@ -1,4 +1,4 @@
-"""Opens a contest: the models of a table, and what they answer for rows that choose among them."""
+"""Opens a contest: a comparison of a table's models by their answers for rows that did not train them."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ from cerebro_plpy.store.runs import results
 
 @dataclass(frozen=True)
 class Contest:
-    """Models of a table, the rows that choose among them, and the metric by which they do."""
+    """A comparison of a table's models: the models, the rows by which they are compared, and the metric."""
 
     best: TrainedModel
     # The row that describes the models of the table.
     about: Mapping[str, Any]
     summary: packed.PackedSummary
-    # The packed table that chooses.
+    # The packed table with the rows by which models are compared.
     rows: Table
     judging: comparing.JudgingRows
     candidates: Sequence[Candidate]
     metric: str
-    # Whether somebody named the metric.
+    # Whether the call named the metric.
     is_asked: bool
     # The groups of the rows; None where models are not of groups.
     groups: JudgingGroups | None
@@ -50,25 +50,28 @@ class Contest:
         return np.stack([one.answers for one in self.candidates])
 
     def name_tables(self, **made: str) -> dict[str, str]:
-        """Return the names of an ensemble's tables: those of the models, but for what was made or chose."""
+        """Return the names of tables for an ensemble's summary, by summary column.
+
+        They are those of the compared models, except for `made` and the packed table of the comparing rows.
+        """
         found = self.about.get(results.QUALIFIED[0])
         known = found if isinstance(found, Mapping) else {}
         return {**known, **made, "validation_table": self.rows.quoted}
 
     @property
     def loss_type(self) -> str:
-        """The loss that summaries have, as Keras names it."""
+        """The Keras name of the loss that the summaries of ensembles have."""
         return "categorical_crossentropy" if self.judging.is_classes else "mse"
 
     def measure_loss(self, answers: np.ndarray, places: slice | list[int]) -> float:
-        """Return this loss of the answers for the rows at some places."""
+        """Return the loss named by `loss_type` of the answers for the rows at `places`."""
         own = answers[places], self.judging.truth[places]
         if self.judging.is_classes:
             return scoring.ERRORS[scoring.LOGLOSS](*own)
         return scoring.ERRORS[scoring.RMSE](*own) ** 2
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
-        """Return the answer for each row by the models that the other rows choose in `size` rounds."""
+        """Return answers for each half of the rows, by models that the other half chose in `size` rounds."""
         judging = self.judging
         return selection.choose_apart(
             self.answers,
@@ -83,7 +86,11 @@ class Contest:
 def open_contest(
     db: Database, model_table: str | None, packed_table: str | None, asked: str | None
 ) -> Contest:
-    """Have each model of a table answer the rows of a packed table, by default those that validated them."""
+    """Return the comparison of a table's models by their answers for the rows of a packed table.
+
+    The default is the table by which the models were validated, or on which models by fold were trained.
+    `asked` is the metric that the call names.
+    """
     of_groups = group_holders.find_groups(db, model_table, None)
     best = trained.find_model(db, model_table, None) if of_groups is None else _any_model(db, of_groups)
     if best.mst_key is None:
@@ -123,7 +130,7 @@ def open_contest(
 
 
 def _any_model(db: Database, found: GroupsHolder) -> TrainedModel:
-    """Return a model of a group; refuse a registered version, which has one for each."""
+    """Return the model of some group; raise an error for a registered version, which has only one config."""
     if not isinstance(found, TableOfGroups):
         raise CerebroError(
             f"{found.models.name} holds models of groups, one for each",
@@ -151,7 +158,7 @@ def _choosing_rows(
             hint="Name a packed table of other rows: packed_table => '…'.",
         )
     rows = requests.data(db, named, "packed table")
-    # Of models by fold, each row is answered by the one that has not seen it.
+    # With models by fold, each row is answered by the model that has not seen it.
     if _has_trained(db, rows, summary) and not in_folds:
         raise CerebroError(
             f"{best.holder.name} was trained on the rows of {rows.table.quoted}: they cannot choose",
@@ -173,7 +180,8 @@ def _candidates(db: Database, best: TrainedModel, judging: comparing.JudgingRows
 
 
 def _is_finite(db: Database, one: Candidate) -> bool:
-    """Return whether all answers are numbers; say so of a config that is left out since they are not."""
+    """Return whether all answers of a config are finite; if not, send a notice that the config is left
+    out."""
     is_finite = bool(np.isfinite(one.answers).all())
     if not is_finite:
         db.notice(f"{one.name} is left out: it answers with NaN or infinity")
@@ -186,7 +194,7 @@ def _part(db: Database, best: TrainedModel, mst_key: int, fold: int | None) -> C
 
 
 def _answers(db: Database, parts: Sequence[CandidatePart], judging: comparing.JudgingRows) -> np.ndarray:
-    """Return the answers for all rows: in folds, each row's by the model that has not seen it."""
+    """Return a config's answers for all rows; a model by fold answers the rows that it has not seen."""
     if judging.folds is None:
         return np.mean([judging.answer(db, part.model) for part in parts], axis=0)
     answers = np.full(judging.truth.shape, np.nan)

@@ -1,4 +1,4 @@
-"""cerebro.ensemble: the models of a table whose mean answers best, joined to one net."""
+"""cerebro.ensemble: choose the models of a table whose mean answers best, and join them to one net."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ from cerebro_plpy.store.runs import results
 
 SIZE = 25
 MOST = 1000
-# As many rows show whether a joined net answers as it should.
+# The number of rows that show whether a joined net answers as it should.
 CHECKED_ROWS = 1000
 SUFFIX = "_ensemble"
-# As many configs are trained in folds at most.
+# The most configs that are trained in folds.
 IN_FOLDS = 5
 OPTIONS = {"folds": folds.option, "max_seconds": integer(1)}
 EnsembleShare = tuple[int, float]
@@ -50,7 +50,7 @@ class EnsembleCall:
 
 @dataclass(frozen=True)
 class EnsembleChoice:
-    """The models that are in, with their shares, and the temperature, if there is one."""
+    """The configs of an ensemble with their shares, and the temperature of its probabilities, or None."""
 
     parts: Sequence[tuple[Candidate, float]]
     temperature: float | None
@@ -59,7 +59,7 @@ class EnsembleChoice:
 
     @property
     def nets(self) -> list[tuple[CandidatePart, float]]:
-        """The models that are joined: a config's models by fold share its part alike."""
+        """The models to join, with their shares; a config's models by fold divide its share equally."""
         return [(part, share / len(one.parts)) for one, share in self.parts for part in one.parts]
 
     @property
@@ -68,7 +68,7 @@ class EnsembleChoice:
 
 
 def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
-    """Write the ensemble's tables; return the key and the share of each model that is in it."""
+    """Write the tables of an ensemble; return the `mst_key` and the share of each config in it."""
     size, given = _check_size(call.size), parse_options(call.options, OPTIONS)
     in_folds = Folding(given["folds"], given.get("max_seconds")) if "folds" in given else None
     if in_folds is None and given:
@@ -94,7 +94,7 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
 
 
 def _check_groups(db: Database, call: EnsembleCall, in_folds: Folding | None) -> None:
-    """Check what only models of groups need."""
+    """Raise an error if an ensemble of models of groups cannot be made, or cannot have its info table."""
     if in_folds is not None:
         raise CerebroError(
             f"{call.model_table} holds models of groups, which are not trained in folds",
@@ -107,14 +107,14 @@ def _check_groups(db: Database, call: EnsembleCall, in_folds: Folding | None) ->
 def _join(
     db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice
 ) -> list[EnsembleShare]:
-    """Write the joined net, and tell how well it answers."""
+    """Write the joined net, and send a notice with its metrics; return the configs with their shares."""
     _write(db, target, contest, chosen)
     _tell(db, target, contest, chosen)
     return [(one.key, share) for one, share in chosen.parts]
 
 
 def _find_best(contest: Contest, chosen: EnsembleChoice) -> list[Candidate]:
-    """Return the configs to train in folds: those chosen, and the best of the others."""
+    """Return the configs to train in folds: the chosen ones by share, then the best of the others."""
     measure, truth = scoring.ERRORS[contest.metric], contest.judging.truth
     by_share = [one for one, _ in sorted(chosen.parts, key=lambda part: -part[1])]
     known = {one.key for one in by_share}
@@ -141,7 +141,10 @@ def _check_size(size: int | None) -> int:
 
 
 def _choose(contest: Contest, size: int) -> EnsembleChoice:
-    """Have all rows choose; a temperature is set if it helps rows that did not choose it."""
+    """Return the ensemble that all rows choose.
+
+    It has a temperature if that improves the answers for rows that did not choose the temperature.
+    """
     truth, apart = contest.judging.truth, contest.answer_apart(size)
     counts, _ = selection.choose(contest.answers, truth, contest.metric, size, contest.tick)
     total = sum(counts.values())
@@ -155,7 +158,7 @@ def _choose(contest: Contest, size: int) -> EnsembleChoice:
 
 
 def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: EnsembleChoice) -> None:
-    """Write the tables of a single model, which all functions that predict take, or those of groups."""
+    """Write the result tables of a single model, or those of models of groups."""
     heat = chosen.temperature
     net = join_nets(db, chosen.nets, None if heat is None else joining.Tempering(heat, scoring.LEAST))
     weights = net.join([part.model.weights() for part, _ in chosen.nets])
@@ -196,7 +199,10 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
 
 
 def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
-    """Return loss and metric on the rows that chose, of each half by what the other half chose."""
+    """Return the loss and the metric of an ensemble for its summary.
+
+    Each half of the rows measures the ensemble that the other half chose.
+    """
     metric = contest.metric
     error = scoring.ERRORS[metric](chosen.apart, contest.judging.truth)
     return {
@@ -211,7 +217,7 @@ def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
 def _check_joined(
     db: Database, judging: comparing.JudgingRows, chosen: EnsembleChoice, net: tuple[str, bytes]
 ) -> None:
-    """Refuse a joined net that does not answer as the mean of its parts does."""
+    """Raise an error if the joined net does not answer as the mean of its parts does."""
     model_arch, weights = net
     some = np.arange(min(len(judging.truth), CHECKED_ROWS))
     joined = replace(chosen.nets[0][0].model, model_arch=model_arch, weights=lambda: weights)

@@ -1,4 +1,4 @@
-"""Trains configs again in folds: of all rows of a table, each model sees all but those of one fold."""
+"""Trains configs again in folds: one model for each fold, on all rows outside this fold."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cerebro_plpy.store.runs import results
 from cerebro_plpy.topology.choose import RowsToHand, find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 
-# What is made beside the ensemble's table, and removed again.
+# The suffixes of tables that are created beside the ensemble's table, and dropped again.
 FOLDED = "_folds"
 _CONFIGS, _MODELS = FOLDED + "_configs", FOLDED + "_models"
 FOLD_TABLES = (
@@ -45,7 +45,7 @@ FOLD_TABLES = (
 
 @dataclass(frozen=True)
 class Folding:
-    """The folds as packing takes them, and how long the models by fold may train."""
+    """The options of training in folds: how rows are divided, and the seconds that all models may train."""
 
     said: Mapping[str, Any]
     seconds: int | None = None
@@ -55,10 +55,9 @@ class Folding:
 def train_in_folds(
     db: Database, contest: Contest, candidates: Sequence[Candidate], output: str, folding: Folding
 ) -> Iterator[str | None]:
-    """Train as many of these configs as there is time for, without each fold of all rows.
+    """Train as many of the candidates in folds as time allows; yield the name of their model table.
 
-    Yield the table of their models; None if there is no time for any. In the end nothing is left of it but
-    what has been made of the models.
+    Yield None if there is no time for any of them. On leaving the block, the tables and the run are deleted.
     """
     training = _training(db, contest)
     (labelled, count) = fold_rows(db, training, folding.said)
@@ -92,7 +91,7 @@ def _train(
     output: str,
     seconds: int | None,
 ) -> None:
-    """Train the configs on rows in folds."""
+    """Train the configs on the rows that are packed in folds."""
     candidates, epochs = trained.candidates, trained.epochs
     chosen = [one.parts[0].found.selected for one in candidates]
     arch = str(results.named_table(contest.about, "model_arch_table"))
@@ -104,7 +103,7 @@ def _train(
     )
     backend = candidates[0].parts[0].found.backend
     if isinstance(topology, InlineTopology):
-        # A session that is to train itself, and runs an engine since it has predicted, can have no other.
+        # This session trains by itself: if it already runs an engine, it cannot start another.
         backend = running_engine() or backend
     options = {
         "seed": contest.about["seed"],
@@ -133,7 +132,7 @@ def _train(
 
 
 def _training(db: Database, contest: Contest) -> requests.Data:
-    """Return the packed table that the contest's models were trained on."""
+    """Return the packed table on which the compared models were trained."""
     table = names.resolve_table(db, results.named_table(contest.about, "source_table"), "packed table")
     found = packed.summary(db, table.schema, table.name)
     if found.stored is not None or len(found.versions) > 1:
@@ -147,12 +146,12 @@ def _training(db: Database, contest: Contest) -> requests.Data:
 
 
 def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) -> tuple[Table, int]:
-    """Return all labelled rows of a packed table's source with their folds, and how many folds there are."""
+    """Return the labelled rows of a packed table's source with their folds, and the number of folds."""
     summary = training.summary
     source = names.resolve_table(db, summary.source_table, "source table")
     about = names.resolve_table(db, summary.quoted, "summary")
     if not all(models.is_own(db, one) for one in (training.table, about)):
-        # Somebody else has named the source.
+        # Another role has named the source.
         trained.check_readable(
             db,
             [source],
@@ -166,7 +165,7 @@ def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) ->
 
 
 def _pack_all_rows(db: Database, data: requests.Data, rows: Table, count: int, output: str) -> requests.Data:
-    """Pack rows with their folds as the training rows were."""
+    """Pack rows in folds, with the features and options of the training rows."""
     training = data.summary
     listed = "*" if training.features is not None else _quoted(training.independent_varname)
     like = preprocess.job_like(

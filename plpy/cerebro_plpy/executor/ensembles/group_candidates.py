@@ -1,4 +1,4 @@
-"""Finds the candidates among models of groups: each answers the rows of its group."""
+"""Finds the candidates for an ensemble of models of groups: each model answers the rows of its own group."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from cerebro_plpy.store.packed import partitions
 def read_candidates(
     db: Database, found: TableOfGroups, rows: requests.Data, judging: JudgingRows, keys: Iterable[int]
 ) -> tuple[JudgingRows, JudgingGroups, list[Candidate]]:
-    """Return the rows whose groups have models, these groups, and the configs that have a model for each.
+    """Return the rows of groups that have models, the groups of these rows, and the candidates.
 
-    All groups choose together, since the rows of one are few. A config without a model for some group is left
-    out: what is chosen answers for all of them.
+    All groups together choose one ensemble, since single groups have few rows. A config that lacks a model
+    for one of the groups is left out.
     """
     nets = {key: _open(db, found, key) for key in keys}
     most = {group for answers in nets.values() for group in answers.weights}
@@ -50,7 +50,7 @@ def _open(db: Database, found: TableOfGroups, key: int) -> grouped.Answers:
 def _groups_of_rows(
     db: Database, found: TableOfGroups, rows: requests.Data, known: Iterable[str]
 ) -> list[str]:
-    """Return the key of each row's group, as the models have it."""
+    """Return the key of each row's group, in the form that the models use."""
     groups = evaluate_groups.read_groups(db, found.models, rows)
     theirs = {here: key for key, here in group_models.keys_here(db, groups, known).items()}
     names = {number: theirs.get(group.key, group.key) for number, group in groups.rows.items()}
@@ -79,7 +79,7 @@ def _candidates(
 
 
 def _part(db: Database, found: TableOfGroups, key: int, answers: grouped.Answers) -> CandidatePart:
-    """Return a config's net with the weights of one of its groups."""
+    """Return a config's net with the weights of any one of its groups."""
     model = answers.models[key]
     some = next(iter(answers.weights.values()))
     return CandidatePart(found.any_group(db, key), replace(model, weights=lambda: some))

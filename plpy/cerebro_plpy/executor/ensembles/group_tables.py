@@ -1,4 +1,4 @@
-"""Writes the ensemble of models of groups: one net, with weights for each group, as a run of one config."""
+"""Writes an ensemble of models of groups, one net with weights for each group, like a run on groups."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cerebro_plpy.store.models.group_models import ALL_ROWS
 from cerebro_plpy.store.packed.groups import FALLBACK
 from cerebro_plpy.store.runs import results
 
-# The table that describes the models of groups.
+# The suffix of the table that describes the models of groups.
 INFO = "_info"
 # The most groups that one statement writes.
 _AT_ONCE = 1000
@@ -28,7 +28,7 @@ _AT_ONCE = 1000
 
 @dataclass(frozen=True)
 class GroupEnsemble:
-    """The net of an ensemble of models of groups, the configs that are in it, and what it answers."""
+    """An ensemble of models of groups: its net, the configs in it, and its answers."""
 
     net: JoinedNet
     parts: Sequence[Candidate]
@@ -40,16 +40,16 @@ class GroupEnsemble:
 
     @property
     def groups(self) -> list[str]:
-        """The keys of the groups; each config has a model for each of them."""
+        """The keys of all groups; each config of the ensemble has a model for every group."""
         return list(self.parts[0].of_groups)
 
     def join(self, group: str) -> bytes:
-        """Return the weights of a group's net."""
+        """Return the weights of the joined net for a group."""
         return self.net.join([one.of_groups[group] for one in self.parts])
 
 
 def write_tables(db: Database, target: names.TargetTable, contest: Contest, made: GroupEnsemble) -> None:
-    """Write the three tables of a run of groups."""
+    """Create and fill the three result tables that a run on groups has."""
     types = contest.summary.class_value_types
     columns = results.columns_of_many(types, groups=made.judging.types)
     info, summary = (names.target(db, target.schema, target.name + end) for end in (INFO, "_summary"))
@@ -86,7 +86,7 @@ def _write_models(db: Database, target: names.TargetTable, made: GroupEnsemble, 
 
 
 def _info_rows(contest: Contest, made: GroupEnsemble) -> Iterator[dict[str, Any]]:
-    """Yield a row for each group, with the loss on its own rows; a group without any has none."""
+    """Yield the info row of each group, with the loss on the group's own rows, or None without such rows."""
     first = made.parts[0].parts[0].found
     places: dict[str, list[int]] = {}
     for place, group in enumerate(made.judging.keys):

@@ -15,21 +15,21 @@ from cerebro_plpy.nets import joining
 
 @dataclass(frozen=True)
 class JoinedNet:
-    """A net whose output is the weighted mean of its parts, and where its weights come from."""
+    """A net whose output is the weighted mean of several nets, with the places of its weights in theirs."""
 
     model_arch: str
     # For each piece of its weights, the part that has it, and its place among that part's bytes.
     pieces: Sequence[tuple[int, slice]]
 
     def join(self, parts: Sequence[bytes]) -> bytes:
-        """Return the net's weights from those of its parts."""
+        """Return the weights of the joined net, from the weights of its parts."""
         return b"".join(parts[number][place] for number, place in self.pieces)
 
 
 def join_nets(
     db: Database, parts: Sequence[tuple[CandidatePart, float]], tempering: joining.Tempering | None
 ) -> JoinedNet:
-    """Return the net that answers with the weighted mean of models."""
+    """Return a net whose answer is the weighted mean of the models' answers."""
     # Configs of a run share a few architectures.
     known = {arch: nets.list_layers(db, arch) for arch in {one.model.model_arch for one, _ in parts}}
     listed = [known[one.model.model_arch] for one, _ in parts]
@@ -46,7 +46,7 @@ def join_nets(
 
 
 def _places(one: CandidatePart, layers: Sequence[tuple[Any, ...]]) -> Mapping[str, slice]:
-    """Return the place of each layer among the bytes of a net's weights."""
+    """Return the range of bytes of each layer within a net's weights, by the layer's name."""
     size, found, first = len(one.model.weights()), dict[str, slice](), 0
     for name, _, _, count, _ in layers:
         found[name] = slice(first, first + 4 * count)

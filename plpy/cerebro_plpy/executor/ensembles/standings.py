@@ -1,4 +1,4 @@
-"""Tells how well models answer rows that did not choose them, beside one answer for all rows."""
+"""Sends notices on how well models answer rows that did not choose them, beside a constant answer."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ADVICE = "More rows, columns that say more, or a longer budget may help."
 
 
 def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:
-    """Tell how well an ensemble answers, and the best model alone."""
+    """Send a notice with the metrics of an ensemble, of the best model alone, and of a constant answer."""
     alone = contest.answer_apart(1).plain
     others = {"the best alone": _values(contest, alone), "one answer for all rows": _blind_values(contest)}
     _tell(db, contest, what, together, others)
@@ -21,7 +21,7 @@ def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: st
 
 
 def tell_best(db: Database, model_table: str, metric: str | None) -> None:
-    """Tell how the best model of a table answers."""
+    """Send a notice with the metrics of a table's best model and of a constant answer."""
     contest = open_contest(db, model_table, None, metric)
     if contest.candidates:
         alone = contest.answer_apart(1).plain
@@ -45,7 +45,7 @@ def _tell(
 
 
 def _metrics(contest: Contest) -> list[str]:
-    """Return the metric that decides, and the one that everybody knows."""
+    """Return the metric by which models are compared, and the usual one: accuracy for classes, else R2."""
     return list(dict.fromkeys((contest.metric, ACCURACY if contest.judging.is_classes else R2)))
 
 
@@ -63,7 +63,7 @@ def _shown(metric: str, answers: np.ndarray, truth: np.ndarray) -> str:
 
 
 def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarray) -> None:
-    """Say so where answers are no better than one that needs no columns, as far as chance can tell."""
+    """Send a notice if the answers are no better than a constant answer, beyond what chance could explain."""
     truth, metric = contest.judging.truth, contest.metric if contest.is_asked else _metrics(contest)[-1]
     # Answers by mere chance have a better F1 than one answer for all rows.
     metric = BALANCED if metric == F1 else metric
@@ -79,7 +79,7 @@ def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarra
 
 
 def _named(contest: Contest, metric: str) -> str:
-    """Return what the one answer for all rows is."""
+    """Return the constant answer for all rows as text, for example "the mean of price"."""
     summary, label = contest.summary, contest.summary.dependent_varname[0]
     if not contest.judging.is_classes:
         return f"the {'median' if metric == MAE else 'mean'} of {label}"

@@ -1,1 +1,1 @@
-"""Registered models: versions, aliases, rights, and training again."""
+"""Registered models: their versions, aliases and rights, and their retraining."""

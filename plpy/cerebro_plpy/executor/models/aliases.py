@@ -1,4 +1,4 @@
-"""Changes of registered models: where aliases point, which versions stay, and who may use them."""
+"""Changes of registered models: pointing aliases at versions, rolling back, and dropping versions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_plpy.store.names import check_writable
 
 
 def begin_change(db: Database, name: str | None) -> str:
-    """Return the name of a model that the caller may change, and keep others from changing it."""
+    """Return the name of a model after checking that the caller may change it, and lock the model."""
     known = check_change(db, name)
     if not model_versions.lock(db, known):
         raise model_versions.not_registered(known)
@@ -27,7 +27,7 @@ def begin_change(db: Database, name: str | None) -> str:
 
 
 def check_change(db: Database, name: str | None) -> str:
-    """Return the name of a model that the caller may change."""
+    """Return the name of a model; raise an error if it does not exist or the caller may not change it."""
     known = references.check_name(name, "the name of a model")
     check_writable(db, f"a change of {known}")
     privilege = model_versions.privilege(db, known)
@@ -43,7 +43,7 @@ def check_change(db: Database, name: str | None) -> str:
 
 
 def check_version(db: Database, name: str, version: int | None) -> int:
-    """Return the number of an existing version; refuse NULL and any other number."""
+    """Return the number of a version; raise an error if it is NULL or the model has no such version."""
     if version is None:
         raise CerebroError("version is NULL", sqlstate=NULL_NOT_ALLOWED)
     if model_versions.find(db, name, None, version) is None:
@@ -52,13 +52,13 @@ def check_version(db: Database, name: str, version: int | None) -> int:
 
 
 def set_alias(db: Database, name: str | None, alias: str | None, version: int | None) -> None:
-    """Have an alias point at a version, for all statements that begin once this is committed."""
+    """Let an alias point at a version, for all statements that begin after the change is committed."""
     known = begin_change(db, name)
     point(db, known, references.check_name(alias, "an alias"), check_version(db, known, version))
 
 
 def point(db: Database, name: str, alias: str, version: int, event: str = history.SET) -> None:
-    """Have an alias point at a version, and note it unless it does already."""
+    """Let an alias point at a version, and record the change, unless the alias already points there."""
     if model_versions.aliases(db, name).get(alias) == version:
         return
     model_versions.point(db, name, alias, version)
@@ -66,7 +66,7 @@ def point(db: Database, name: str, alias: str, version: int, event: str = histor
 
 
 def drop_alias(db: Database, name: str | None, alias: str | None) -> None:
-    """Remove an alias, but not that which the name alone means."""
+    """Drop an alias of a model, but not the default alias, to which the name without an alias refers."""
     known = begin_change(db, name)
     gone = _existing(db, known, alias)
     if gone == references.DEFAULT:
@@ -91,12 +91,12 @@ def _existing(db: Database, name: str, alias: str | None) -> str:
 
 
 def version_of(db: Database, name: str, alias: str | None) -> int:
-    """Return the version that an alias points at."""
+    """Return the version at which an alias points."""
     return model_versions.aliases(db, name)[_existing(db, name, alias)]
 
 
 def rollback(db: Database, name: str | None, alias: str | None) -> int:
-    """Have an alias point where it pointed before, and return that version."""
+    """Let an alias point at the version at which it pointed before; return this version."""
     known = begin_change(db, name)
     moved = _existing(db, known, alias)
     path = history.walk(model_versions.events(db, known, moved))
@@ -112,7 +112,7 @@ def rollback(db: Database, name: str | None, alias: str | None) -> int:
 
 
 def drop_version(db: Database, name: str | None, version: int | None) -> None:
-    """Remove a version that no alias points at."""
+    """Drop a version of a model; raise an error if an alias points at it."""
     known = begin_change(db, name)
     gone = check_version(db, known, version)
     pointing = sorted(alias for alias, own in model_versions.aliases(db, known).items() if own == gone)

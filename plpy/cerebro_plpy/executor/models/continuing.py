@@ -1,6 +1,6 @@
-"""The warm start of cerebro.retrain: a version's net goes on from its weights, on rows of today.
+"""The warm start of cerebro.retrain: train a version's net further, from its weights, on the present rows.
 
-The rows become what the rows of the version have become, so the weights mean the same.
+The rows are packed by the feature specification of the version, so that its weights still fit the inputs.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.topology.inline import InlineTopology
 
-# After this many epochs without a better one, the net has learned what there is.
+# The epochs without improvement after which the training ends.
 PATIENCE = 5
 # The key of the only config of a run.
 _KEY = 1
 
 
 def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) -> None:
-    """Train the net of a version on; leave its tables as cerebro.train leaves those of its best net."""
+    """Train the net of a version further, and write the result tables that cerebro.train would write."""
     given = json.loads(call.options or "{}")
     found = find_model(db, reference, None)
     training = _packed_like(db, found, given)
@@ -80,7 +80,7 @@ def _named(what: str) -> str:
 
 
 def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) -> packed.PackedSummary:
-    """Return what the summary of rows says that are packed as a version's training rows were."""
+    """Return a packed summary by which rows are packed as the training rows of a version were."""
     summary = found.holder.summary(db)
     features = models.features_of(summary)
     if features is None:
@@ -119,7 +119,10 @@ def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) ->
 def _pack(
     db: Database, source: names.Table, training: packed.PackedSummary, target: str, spelled: str
 ) -> names.Table:
-    """Pack the rows, apart those that choose the epoch; return the summary of those that train."""
+    """Pack the source's rows in two tables: rows to train on, and rows by which the best epoch is chosen.
+
+    Return the summary of the rows to train on.
+    """
     known = packed.columns_of(db, source)
     label = known[training.dependent_varname[0]]
     said = {"share": min(holdout.SHARE, train.HELD_ROWS / max(1, source_rows.count(db, source)))}

@@ -1,4 +1,4 @@
-"""Describes where a registered version comes from: its run, its tables, and the packages that made it."""
+"""Describes the origin of a registered version: its run, tables, and versions of packages."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results, runs
 
-# What of a summary says where a model comes from.
+# The columns of a summary that say where a model comes from.
 _LINEAGE = ("run_id", "seed", "segments", "name", "description", results.FOLDS[0])
 _TEXTS = ("name", "description")
 TABLES = {"training": "source_table", "validation": "validation_table"}
 # The part of a version's lineage that has the call of cerebro.train, for cerebro.retrain.
 RECIPE = retraining.RECIPE
 
-# What of a summary predicting reads, besides the class values.
+# The columns of a summary that predicting reads, besides the class values.
 _ABOUT = ("dependent_varname", "independent_varname", "num_classes", "normalizing_const", packed.FEATURES[0])
 
 
 def describe_rows(db: Database, holder: ModelHolder, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a version says of the rows that it predicts."""
+    """Return what predicting needs to know of rows, such as column names and class values."""
     return {
         "summary": {key: summary[key] for key in _ABOUT if key in summary},
         "class_values": holder.class_values(db, summary["dependent_varname"]),
@@ -34,7 +34,7 @@ def describe_rows(db: Database, holder: ModelHolder, summary: Mapping[str, Any])
 
 
 def describe_copy(db: Database, holder: RegisteredVersion) -> dict[str, Any]:
-    """Return what was measured of a version that is registered again, and where it comes from."""
+    """Return the metrics and the lineage of a version that is copied to another registered model."""
     held = holder.read(db)
     lineage = {**json.loads(held.lineage), "copied_from": holder.name}
     return {"metrics": json.loads(held.metrics), "lineage": lineage}
@@ -43,7 +43,7 @@ def describe_copy(db: Database, holder: RegisteredVersion) -> dict[str, Any]:
 def describe_origin(
     db: Database, table: str, summary: Mapping[str, Any], mst_key: int | None
 ) -> dict[str, Any]:
-    """Return where a model of a run comes from."""
+    """Return the lineage of a model that a run has trained: its tables, run and software versions."""
     return {
         "model_table": _lasting(table),
         "mst_key": mst_key,
@@ -60,7 +60,7 @@ def _known(summary: Mapping[str, Any]) -> list[str]:
 
 
 def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last measurements on each kind of rows, with the table that holds them."""
+    """Return the last loss and metric on training and validation rows, with the table that holds the rows."""
     kinds = row.get("metrics_type") or [None]
     return {
         what: {
@@ -75,17 +75,17 @@ def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dic
 
 
 def _kept_table(summary: Mapping[str, Any], column: str) -> str | None:
-    """Return a table that a summary names, if it lasts."""
+    """Return the table that a summary names in `column`, or None if the table is temporary."""
     return _lasting(results.named_table(summary, column))
 
 
 def _lasting(table: str | None) -> str | None:
-    """Return the name of a table; None for one of a session, as retraining makes."""
+    """Return the name of a table, or None if the table is temporary, as those of a retraining are."""
     return None if table is None or names.is_temporary(table) else table
 
 
 def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the call of cerebro.train, if the rows were packed by one."""
+    """Return the recipe of the cerebro.train call that packed the rows, in a mapping that may be empty."""
     found = retraining.find_recipe(db, summary)
     return {RECIPE: found} if found else {}
 
@@ -95,7 +95,7 @@ def _engines(db: Database) -> Mapping[str, str]:
 
 
 def _of_run(db: Database, run_id: int | None) -> Mapping[str, Any]:
-    """Return the versions of the packed tables that a run of the caller's has read."""
+    """Return the versions of packed tables that a run has read, if the run is the caller's."""
     try:
         run = runs.own_run(db, run_id, session.current_user(db), members=True)
     except CerebroError as error:

@@ -1,4 +1,4 @@
-"""Who may use registered models, and what those who may read them get."""
+"""Rights on registered models, and reading all that a version holds."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PRIVILEGES = (PREDICT, READ, MANAGE)
 
 
 def grant(db: Database, name: str | None, role: str | None, privilege: str | None) -> None:
-    """Let a role use a model so far; what it was granted before is replaced."""
+    """Grant a role a privilege on a model: predict, read or manage; it replaces an earlier privilege."""
     known = begin_change(db, name)
     if privilege is None:
         raise CerebroError("privilege is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -46,7 +46,7 @@ def _let_in(db: Database, role: str) -> None:
 
 
 def set_owner(db: Database, name: str | None, role: str | None) -> None:
-    """Give a model to another role, by the rules of the server's own objects."""
+    """Make another role the owner of a model, under the same rules as for the owner of a table."""
     known, own = begin_change(db, name), session.current_user(db)
     if not model_versions.belongs_to(db, known, own):
         raise CerebroError(
@@ -69,7 +69,7 @@ def set_owner(db: Database, name: str | None, role: str | None) -> None:
 
 
 def revoke(db: Database, name: str | None, role: str | None) -> None:
-    """Take back what a role was granted on a model."""
+    """Revoke the privilege that a role has on a model."""
     known = begin_change(db, name)
     if not model_versions.revoke(db, known, _find_role(db, role)):
         db.notice(f'role "{role}" had not been granted {known}')
@@ -85,7 +85,7 @@ def _find_role(db: Database, role: str | None) -> int:
 
 
 def find_readable(db: Database, model: str | None) -> RegisteredVersion:
-    """Return the version that a reference means; refuse one that the caller may not read."""
+    """Return the version that a reference means; raise an error if the caller may not read it."""
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
     holder = find_registered(db, model)
@@ -95,9 +95,9 @@ def find_readable(db: Database, model: str | None) -> RegisteredVersion:
 
 
 def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
-    """Return all that predicting with a version takes: net, weights, parameters, features, classes.
+    """Return a row with all that predicting needs: net, weights, parameters, features and classes.
 
-    Of models of groups, return it for each group.
+    For models of groups, return such a row for each group.
     """
     holder = find_readable(db, model)
     held = holder.read(db)
@@ -125,7 +125,7 @@ def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
 
 
 def _about(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a version says of inputs, outputs and class values."""
+    """Return the names, classes and constants of a version's inputs and outputs."""
     summary, values = known["summary"], known["class_values"]
     return {
         "dependent_varname": summary["dependent_varname"],

@@ -1,4 +1,4 @@
-"""Checks the tables that a retraining reads because the version names them, and the call does not."""
+"""Checks the tables that a retraining reads because the version, and not the call, names them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ _NAME_IT = "Name what you trust: source => 'a table or view'."
 
 
 def check(db: Database, tables: Sequence[Table], name: str, version: int) -> None:
-    """Refuse views of somebody else's, and tables that whoever registered the version may not read."""
+    """Raise an error for tables that a retraining should not read with the caller's rights.
+
+    These are views of other roles, and tables that the role that registered the version may not read.
+    """
     check_readable(
         db,
         tables,
@@ -26,9 +29,10 @@ def check(db: Database, tables: Sequence[Table], name: str, version: int) -> Non
 
 
 def check_known(db: Database, tables: Sequence[Table], name: str, version: int, instead: str) -> None:
-    """Refuse tables of which the role that registered a version may not read all rows.
+    """Raise an error for tables of which the role that registered a version may not read all rows.
 
-    That role wrote the recipe, or may have, and sees the version that comes of it. `instead` says what to do.
+    This role may have written the recipe, and it sees the new version, which would reveal such rows.
+    `instead` is the hint of the error.
     """
     role = model_versions.registered_by(db, name, version)
     if role is None or role == session.current_user(db):

@@ -1,4 +1,4 @@
-"""cerebro.promote: has an alias point at a version, if that answers better than the one it points at."""
+"""cerebro.promote: let an alias point at a version that answers better than the alias's present version."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cerebro_plpy.store.runs import results
 
 @dataclass(frozen=True)
 class Promotion:
-    """The outcome: whether the alias was moved, and what decided."""
+    """The outcome of a promotion: whether the alias was moved, and the values that decided it."""
 
     promoted: bool
     version: int
@@ -30,7 +30,7 @@ class Promotion:
     metric: str | None = None
     value: float | None = None
     previous_value: float | None = None
-    # How much less the error is, and the interval of that.
+    # By how much the error is smaller, and the interval of this difference.
     gain: float | None = None
     gain_low: float | None = None
     gain_high: float | None = None
@@ -44,7 +44,10 @@ def promote(
     packed_table: str | None,
     metric: str | None,
 ) -> Iterator[tuple[object, ...]]:
-    """Move an alias to a version; with a packed table, only if that has less error on its rows."""
+    """Let an alias point at a version; given a packed table, only if this version has less error on its rows.
+
+    The error is compared with that of the version at which the alias points now.
+    """
     known = aliases.begin_change(db, name)
     moved = references.check_name(alias, "an alias")
     asked = aliases.check_version(db, known, version)
@@ -93,7 +96,7 @@ def _compare(
 
 
 def _check_unseen(db: Database, reference: str, lineage: Mapping[str, Any], rows: requests.Data) -> None:
-    """Refuse rows that a version was trained on, and tell of rows by which it may have been chosen."""
+    """Raise an error if a version was trained on these rows; send a notice if they validated it."""
     seen = ["source_table"] if lineage.get(results.FOLDS[0]) is None else ["source_table", "validation_table"]
     if any(_is_table(db, lineage.get(column), rows) for column in seen):
         raise CerebroError(

@@ -1,4 +1,4 @@
-"""cerebro.register: keeps a trained model as a version of a registered model, whole and for good."""
+"""cerebro.register: store a trained model permanently, as a version of a registered model."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def register(
     comment: str | None,
     tags: str | None,
 ) -> int:
-    """Keep a trained model as a new version, and return its number."""
+    """Store a trained model as a new version of a registered model; return the number of the version."""
     known = references.check_name(name, "the name of a model")
     said = _read_tags(tags)
     check_writable(db, f"a version of {known}")
@@ -51,11 +51,14 @@ def add_version(
     comment: str | None = None,
     tags: Mapping[str, Any] | None = None,
 ) -> int:
-    """Keep a trained model as the next version of a registered model."""
+    """Store a trained model as the next version of a registered model, which is created if it does not exist.
+
+    Return the number of the version.
+    """
     forecast = _find_forecast(db, model_table)
     kept = forecast if forecast is not None and mst_key in (None, forecast.mst_key) else None
     if kept is not None:
-        # Where baselines alone answer, the best net is kept beside them.
+        # If baselines alone answer, the best net is stored beside them.
         mst_key = kept.mst_key
     groups = group_holders.find_groups(db, model_table, mst_key) if forecast is None else None
     if groups is None:
@@ -84,7 +87,7 @@ def add_version(
 
 
 def _find_forecast(db: Database, model_table: str | None) -> Forecast | None:
-    """Return the forecast whose models a table has, if there is one."""
+    """Return the forecast to which a model table belongs, or None if it belongs to none."""
     if model_table is None or references.is_marked(model_table):
         return None
     beside = forecasts.find_description(db, model_table)
@@ -104,7 +107,10 @@ def _read_tags(text: str | None) -> Mapping[str, Any]:
 
 
 def _next_version(db: Database, name: str, role: str) -> int:
-    """Return the number of a model's next version, once the model is there and the caller may add to it."""
+    """Return the number of a model's next version, after locking the model, which is created if necessary.
+
+    Raise an error if the caller may not add a version.
+    """
     if not model_versions.lock(db, name):
         model_versions.begin(db, name, role)
         model_versions.lock(db, name)
@@ -119,7 +125,7 @@ def _next_version(db: Database, name: str, role: str) -> int:
 
 
 def _one_model(db: Database, found: TrainedModel) -> tuple[dict[str, Any], bytes]:
-    """Return all of a version that is no weights, and these."""
+    """Return the row that stores a version with one model, and separately the weights."""
     holder, summary = found.holder, found.holder.summary(db)
     if may_only_predict(holder):
         raise model_versions.may_only_predict(holder.name)
@@ -141,7 +147,7 @@ def _one_model(db: Database, found: TrainedModel) -> tuple[dict[str, Any], bytes
 
 
 def _origin(db: Database, found: TrainedModel, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what was measured and where the model comes from."""
+    """Return the metrics and the lineage of a model."""
     holder, row = found.holder, summary
     if isinstance(holder, RegisteredVersion):
         return lineage.describe_copy(db, holder)
@@ -155,7 +161,7 @@ def _origin(db: Database, found: TrainedModel, summary: Mapping[str, Any]) -> di
 
 
 def _tell(db: Database, name: str, version: int) -> None:
-    """Say what the name alone means where that may surprise."""
+    """Send a notice if the model's name alone does not mean the new version."""
     meant = resolve(db, name)
     if not isinstance(meant, RegisteredVersion):
         db.notice(

@@ -1,4 +1,4 @@
-"""cerebro.register on models of groups: one version that holds the model of each group."""
+"""cerebro.register on models of groups: one version holds the models of all groups."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cerebro_plpy.store.models.registered_groups import (
 
 
 def describe_version(db: Database, found: TableOfGroups | VersionOfGroups) -> tuple[dict[str, Any], bytes]:
-    """Return all of a version that is no weights, and these."""
+    """Return the row that stores a version with models of groups, and separately all their weights."""
     if isinstance(found, VersionOfGroups):
         return _copy(db, found)
     _check_types(db, found)
@@ -58,7 +58,10 @@ def _copy(db: Database, found: VersionOfGroups) -> tuple[dict[str, Any], bytes]:
 
 
 def _check_types(db: Database, found: TableOfGroups) -> None:
-    """Refuse types that may be gone or mean something else one day: a version outlives them."""
+    """Raise an error if group columns have types that users have made.
+
+    A version outlives its tables, and such types can be changed or dropped.
+    """
     table = found.tables.model
     strange = registered_groups.types_of_users(db, table, list(found.models.types))
     if strange:
@@ -96,7 +99,7 @@ def _describe(
 
 
 def _order(key: str) -> str:
-    """Return what groups are sorted by, however their tables order and write them.
+    """Return a text by which groups are sorted, whatever order and spelling their tables have.
 
     So versions with equal models have equal digests.
     """
@@ -106,7 +109,7 @@ def _order(key: str) -> str:
 
 
 def _parameters(held: RegisteredGroups) -> dict[str, Any]:
-    """Return the parameters of the config that answers for most groups, which stand for all in the views."""
+    """Return the parameters of the config that most groups use; views show them for the whole version."""
     ((most, _),) = Counter(one.mst_key for one in held.models).most_common(1)
     return {key: value for key, value in asdict(held.configs[most]).items() if key != "model_id"}
 
@@ -116,7 +119,7 @@ def _select_tables(what: str, measured: Sequence[Mapping[str, Any]]) -> list[Map
 
 
 def _mean(what: str, measured: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the mean over the groups of what was measured on one kind of rows."""
+    """Return the mean of the groups' metrics on one kind of rows: "training" or "validation"."""
     own = _select_tables(what, measured)
     values = [one["value"] for one in own if one["value"] is not None]
     return {

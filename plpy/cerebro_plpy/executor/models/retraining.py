@@ -1,4 +1,7 @@
-"""cerebro.retrain: trains a model anew, and promotes what is better on rows that neither has seen."""
+"""cerebro.retrain: train a model again, and promote the new version if it answers better.
+
+Both versions are compared on rows on which neither was trained.
+"""
 
 from __future__ import annotations
 
@@ -40,22 +43,22 @@ from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.related import series
 
 NEVER, ALWAYS, IF_BETTER = "never", "always", "if_better"
-# The rows that judge: their share of all rows, the most, and the fewest that allow a verdict.
+# The rows kept for comparing: their share of all rows, the most, and the fewest that allow a verdict.
 JUDGED_SHARE, MOST_JUDGED, LEAST_JUDGED = 0.1, 25_000, 30
-# Chance leaves enough of this many rows in 99 of 100 cases.
+# Of this many rows, a random split keeps enough for comparing in 99 of 100 cases.
 ENOUGH_ROWS = 450
-# A table of the session's own in a message, and those of them that hold models.
+# The pattern of a temporary table of a retraining in a message, and the tables with models.
 _OWN_TABLE = re.compile(rf'"?pg_temp(?:_[0-9]+)?"?\."?({retraining.PREFIX}[a-z_]*)"?')
 _OF_MODELS = [retraining.MODELS + end for end in ("", ensemble.SUFFIX, "_best", "_nets", "_summary", "_info")]
-# The name of the source if there is no table of the user's.
+# The name of the source in messages if the call names no table.
 _OF_QUERY = "the rows of its query"
-# The deviations of a normal distribution that chance alone exceeds in one of twenty cases.
+# The standard deviations that a normal distribution exceeds in one of twenty cases.
 NOISE = 1.645
 
 
 @dataclass(frozen=True)
 class Retraining:
-    """The outcome: the new version, whether the alias points at it now, and what decided."""
+    """The outcome of a retraining: the new version, whether the alias points at it now, and the reason."""
 
     version: int
     promoted: bool
@@ -85,19 +88,19 @@ OWN: Mapping[str, Validator] = {"append": boolean(), "warm_start": boolean()}
 
 @dataclass(frozen=True)
 class RowsTraining:
-    """A training of cerebro.train that is to be repeated: by which recipe, and on which rows."""
+    """A training of cerebro.train that is to be repeated: its recipe, the rows, and the call that trains."""
 
     recipe: Mapping[str, Any]
     source: Table
     call: train.TrainCall
-    # Tables of rows that train as well, but do not judge.
+    # Tables of earlier rows that train as well, but are not used for comparing.
     before: Sequence[Table]
     warm_start: bool
 
 
 @dataclass(frozen=True)
 class CheckedRetraining:
-    """A retraining that has been checked: the version and the alias, and the training to be repeated."""
+    """A retraining whose arguments are checked: the version, the alias, and the training to repeat."""
 
     name: str
     version: int
@@ -108,7 +111,7 @@ class CheckedRetraining:
 
 @dataclass(frozen=True)
 class Verdict:
-    """Two models' errors on the same rows: the means, and how far their difference goes beyond chance."""
+    """The comparison of two models on the same rows: mean errors, the new model's gain, and its noise."""
 
     metric: str
     value: float
@@ -119,7 +122,7 @@ class Verdict:
 
 
 def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
-    """Train a model anew by its recipe, register the new version, and promote it if it is better."""
+    """Train a model again by its recipe, register the new version, and promote it if it is better."""
     with worded(partial(_name_own, str(call.name), _OF_QUERY)):
         asked = check(db, call)
     with worded(partial(_name_own, asked.name, _show_source(asked))):
@@ -128,7 +131,7 @@ def retrain(db: Database, call: RetrainCall) -> Iterator[tuple[object, ...]]:
 
 
 def _name_own(model: str, source: str, message: str) -> str:
-    """Return a message in which the session's own tables have the names of what they stand for."""
+    """Return a message in which names of temporary tables are replaced by what the tables stand for."""
 
     def name(table: re.Match[str]) -> str:
         return f"the new version of {model}" if table[1] in _OF_MODELS else source
@@ -160,8 +163,8 @@ def _retrain(db: Database, asked: CheckedRetraining) -> Retraining:
 
 
 def _add_version(db: Database, asked: CheckedRetraining) -> tuple[int, int]:
-    """Register what was trained, and return its version and the one that the alias points at."""
-    # Others may move the alias until here, and are kept from it only now.
+    """Register the trained model; return the new version, and the version at which the alias points."""
+    # Until here, other sessions may move the alias; now the model is locked.
     aliases.begin_change(db, asked.name)
     previous = aliases.version_of(db, asked.name, asked.alias)
     comment = f"retrained on {_show_source(asked)}"
@@ -169,7 +172,7 @@ def _add_version(db: Database, asked: CheckedRetraining) -> tuple[int, int]:
 
 
 def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
-    """Train on the rows of today but those that judge."""
+    """Train on the present rows, except the rows that are kept for comparing the versions."""
     recipe, table = asked.recipe, asked.source
     labelled, *before = (
         source_rows.with_values(one, packed.columns_of(db, one)[recipe["target"]])
@@ -200,7 +203,7 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
 
 
 def check(db: Database, call: RetrainCall) -> CheckedRetraining:
-    """Check all that a retraining is asked for, and return it; make the features of related tables."""
+    """Return the checked arguments of a retraining. Features of related tables are made for the check."""
     known = aliases.check_change(db, call.name)
     when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
     moved = references.check_name(call.alias, "an alias")
@@ -235,7 +238,7 @@ def _check_rows(
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
     named_tables.check(db, before if call.source is not None else [table, *before], name, version)
     train_call = _call(db, recipe, [table, *before], call.budget, options)
-    # In the end the version answers rows of the table, beside the new one.
+    # At the end, the old version answers rows of the table too, to be compared with the new version.
     check_columns(db, f"{name}@{version}", table)
     return RowsTraining(
         recipe=recipe,
@@ -247,7 +250,7 @@ def _check_rows(
 
 
 def _own_options(text: str | None) -> tuple[Mapping[str, Any], str]:
-    """Return the options of the retraining itself, and those of cerebro.train."""
+    """Return the options of cerebro.retrain alone, and those that it passes on to cerebro.train, as JSON."""
     parse_options(text, {**train.OPTIONS, **OWN})
     given = json.loads(text or "{}")
     others = {key: value for key, value in given.items() if key not in OWN}
@@ -255,7 +258,7 @@ def _own_options(text: str | None) -> tuple[Mapping[str, Any], str]:
 
 
 def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
-    """Return the tables whose rows have trained the version, without that of the new rows."""
+    """Return the tables on whose rows the version was trained, without the table of the new rows."""
     if recipe.get(RELATIONS) is not None:
         raise CerebroError(
             "option append cannot be used with features of related tables",
@@ -267,7 +270,7 @@ def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
 
 
 def _recipe(origin: Mapping[str, Any], version: str) -> Mapping[str, Any]:
-    """Return the call of cerebro.train that a version comes from."""
+    """Return the call of cerebro.train that trained a version; raise an error if it is not known."""
     recipe = origin.get(lineage.RECIPE)
     if recipe is None:
         raise CerebroError(
@@ -285,7 +288,7 @@ def _recipe(origin: Mapping[str, Any], version: str) -> Mapping[str, Any]:
 
 
 def _is_recipe(found: object) -> bool:
-    """Return whether a document has what a recipe has: whoever made the packed table may have written it."""
+    """Return whether a document is a recipe: any role may have written it beside a packed table."""
     if not isinstance(found, dict):
         return False
     texts = [found.get("source"), found.get("target")]
@@ -298,7 +301,7 @@ def _is_recipe(found: object) -> bool:
 
 
 def _common(db: Database, tables: Sequence[Table]) -> list[str]:
-    """Return the columns that all tables have."""
+    """Return the names of the columns that all tables have."""
     first, *others = (packed.columns_of(db, table) for table in tables)
     return [column for column in first if all(column in known for known in others)]
 
@@ -306,7 +309,7 @@ def _common(db: Database, tables: Sequence[Table]) -> list[str]:
 def _call(
     db: Database, recipe: Mapping[str, Any], tables: Sequence[Table], budget: str | None, options: str
 ) -> train.TrainCall:
-    """Return the call that trains on the rows that do not judge, on the columns of the recipe alone."""
+    """Return the call that trains again, on the recipe's columns and without the rows kept for comparing."""
     given = {**recipe["options"], **json.loads(options)}
     used = [*recipe["inputs"], recipe["target"]]
     for table in tables:
@@ -319,7 +322,7 @@ def _call(
                 sqlstate=UNDEFINED_COLUMN,
             )
     weight = given.get("weight")
-    # The source of an earlier training may have had others.
+    # The source of the earlier training may have had other columns.
     given.pop("exclude", None)
     others = [column for column in _common(db, tables) if column not in (*used, weight)]
     if others:
@@ -341,15 +344,15 @@ def _share(db: Database, table: Table) -> float:
 
 
 def _result(db: Database) -> str:
-    """Return the ensemble if one was made, and else the table whose best config counts."""
+    """Return the name of the ensemble table if there is one, else that of the model table."""
     joined = retraining.temporary(retraining.MODELS + ensemble.SUFFIX)
     return joined if names.find_table(db, joined) else retraining.temporary(retraining.MODELS)
 
 
 def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> Verdict:
-    """Compare the errors of two models row by row; what one of them cannot judge decides nothing.
+    """Return the comparison of two models on the rows that both can answer.
 
-    Where the metric that is asked for tells nothing of a row alone, the usual one decides.
+    If the metric `asked` is not defined for single rows, the default metric is used instead.
     """
     (metric, new), (_, old) = (_errors(db, reference, asked) for reference in (candidate, previous))
     common = sorted(new.keys() & old.keys())
@@ -361,7 +364,7 @@ def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> 
 
 
 def _compare_forecasts(db: Database, tested: Backtest, source: Table, previous: str) -> Verdict:
-    """Compare the errors of two forecasts, series by series."""
+    """Return the comparison of two forecasts by the errors in their windows, series by series."""
     found = retraining_forecasts.compare(db, tested, source, previous)
     values = [float(errors.mean()) if len(errors) else math.nan for errors in (found.new, found.previous)]
     gains = backtest.find_gains(found.new, found.previous, found.series)
@@ -375,7 +378,7 @@ def _judge(metric: str, values: tuple[float, float], rows: int, gains: np.ndarra
 
 
 def _errors(db: Database, reference: str, asked: str | None) -> tuple[str, Mapping[str, float]]:
-    """Return what a model is wrong by in each judged row, by the row's number."""
+    """Return the metric used, and a model's error in each row kept for comparing, by the row's number."""
     judge = find_judge(db, reference, retraining.temporary(retraining.JUDGED), None, [retraining.NUMBER])
     metric = scoring.check_metric(asked if asked in scoring.EACH else None, judge.is_classes)
     found: dict[str, float] = {}

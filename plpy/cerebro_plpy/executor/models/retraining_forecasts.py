@@ -1,4 +1,4 @@
-"""Trains a registered forecast anew, and compares two versions on windows that trained neither."""
+"""Trains a registered forecast again, and compares two versions on windows on which neither was trained."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from cerebro_plpy.predicting.answering.forecasts import WindowNet
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.names import Table
 
-# What is compared.
+# The metric by which forecasts are compared.
 METRIC = "mase"
 
 
 @dataclass(frozen=True)
 class ComparedWindows:
-    """The errors of two versions on the same windows, and the series of each window."""
+    """The errors of two versions in the same windows, and the number of the series of each window."""
 
     new: np.ndarray
     previous: np.ndarray
@@ -39,7 +39,7 @@ def check(
     budget: str | None,
     options: str | None,
 ) -> ForecastOrder:
-    """Return the training that a version comes from, on the rows of a source, with some options changed."""
+    """Return the checked training of a registered forecast on the rows of `source`, with new options."""
     parse_options(options, forecasting.OPTIONS)
     call = ForecastCall(
         source_table=source.quoted,
@@ -56,9 +56,10 @@ def check(
 
 
 def compare(db: Database, tested: Backtest, source: Table, previous: str) -> ComparedWindows:
-    """Return the errors on the windows that report of the new training, where the previous version answers.
+    """Return the errors of both versions in those windows of the new training that report its errors.
 
-    These are the newest of each series, so the previous version was not trained on them either.
+    These windows are the newest of each series, so the previous version was not trained on them either.
+    Windows that the previous version cannot answer are left out.
     """
     held = forecasts.find_registered(db, previous)
     found, reports = held.forecast, tested.jobs.reports

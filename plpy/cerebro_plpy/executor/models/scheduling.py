@@ -1,4 +1,4 @@
-"""cerebro.schedule: has pg_cron train a model again, and keeps what came of each run."""
+"""cerebro.schedule: let pg_cron retrain a model regularly, and record the outcome of each retraining."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cerebro_plpy.store.models import retraining as rows_made
 from cerebro_plpy.store.models.schedules import Schedule
 from cerebro_plpy.store.names import literal, resolve_table
 
-# What a run returns to the procedure: its number, its lock and the arguments of the retraining.
+# The row that tells the SQL procedure what to do: number, lock and arguments of a retraining.
 BegunRun = tuple[int | None, int | None, int | None, str | None, str | None, str | None, str | None]
 _NOTHING: BegunRun = (None, None, None, None, None, None, None)
 SKIPPED = "skipped"
@@ -39,7 +39,7 @@ def schedule(
     alias: str | None,
     options: str | None,
 ) -> int:
-    """Have pg_cron retrain a model by a schedule; return the number of the job."""
+    """Create a job of pg_cron that retrains a model by a schedule; return the number of the job."""
     if when is None:
         raise CerebroError("schedule is NULL", sqlstate=NULL_NOT_ALLOWED)
     checked = retraining.check(
@@ -51,7 +51,7 @@ def schedule(
     known, moved = checked.name, checked.alias
     # Only the check needed the features of related tables.
     rows_made.drop_temporary(db)
-    # As a table that a session with another search_path finds as well.
+    # Qualified, so that a session with another search_path finds the table as well.
     rows = None if source is None else resolve_table(db, source, "source table").quoted
     asked = {"source": rows, "budget": budget, "promote": checked.when, "options": options}
     if not schedules.has_cron(db):
@@ -71,7 +71,7 @@ def schedule(
 
 
 def _check_own(found: Schedule | None, role: str) -> None:
-    """Refuse to change the job of another role, which pg_cron would not find."""
+    """Raise an error if the schedule belongs to another role, whose job pg_cron would not find."""
     if found is not None and found.role != role:
         raise CerebroError(
             f"the schedule of {found.name}@{found.alias} was made by role {found.role}",
@@ -94,13 +94,13 @@ def _no_cron(db: Database, when: str, name: str, asked: dict[str, str | None]) -
 
 
 def unschedule(db: Database, name: str | None, alias: str | None) -> None:
-    """End a schedule and remove its job."""
+    """Delete a model's schedule with its job of pg_cron."""
     known = aliases.begin_change(db, name)
     _remove(db, _existing(db, known, references.check_name(alias, "an alias")))
 
 
 def unregister(db: Database, name: str | None) -> None:
-    """Remove a model with all its versions and schedules."""
+    """Delete a registered model with all its versions and schedules."""
     known = aliases.begin_change(db, name)
     for alias in schedules.aliases(db, known):
         _remove(db, _existing(db, known, alias))
@@ -126,12 +126,15 @@ def _existing(db: Database, name: str, alias: str) -> Schedule:
 
 
 def begin_run(db: Database, name: str | None, alias: str | None) -> Iterator[BegunRun]:
-    """Note that a run of a schedule begins, and return what to do; nothing while another one goes on."""
+    """Record that a scheduled retraining begins, and return its number, lock and arguments.
+
+    Return NULLs while an earlier retraining of the same schedule goes on.
+    """
     known = aliases.check_change(db, name)
     asked = _existing(db, known, references.check_name(alias, "an alias"))
     role = session.current_user(db)
     if asked.role != role:
-        # It names rows, of which the model would tell whoever made it.
+        # The schedule names rows, about which the model would tell the role that made the schedule.
         raise CerebroError(
             f"the schedule of {known}@{asked.alias} was made by role {asked.role},"
             " with whose rights alone it runs",
@@ -155,7 +158,7 @@ def end_run(
     promoted: bool | None,
     reason: str | None,
 ) -> None:
-    """Note what a run did that this session has begun."""
+    """Record the outcome of a scheduled retraining that this session began."""
     if not schedules.end(db, schedule_run_id, outcome, version=version, promoted=promoted, reason=reason):
         raise CerebroError(
             f"this session has begun no run {schedule_run_id} of a schedule", sqlstate=WRONG_STATE

@@ -1,1 +1,1 @@
-"""Explains what a run would take or took, measures for it, and checks the server."""
+"""Explains how long a run would take or took, measures runs for that, and checks the server."""

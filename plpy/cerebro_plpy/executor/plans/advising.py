@@ -1,4 +1,4 @@
-"""cerebro.advise: what the curves of a run tell, and what to try next."""
+"""cerebro.advise: find problems in the loss curves of a run, and say what to try next."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cerebro_plpy.store.runs import curves, runs
 
 
 def advise(db: Database, run_id: int | None) -> list[Advice]:
-    """Return what is wrong with a run of the caller's; nothing where all is well."""
+    """Return advice on the problems of a run of the caller; an empty list if none is found."""
     found = {key: LossCurve(*values) for key, values in curves.read(db, run_id).items()}
     failures = curves.failures(db, run_id)
     return advice.advise(

@@ -1,4 +1,7 @@
-"""Find the kinds of a run's configs, and measure each kind for the estimates of later runs."""
+"""Find the kinds of a run's configs, and measure each kind for the estimates of later runs.
+
+Configs are of one kind if their visits take equally long.
+"""
 
 from __future__ import annotations
 
@@ -29,12 +32,12 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.groups import GroupRow
 from cerebro_plpy.store.runs import rates, runs
 
-# A run may have made a million; its first ones tell as much.
+# The visits of a run that are read: it may have a million, but the first ones tell enough.
 MOST_VISITS = 20_000
 
 
 def segment_rows(data: requests.Data | None, segments: int) -> list[int]:
-    """Return the number of rows on each segment, dealt evenly."""
+    """Return the number of rows on each segment, for a packed table whose rows are distributed evenly."""
     return dealt(0 if data is None else data.summary.total_rows, segments)
 
 
@@ -51,7 +54,7 @@ def row_bytes(summary: packed.PackedSummary) -> float:
 
 @dataclass(frozen=True)
 class Net:
-    """An architecture, with its work and its number of parameters."""
+    """An architecture, with the operations that it takes (`work`) and its number of parameters."""
 
     model_arch: str
     work: Mapping[str, float]
@@ -59,7 +62,7 @@ class Net:
 
     @classmethod
     def from_facts(cls, facts: Mapping[str, Any]) -> Net:
-        """Make a net from an engine's description of it."""
+        """Return a net made from an engine's description of an architecture."""
         return cls(facts["json"], facts["work"], facts["parameters"])
 
     @classmethod
@@ -73,7 +76,7 @@ def kind_of(
     net: Net,
     sizes: Mapping[str, int] | None = None,
 ) -> ConfigKind:
-    """Return the kind of a config: all that decides how long its visits take."""
+    """Return the kind of a config: all facts that decide how long its visits take."""
     with registered.checked_before():
         params = parse_compile(config.compile_params)
     fit = parse_fit(config.fit_params)
@@ -102,7 +105,7 @@ def kind_of(
 
 
 class _CompiledHere(set[tuple[int, Code]]):
-    """The code that this session's segment sessions have compiled, with the number of threads."""
+    """The compiled code that this session's segment sessions have, each with its number of threads."""
 
 
 def compiled_here(engines: requests.Engines) -> frozenset[Code]:
@@ -117,7 +120,7 @@ def work_of(
     described: Mapping[str, Mapping[str, Any]],
     warm: bool = False,
 ) -> RunWork:
-    """Return the work of a call in numbers, for estimates."""
+    """Return the amount of work of a call, as numbers from which its time is estimated."""
     engines = request.engines
     # A config is described once for all its folds.
     known = {c.key: _described_kind(c, engines.find_engine(c.model_id), described) for c in examples}
@@ -156,7 +159,7 @@ def work_of(
 
 
 def group_sizes(request: requests.Request) -> GroupSizes:
-    """Return the sizes of the groups that a call trains, by segment."""
+    """Return the numbers of rows of the groups that a call trains, by the segments that hold them."""
     known = request.groups.rows if request.groups else {}
     numbers = {config.group_id for config in request.configs if config.group_id is not None}
     return sizes_of(
@@ -177,13 +180,13 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
 
 
 def rows_at(sizes: GroupSizes) -> list[int]:
-    """Return the number of rows on each segment."""
+    """Return the number of rows of all groups on each segment."""
     on_each = dealt(sum(sizes.cut), len(sizes.at_home))
     return [sum(own) + shared for own, shared in zip(sizes.at_home, on_each, strict=True)]
 
 
 def placed(sizes: GroupSizes, segments: int, factor: float = 1.0) -> GroupSizes:
-    """Return the same groups, scaled by `factor` and packed for `segments` segments."""
+    """Return group sizes multiplied by `factor`, as they would be if packed for this number of segments."""
     rows = [max(1, round(size * factor)) for size in sizes.sizes]
     at_home: list[list[int]] = [[] for _ in range(segments)]
     cut: list[int] = []
@@ -201,7 +204,10 @@ def _described_kind(
 
 
 def with_limits(kind: ConfigKind, limits: Limits) -> ConfigKind:
-    """Return the kind without the layers that are computed once, and with those computed again."""
+    """Return a kind of config without the frozen layers that the run computes only once.
+
+    Options that change the compiled code (`recompute`, `device_memory_mb`) become part of the kind.
+    """
     trunk = cutting.chosen(limits.cuts, kind.model_id)
     if limits.recompute:
         kind = replace(kind, compiled=digest(kind.compiled, "again", json.dumps(limits.recompute)))
@@ -215,13 +221,13 @@ def _with_whole_states(kind: ConfigKind) -> ConfigKind:
 
 
 def share(fold: int | None, folds: int | None, limits: Limits) -> float:
-    """Return the share of the rows that an epoch has when `fold` is left out."""
+    """Return the share of all rows that a config trains on in an epoch when it leaves out `fold`."""
     left = 1.0 if fold is None or folds is None else 1 - 1 / folds
     return left / (limits.epochs_per_pass or 1)
 
 
 def kinds_of_run(db: Database, run_id: int) -> dict[int, ConfigKind]:
-    """Return the kind of each config of a run that is written down."""
+    """Return the kind of each config of a stored run, by `mst_key`."""
     nets, rows = nets_of_run(db, run_id), runs.configs(db, run_id)
     limits = Limits(**runs.limits(runs.run(db, run_id)))
     folds = max((row.fold for row in rows if row.fold is not None), default=None)
@@ -241,9 +247,9 @@ def nets_of_run(db: Database, run_id: int) -> dict[int, Net]:
 def visit_seconds(
     db: Database, request: requests.Request, nets_now: Callable[[], Mapping[int, Net]]
 ) -> Callable[[runs.ConfigRow], tuple[str, float]]:
-    """Return a function that gives the kind of a config, as a name, and the expected seconds of a visit."""
+    """Return a function that returns the name of a config's kind, and the expected seconds of one visit."""
     engines = request.engines
-    # On Greenplum a config visits segments on several hosts: what is true of the first is near enough.
+    # On Greenplum a config visits segments on several hosts: the rates of the first host are near enough.
     first = db.server.segment_hosts(request.source.summary)[0]
     known_rates = Rates(observations(db), first, engines.threads)
     rows = request.source.summary.total_rows // request.segments
@@ -277,7 +283,7 @@ def visit_seconds(
 
 
 def measured(db: Database, run_id: int, request: requests.Request) -> list[rates.RateRow]:
-    """Return the rates that a run has measured for each kind and host; none in a run of groups."""
+    """Return the times that a run measured for each kind of config and host; none if it trains on groups."""
     if request.groups is not None:
         # The time that many small nets take together says nothing of one.
         return []
@@ -331,7 +337,7 @@ def _row(run_id: int, request: requests.Request, host: str, times: calibration.K
 
 @functools.cache
 def versions_of(backend: str) -> str:
-    """Return the versions of an engine's packages and of Keras, which decide how fast it is."""
+    """Return the versions of an engine's packages and of Keras as text; they decide the engine's speed."""
     found = []
     for name in (*ENGINES[backend], "keras"):
         with suppress(importlib.metadata.PackageNotFoundError):
@@ -340,13 +346,16 @@ def versions_of(backend: str) -> str:
 
 
 def observations(db: Database, before: int | None = None) -> Sequence[Observation]:
-    """Return what earlier runs measured on this server with the engine versions that it has now."""
+    """Return the times that earlier runs measured on this server with the installed engine versions.
+
+    With `before`, only runs with a smaller `run_id` count.
+    """
     current = {backend: versions_of(backend) for backend in ENGINES}
     rows: list[dict[str, Any]] = [dict(row) for row in rates.known(db, before)]
     return [Observation(**row) for row in rows if row.pop("versions") == current.get(row["backend"])]
 
 
 def code_before(db: Database, run_id: int) -> frozenset[Code]:
-    """Return the code that the sessions of a run had compiled before it began; none if they were new."""
+    """Return the code that a run's sessions had compiled before the run began; empty for new sessions."""
     found = rates.code_before(db, run_id)
     return frozenset((row["backend"], row["compiled"], row["batch_size"]) for row in found)

@@ -1,4 +1,4 @@
-"""cerebro.diagnose: check that the server has what training needs, and say what to do about the rest."""
+"""cerebro.diagnose: check that the server has all that training needs, and advise on what is missing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ ENGINES = {"tensorflow": ("tensorflow", "tensorflow-cpu"), "jax": ("jax",), "tor
 SPELLED = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
 PACKAGES = ("numpy", "keras", "optuna", "psycopg2-binary")
 LOCK = Path(__file__).resolve().parents[3] / "requirements.lock"
-# A backend with Keras in it, before there are any rows.
+# The memory of a session with Keras, before it holds any rows.
 LEAST_MEMORY_MB = 1024
 LEAST_DISK_MB = 2048
 
 
 class Finding(NamedTuple):
-    """One thing that was checked: its status, what was found, and advice."""
+    """The result of one check: the item checked, its status, the facts found, and advice if needed."""
 
     item: str
     status: str
@@ -43,7 +43,7 @@ def diagnose(db: Database) -> list[Finding]:
 
 
 def versions(db: Database) -> str:
-    """Return the versions of all components on one line."""
+    """Return the versions of all components, as one line of text."""
     packages = {
         "Keras": ("keras",),
         **{spelled: ENGINES[name] for name, spelled in SPELLED.items()},
@@ -94,7 +94,7 @@ def _engines(db: Database) -> Iterator[Finding]:
 
 
 def _programs(db: Database) -> Iterator[Finding]:
-    """Look at the folder of compiled programs, as sessions do that start JAX."""
+    """Check the folder of compiled programs, as a session does that starts JAX."""
     folder = find_folder(session.setting(db, session.CACHE_FOLDER))
     item = "compiled programs"
     if folder is None:
@@ -122,7 +122,7 @@ def _against_lock(item: str, found: str, locked: str | None) -> Finding:
 
 
 def _locked() -> dict[str, str]:
-    """Return the package versions that the tests ran with."""
+    """Return the package versions with which the tests were run, by name."""
     text = LOCK.read_text() if LOCK.exists() else ""
     return dict(re.findall(r"^([\w.-]+)==([^\s;\\]+)", text, re.M))
 
@@ -135,7 +135,7 @@ def _version(name: str) -> str | None:
 
 
 def _checks(db: Database) -> Iterator[Finding]:
-    """Look for what a cluster's sessions are checked by before each statement."""
+    """Check that a cluster's server has the views and functions by which its sessions are checked."""
     lacks = db.server.lacks()
     if lacks is None:
         return
@@ -150,7 +150,7 @@ def _checks(db: Database) -> Iterator[Finding]:
 
 
 def _logins(db: Database) -> Iterator[Finding]:
-    """Check that segment sessions can log in: if not, runs are slow and none goes on in the background."""
+    """Check that segment sessions can log in: if not, runs are slow, and none can run in the background."""
     try:
         topology = choose_local(db)
     except CerebroError as error:
@@ -164,7 +164,7 @@ def _logins(db: Database) -> Iterator[Finding]:
 
 
 def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]:
-    """Report the processes of segments that cannot log in at their own server or at another's."""
+    """Report the segment processes that cannot log in to their own server or to another segment's server."""
     own = [str(server) for server, segment in refused if server == segment]
     if own:
         found = f"not their own processes: {', '.join(own)}"
@@ -179,7 +179,8 @@ def _logins_of_segments(refused: Sequence[tuple[int, int]]) -> Iterator[Finding]
 
 
 def _room(db: Database) -> Finding:
-    """Check the free connections: a run takes one per segment, one to lead, and one for the background."""
+    """Check that enough connections are free: a run takes one for each segment, one for the control session,
+    and one for the background."""
     room = session.room(db, session.current_user(db))
     needed = session.usual_segments(db) + 2
     found = f"{room.free} of {room.most} free, a run needs {needed}"

@@ -1,7 +1,7 @@
 """cerebro.explain_fit and explain_automl: say what a call would cost, without writing anything.
 
-The call is read and checked like one that begins a run (`begin.py`), and refused with the same errors. No
-session is opened: an engine describes the nets in a session that is warm, or in this one.
+The call is read and checked like a call that begins a run (`begin.py`), with the same errors. No session is
+opened: an engine describes the nets in a session that already runs one, or else in this session.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.topology.choose import find_sessions, warm_sessions
 
-# As many as a table can be packed for.
+# The most segments for which a table can be packed.
 MOST_SEGMENTS = 1024
 WHAT_IF: dict[str, parse.Validator] = {
     "rows": parse.integer(1),
@@ -51,15 +51,15 @@ WHAT_IF: dict[str, parse.Validator] = {
     "epochs": parse.integer(1, MOST_EPOCHS),
 }
 FORMATS = ("text", "json")
-# A search is played visit by visit.
+# The most segments of a search to be explained: it is simulated visit by visit.
 MOST_SEARCHED = 64
-# The most visits for which an alternative is played.
+# The most visits for which an alternative is simulated.
 ALTERNATIVE_VISITS = 160
 
 
 @dataclass(frozen=True)
 class PlanWanted:
-    """The way a plan is to be made and shown."""
+    """The arguments that say how a plan is made and in which format it is shown."""
 
     format: str | None
     what_if: str | None
@@ -98,7 +98,7 @@ def fit(
     probe: bool | None,
     what_if: str | None,
 ) -> list[str]:
-    """Return the plan of madlib_fit_multiple_model."""
+    """Return the plan of a call of madlib_fit_multiple_model, as lines of text or JSON."""
     asked = PlanWanted(format, what_if, probe)
     call = FitCall(
         source_table=source_table,
@@ -135,7 +135,7 @@ def automl(
     probe: bool | None,
     what_if: str | None,
 ) -> list[str]:
-    """Return the plan of madlib_automl."""
+    """Return the plan of a call of madlib_automl, as lines of text or JSON."""
     asked = PlanWanted(format, what_if, probe)
     call = AutomlCall(
         source_table=source_table,
@@ -191,7 +191,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     work = calibrating.work_of(db, request, examples, described, ask.warm)
     reason, handed = find_sessions(db, request.tables, request.handed_rows)
     if reason is not None:
-        # Without others, the session that asks does the work of every segment in turn.
+        # Without other sessions, this one does the work of every segment in turn.
         work = replace(work, sessions=min(work.sessions, handed) or 1, warm=False)
     work = _supposed(db, work, wanted, request)
     if request.search is not None and work.segments > MOST_SEARCHED:
@@ -229,7 +229,7 @@ def machine(db: Database) -> Machine:
 
 
 class _Asking:
-    """An engine that answers questions, in the warm sessions of a run or else in this session."""
+    """An engine that describes and times nets, in running segment sessions or else in this session."""
 
     def __init__(self, db: Database, request: requests.Request) -> None:
         self._db = db
@@ -243,7 +243,7 @@ class _Asking:
         return self._sessions is not None
 
     def describe(self, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
-        """Return the engine's description of the nets and configs."""
+        """Return the engine's description of the nets and configs of a request."""
         command = replace(runner.check_command(self._db, request), sizes=True)
         engine = next(iter(self._engines.values()))
         return self._ask(command, replace(engine, or_any=True))
@@ -260,7 +260,7 @@ class _Asking:
         examples: Sequence[requests.Chosen],
         described: Mapping[str, Mapping[str, Any]],
     ) -> list[Observation]:
-        """Time one config of each kind, and return the times as if a run had measured them."""
+        """Time one config of each kind; return the times in the form in which runs store theirs."""
         one_each = {work.kinds[config.mst_key].name: config for config in examples}.values()
         summary, check = request.source.summary, runner.check_command(self._db, request)
         found: dict[str, Mapping[str, float]] = {}
@@ -303,7 +303,7 @@ def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Ob
 
 
 def _supposed(db: Database, work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
-    """Return the work with the facts that `what_if` supposes."""
+    """Return the amount of work, changed by the facts that the argument `what_if` supposes."""
     segments, rows = wanted.get("segments", work.segments), wanted.get("rows", sum(work.rows))
     if segments != work.segments or rows != sum(work.rows):
         work = _packed_for(work, segments, rows)
@@ -326,7 +326,7 @@ def _supposed(db: Database, work: RunWork, wanted: Mapping[str, Any], request: r
 
 
 def _packed_for(work: RunWork, segments: int, rows: int) -> RunWork:
-    """Return the work with `rows` rows, packed for `segments` segments."""
+    """Return the amount of work for `rows` rows, packed for `segments` segments."""
     sizes = work.groups and calibrating.placed(work.groups, segments, rows / max(1, sum(work.rows)))
     return replace(
         work,
@@ -339,7 +339,7 @@ def _packed_for(work: RunWork, segments: int, rows: int) -> RunWork:
 
 @dataclass(frozen=True)
 class _Measurements:
-    """The measurements of earlier runs, and the function that looks for a cancel."""
+    """The measurements of earlier runs, and the function that lets the server cancel a long estimate."""
 
     observations: Sequence[Observation]
     tick: Callable[[], None]
@@ -380,7 +380,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
 
 
 def _break_even(work: RunWork, rates: Rates, engines: Sequence[str]) -> list[str]:
-    """List the architectures for which another engine pays within the run, and from which epoch on."""
+    """Return notes: which architectures train faster on another engine, and from which epoch on."""
     now = {kind.model_id: kind.backend for kind in work.kinds.values()}
     said: list[str] = []
     for model_id, own in sorted(now.items()):
@@ -394,7 +394,7 @@ def _break_even(work: RunWork, rates: Rates, engines: Sequence[str]) -> list[str
 def _alternatives(
     db: Database, work: RunWork, known: _Measurements, engines: Sequence[str]
 ) -> list[Alternative]:
-    """Estimate other engines, segments and threads, and fewer evaluations."""
+    """Return estimates of the run with other engines, segments and threads, and with fewer evaluations."""
     found: list[Alternative] = []
 
     def add(name: str, other: RunWork, other_bits: bool) -> None:
@@ -429,7 +429,7 @@ def _alternatives(
 
 def _with(work: RunWork, backend: str | None = None, threads: int | None = None) -> RunWork:
     changed = work if backend is None else _all_on(work, backend)
-    # Compared as if each had its sessions.
+    # Alternatives are compared as if each had to compile everything in its own sessions.
     return replace(changed, threads=threads or work.threads, compiled=frozenset())
 
 
@@ -444,7 +444,7 @@ def _about_search(
     described: Mapping[str, Mapping[str, Any]],
     machine: Machine,
 ) -> Explained:
-    """Estimate a search by playing it with invented results, since what it trains depends on them."""
+    """Return the estimate of a search, which is simulated with invented results of its configs."""
     rates = known.rates(work)
     by_code = {(kind.model_id, kind.compiled): kind for kind in work.kinds.values()}
     by_model = {kind.model_id: kind for kind in work.kinds.values()}

@@ -1,4 +1,4 @@
-"""cerebro.explain_run: compare what a run took with the estimate that earlier runs allow."""
+"""cerebro.explain_run: compare the time of a run with an estimate from measurements of earlier runs."""
 
 from __future__ import annotations
 
@@ -69,7 +69,10 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
 
 
 def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimate:
-    """Estimate the run; configs that were stopped count with the epochs they got, unless too many to play."""
+    """Return the estimate of a run; a config that was stopped counts with the epochs that it trained.
+
+    If the run is too large to be simulated, all its configs count with all epochs.
+    """
     if work.groups is not None:
         return estimate(work, rates)
     prices = Prices(work, rates)
@@ -85,7 +88,7 @@ def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimat
 def _work(
     db: Database, run: runs.RunRow, visits: Sequence[Row], status: str
 ) -> tuple[RunWork, Mapping[int, int]]:
-    """Return the work of the run, and the number of epochs of each config, or none while the run goes on."""
+    """Return the amount of work of a run, and the epochs of each config; no epochs while the run goes on."""
     kinds = calibrating.kinds_of_run(db, run.run_id)
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}
@@ -104,14 +107,14 @@ def _work(
             frequency=run.metrics_frequency,
             seed=run.seed,
             threads=run.threads,
-            # One that was lost has been replaced.
+            # A session that was lost has been replaced, so there may be more pids than sessions.
             sessions=min(run.segments, len({v["pid"] for v in visits}) or run.segments),
             memory_mb=run.memory_mb,
             hosts=found.hosts,
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
             use_gpus=run.use_gpus,
-            # A run begins when its sessions are there.
+            # A run begins only after its sessions have started.
             warm=True,
             compiled=code,
         ),
@@ -126,7 +129,7 @@ def _work_on_groups(
     found: Mapping[int, GroupRow],
     units: Sequence[runs.ConfigRow],
 ) -> RunWork:
-    """Return the work of a run of groups, with the mean number of epochs that its models got."""
+    """Return the amount of work of a run on groups; its epochs are the mean of its models' epochs."""
     nets, sizes = calibrating.nets_of_run(db, run.run_id), {v["mst_key"]: v["state_bytes"] for v in visits}
     one_each = {row.key: row for row in units}
     numbers = {row.group_id for row in units if row.group_id is not None}
@@ -168,7 +171,7 @@ def _sized(kind: ConfigKind, state_bytes: int | None) -> ConfigKind:
 
 @dataclass(frozen=True)
 class _RowsOfRun:
-    """The rows of each segment, and the hosts of the segments."""
+    """The numbers of rows on each segment, the bytes of a row, and the hosts of the segments."""
 
     training: Sequence[int]
     validation: Sequence[int]
@@ -177,9 +180,9 @@ class _RowsOfRun:
 
 
 def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _RowsOfRun:
-    """Return the rows as the packed tables have them, or else as the visits did.
+    """Return the numbers of rows on each segment, from the packed tables if these fit the run's visits.
 
-    The tables may be gone, or others may have their names.
+    Otherwise the numbers come from the visits, since the tables may be gone or replaced.
     """
     seen: dict[int, int] = {v["segment"]: v["rows"] for v in visits}
     with suppress(CerebroError):
@@ -199,7 +202,7 @@ def _rows_of_run(db: Database, run: runs.RunRow, visits: Sequence[Row]) -> _Rows
 def _actual(
     work: RunWork, visits: Sequence[Row], evaluations: Sequence[Row], status: Row
 ) -> Mapping[str, Any]:
-    """Return the times that the run took, in sum and for each kind of config."""
+    """Return the times that a run took, in total and for each kind of config."""
     by_kind: dict[str, Counter[str]] = defaultdict(Counter)
     for visit in visits:
         kind = work.kinds.get(visit["mst_key"])
@@ -222,7 +225,7 @@ def _actual(
 
 
 def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[str, Any]) -> Node:
-    """Return the tree with the measured times beside the estimates."""
+    """Return the tree of the explanation, with measured times beside the estimates."""
     placed: list[Node] = []
     for part in parts:
         if part[NODE_TYPE] == "Train":

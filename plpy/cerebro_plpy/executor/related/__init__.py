@@ -1,1 +1,1 @@
-"""Features over foreign keys and along edges, from labels to predictions."""
+"""Features over foreign keys and along edges of graphs, from labels to predictions."""

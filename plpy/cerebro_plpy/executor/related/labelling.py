@@ -1,4 +1,4 @@
-"""cerebro.labels: labels of an entity at cut-offs in the past, from the rows that followed each of them."""
+"""cerebro.labels: compute labels of an entity at past cut-offs, from the related rows after each cut-off."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cerebro_plpy.store import names, session
 from cerebro_plpy.store.names import literal, quote, resolve_table
 from cerebro_plpy.store.related import relations
 
-# More than one an hour for eleven years are a unit that was forgotten.
+# More cut-offs, over one an hour for eleven years, mean that the unit of `every` was forgotten.
 MOST_CUTOFFS = 100_000
 
 
@@ -45,7 +45,7 @@ class LabelsCall:
 
 
 def labels(db: Database, call: LabelsCall) -> str:
-    """Make the table of labels, and say what it has."""
+    """Create the table of labels; return a line with the number of its rows."""
     term = terms.parse(call.target)
     _check_length(db, "over", call.over)
     _check_length(db, "every", call.every)
@@ -95,7 +95,7 @@ def _check_length(db: Database, what: str, interval: str | None) -> None:
 
 
 def _check_names(key: Sequence[str], label: str) -> None:
-    """Refuse names that two columns of the labels would have."""
+    """Raise an error if two columns of the table of labels would have the same name."""
     columns = [*key, relations.CUTOFF, label]
     twice = next((name for name in columns if columns.count(name) > 1), None)
     if twice is not None:
@@ -113,7 +113,7 @@ def _name(db: Database, text: str | None, what: str) -> TableName:
 
 
 def _inside(db: Database, term: terms.LabelTerm) -> tuple[TableName, str | None]:
-    """Return the table that a term is about, and the column of it unless rows are counted."""
+    """Return the table in a label's term, and the column that the term aggregates; None if it counts rows."""
     if term.aggregate == COUNT:
         return _name(db, term.inside, "table of the target"), None
     marks = names.tokens(term.inside)

@@ -1,4 +1,4 @@
-"""cerebro.predict_related: makes the features of related tables again for new rows, and predicts them."""
+"""cerebro.predict_related: compute features of related tables for new rows, and predict these rows."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from cerebro_plpy.store.names import Table, check_writable, quote, resolve_table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import features_sql, relations
 
-# With fewer rows, no table of children is read as a whole.
+# The rows from which on a child table may be read as a whole.
 MANY_ROWS = 1000
 
 
 def statement(db: Database, model: str | None, query: str | None) -> tuple[str, str]:
-    """Make the features of the query's rows; return what predicts them, and what removes them again."""
+    """Compute the features of a query's rows; return the statements that predict and that drop them."""
     db.server.check_predicts_in_queries()
     if model is None or not model.strip():
         raise CerebroError("model is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
@@ -54,7 +54,7 @@ def statement(db: Database, model: str | None, query: str | None) -> tuple[str, 
 
 
 def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name: str) -> Table:
-    """Put the rows with their features into a temporary table."""
+    """Write rows with their features of related tables to a temporary table, and return this table."""
     check_keys(db, rows, recipe.entity, recipe.key)
     check_cutoffs(db, rows)
     taken = [feature.name for feature in recipe.features if feature.name in rows.columns]
@@ -70,7 +70,7 @@ def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name
 
 
 def recipe_of_model(db: Database, model: str) -> RelationRecipe:
-    """Return the recipe in a model's feature specification."""
+    """Return the recipe of the features of related tables on which a model was trained."""
     found = trained_models.features_of(find_model(db, model, None).holder.summary(db))
     recipe = None if found is None else found.relations
     if recipe is None:
@@ -83,9 +83,9 @@ def recipe_of_model(db: Database, model: str) -> RelationRecipe:
 
 
 def check_tables(db: Database, recipe: RelationRecipe) -> list[Table]:
-    """Refuse what a recipe of anybody's names and the caller may not read, or had better not.
+    """Return the tables that a recipe names; raise an error for tables that the caller should not read.
 
-    Return the tables that it names.
+    A recipe may be another role's. So it must not name views of other roles or columns that do not exist.
     """
     used = {recipe.entity, *(step.table for feature in recipe.features for step in feature.path)}
     tables = [resolve_table(db, quote(*name), "related table") for name in sorted(used)]
@@ -100,7 +100,7 @@ def check_tables(db: Database, recipe: RelationRecipe) -> list[Table]:
 
 
 def _check_columns(db: Database, recipe: RelationRecipe, tables: Sequence[Table]) -> None:
-    """Refuse a recipe of columns that are gone, whose names a statement would give with names of its own."""
+    """Raise an error if a column of the recipe is gone: a statement could mistake another name for it."""
     columns = {
         (feature.path[-1].table if feature.path else recipe.entity, feature.column.name)
         for feature in recipe.features

@@ -1,4 +1,4 @@
-"""cerebro.propagate: a table of nodes with what the nodes around each one have, hop by hop."""
+"""cerebro.propagate: write a table of nodes with features aggregated from neighbouring nodes, hop by hop."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from cerebro_plpy.threads import Threads
 
 MOST_HOPS, MOST_KINDS = 16, 32
 _READ, _WRITTEN = 2_000, 1_000
-# Kinds of edges become parts of names.
+# The types of kinds of edges, which become parts of column names.
 _NAMES = ("text", "varchar", "bpchar", "name", *sources.INTEGERS)
 
 
@@ -57,7 +57,7 @@ class PropagateCall:
 
 @dataclass(frozen=True)
 class Propagation:
-    """The checked arguments."""
+    """The checked arguments of cerebro.propagate."""
 
     nodes: Table
     id: SourceColumn
@@ -69,10 +69,7 @@ class Propagation:
     teleport: float
 
     def name_made(self, kinds: Sequence[str]) -> list[tuple[str, SourceColumn]]:
-        """Return the columns of the result beside those of the nodes, kind by kind and hop by hop.
-
-        Each comes with the feature that it is made of.
-        """
+        """Return the names of the computed columns, by kind of edges and hop, each with its feature."""
         return [
             ("_".join([column.name, *([kind] if self.edges.kind else []), str(hop)]), column)
             for kind in kinds
@@ -81,7 +78,7 @@ class Propagation:
         ]
 
     def as_document(self, kinds: Sequence[str]) -> str:
-        """Return the call, from which the result can be brought up to date."""
+        """Return the call as JSON, from which cerebro.refresh_propagation brings the result up to date."""
         edges = self.edges
         columns = {"source": edges.source, "target": edges.target, "weight": edges.weight, "kind": edges.kind}
         return json.dumps(
@@ -101,7 +98,7 @@ class Propagation:
 
 @dataclass(frozen=True)
 class GraphSize:
-    """The numbers of nodes and edges, and the kinds of edges."""
+    """The number of nodes, the number of edges, and the kinds of edges of a graph."""
 
     nodes: int
     edges: int
@@ -109,7 +106,7 @@ class GraphSize:
 
 
 def propagate(db: Database, call: PropagateCall) -> int:
-    """Make the table, and return how many nodes it has."""
+    """Create the table of nodes with their aggregated features; return the number of nodes."""
     asked = check(db, call)
     target = names.target_table(db, call.output_table, suffixes=(packed.SUMMARY, graph_changes.SEEN))
     size = check_rows(db, asked)
@@ -142,7 +139,7 @@ def _hops(
     *,
     threads: Threads,
 ) -> list[np.ndarray]:
-    """Return what each hop makes of all nodes' features, kind by kind."""
+    """Return the aggregated features of all nodes after each hop, by kind of edges."""
     found = list[np.ndarray]()
     for number in range(len(kinds)):
         matrix = propagation.build_matrix(len(features), edges.choose_kind(number), asked.aggregate)
@@ -151,7 +148,7 @@ def _hops(
 
 
 def check(db: Database, call: PropagateCall) -> Propagation:
-    """Check all arguments but the result, before anything is read."""
+    """Return the checked arguments, except the output table; no rows are read yet."""
     nodes = names.resolve_table(db, call.nodes, "table of nodes")
     edges = names.resolve_table(db, call.edges, "table of edges")
     of_nodes = packed.columns_of(db, nodes)
@@ -182,7 +179,7 @@ def check(db: Database, call: PropagateCall) -> Propagation:
 
 
 def _check_hops(call: PropagateCall) -> tuple[int, str, float]:
-    """Return how many hops there are, what each one computes, and which share of a node's own stays in."""
+    """Return the number of hops, the aggregate, and the share of its own features that a node keeps."""
     hops, aggregate, teleport = call.hops, call.aggregate, call.teleport
     if hops is None or not 1 <= hops <= MOST_HOPS:
         raise CerebroError(f"hops is {show(hops)}, it must be from 1 to {MOST_HOPS}")
@@ -196,12 +193,12 @@ def _check_hops(call: PropagateCall) -> tuple[int, str, float]:
 
 
 def show(value: object) -> str:
-    """Return an argument as SQL writes it."""
+    """Return an argument as text, with NULL for None."""
     return "NULL" if value is None else str(value)
 
 
 def find_id(name: str | None, columns: Mapping[str, SourceColumn], nodes: Table) -> SourceColumn:
-    """Return the column that tells nodes apart."""
+    """Return the column with the ids of nodes."""
     key = sources.find_named(name, "id", columns, nodes.quoted)
     if not key.sortable:
         raise CerebroError(
@@ -215,7 +212,7 @@ def find_id(name: str | None, columns: Mapping[str, SourceColumn], nodes: Table)
 def find_edges(
     db: Database, table: Table, *, ends: tuple[str | None, str | None], weight: str | None, kind: str | None
 ) -> graphs.Edges:
-    """Return a table of edges with the columns of these names."""
+    """Return a table of edges with its columns for the two ends, the weight and the kind of an edge."""
     known = packed.columns_of(db, table)
     source, target = [
         sources.find_named(name, what, known, table.quoted)
@@ -246,7 +243,7 @@ def find_edges(
 
 
 def check_ends(db: Database, nodes: Table, key: SourceColumn, edges: graphs.Edges) -> None:
-    """Refuse ends of edges that cannot be compared with the ids of nodes."""
+    """Raise an error if the ends of edges cannot be compared with the ids of nodes."""
     for name in (edges.source, edges.target):
         if not relations.can_compare(db, edges.table, name, nodes, key.name):
             raise CerebroError(
@@ -258,7 +255,7 @@ def check_ends(db: Database, nodes: Table, key: SourceColumn, edges: graphs.Edge
 
 
 def check_rows(db: Database, asked: Propagation) -> GraphSize:
-    """Return how large the graph is; refuse rows that are none."""
+    """Return the size of the graph; raise an error for ids, weights or kinds that are not valid."""
     counted = graphs.count_ids(db, asked.nodes, asked.id.name)
     check_ids(asked.id.name, asked.nodes, counted)
     edges = check_weights(db, asked.edges)
@@ -273,7 +270,7 @@ def check_rows(db: Database, asked: Propagation) -> GraphSize:
 
 
 def check_weights(db: Database, edges: graphs.Edges) -> int:
-    """Return how many edges there are; refuse those whose weight or kind nobody knows."""
+    """Return the number of edges; raise an error if an edge has no valid weight or no kind."""
     found = graphs.count_edges(db, edges)
     if found["wrong"]:
         raise CerebroError(
@@ -291,7 +288,10 @@ def check_weights(db: Database, edges: graphs.Edges) -> int:
 
 
 def read_edges(db: Database, edges: graphs.Edges, size: GraphSize, key: SourceColumn) -> NumberedEdges:
-    """Return all edges between nodes, and tell how many others there are; `key` tells nodes apart."""
+    """Return the edges between nodes; send a notice if other edges are left out.
+
+    `key` is the column with the ids of nodes.
+    """
     integers = edges.integers and key.element in sources.INTEGERS
     found = NumberedEdges(**graphs.read_edges(db, edges, size.kinds, integers=integers))
     left_out = size.edges - len(found)
@@ -301,7 +301,7 @@ def read_edges(db: Database, edges: graphs.Edges, size: GraphSize, key: SourceCo
 
 
 def check_names(asked: Propagation, kinds: Sequence[str]) -> None:
-    """Refuse names that two columns of the result would have, or that are too long."""
+    """Raise an error if two columns of the result would have one name, or if a name is too long."""
     made = [name for name, _ in asked.name_made(kinds)]
     twice = next((name for name in made if name in asked.columns or made.count(name) > 1), None)
     if twice is not None:
@@ -319,7 +319,7 @@ def check_names(asked: Propagation, kinds: Sequence[str]) -> None:
 
 
 def check_ids(name: str, nodes: Table, counted: Row) -> None:
-    """Refuse nodes whose ids do not tell them apart."""
+    """Raise an error if there are no nodes, or if their ids are NULL or not unique."""
     total, present, ids = counted["nodes"], counted["present"], counted["ids"]
     if total == 0:
         raise CerebroError(f"{nodes.quoted} has no rows")
@@ -341,7 +341,10 @@ def read_numbers(
     columns: Sequence[SourceColumn],
     numbers: Sequence[int] | None = None,
 ) -> tuple[np.ndarray, list[int]]:
-    """Return columns of all nodes, or of those with these numbers, side by side, and how wide each one is."""
+    """Return columns of the nodes, side by side in one array, and the width of each column.
+
+    With `numbers`, only the nodes with these numbers are read.
+    """
     parts = [sources.SourcePart(column.name, (column,), sources.VALUES) for column in columns]
     fields = reading.fields(parts)
     seen, read = Faults(), 0
@@ -371,7 +374,7 @@ def read_numbers(
 
 
 def _check_range(made: Sequence[tuple[str, SourceColumn]], hops: Sequence[np.ndarray]) -> None:
-    """Refuse sums that single precision does not hold: a net could not be trained on them."""
+    """Raise an error if values exceed single precision, since nets could not be trained on them."""
     each = len(made) // len(hops)
     for place, hop in enumerate(hops):
         if not np.isfinite(hop).all():
@@ -391,7 +394,7 @@ def write_made(
     hops: Sequence[np.ndarray],
     widths: Sequence[int],
 ) -> None:
-    """Put what the hops made of nodes, given by their numbers, into a table of this transaction."""
+    """Write the aggregated features of nodes, given by their numbers, to a temporary table."""
     _check_range(asked.name_made(kinds), hops)
     types = ["real[]" if column.is_array else "real" for _, column in asked.name_made(kinds)]
     graphs.create_made(db, types)

@@ -1,4 +1,4 @@
-"""cerebro.refresh_propagation: brings a table of cerebro.propagate up to date where the graph has changed."""
+"""cerebro.refresh_propagation: update a table of cerebro.propagate where its graph has changed."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from cerebro_plpy.store.related import graph_changes, graphs
 
 @dataclass(frozen=True)
 class Refresh:
-    """A result that is to be brought up to date: how it was made, and which kinds of edges it knows."""
+    """A table of cerebro.propagate to be updated: the call that made it, kinds of edges, and columns."""
 
     asked: Propagation
     kinds: Sequence[str]
@@ -42,13 +42,13 @@ class Refresh:
 
     @property
     def node_columns(self) -> list[str]:
-        """The columns of the nodes that the result has."""
+        """The columns of the table of nodes that the result has too."""
         return [name for name in self.asked.columns if name in self.columns]
 
 
 @dataclass(frozen=True)
 class ChangedGraph:
-    """The graph of today, and what is new in it since the result was made."""
+    """The graph as it is now, and its changes since the table of cerebro.propagate was made."""
 
     edges: NumberedEdges
     labels: np.ndarray
@@ -60,12 +60,12 @@ class ChangedGraph:
     is_new: np.ndarray
     # The numbers of nodes with other values in any column.
     others: np.ndarray
-    # How many nodes of the result are no more.
+    # How many nodes of the result are gone from the table of nodes.
     gone: int
 
 
 def refresh_propagation(db: Database, output_table: str | None) -> int:
-    """Compute anew what changed, and return of how many nodes."""
+    """Update a table of cerebro.propagate; return the number of nodes whose features were computed again."""
     found = find_refresh(db, output_table)
     asked = found.asked
     graph_changes.lock_output(db, found.output)
@@ -119,7 +119,7 @@ def _find_changes(db: Database, found: Refresh, edges: NumberedEdges, nodes: int
 
 
 def _update(db: Database, found: Refresh, changes: ChangedGraph) -> int:
-    """Write what the hops make of the nodes that changes reach, and return how many these are."""
+    """Write the aggregated features of all nodes that the changes reach; return the number of these nodes."""
     asked, key = found.asked, found.asked.id.name
     nodes = len(changes.is_new)
     matrices, touched = list[Any](), list[list[np.ndarray]]()
@@ -160,9 +160,9 @@ def _make_anew(
     touched: Sequence[Sequence[np.ndarray]],
     rows: np.ndarray,
 ) -> None:
-    """Compute the hops of touched nodes from what the nodes around them have, and put them in a table."""
+    """Compute the features of the nodes that changes reach, hop by hop, and write them to a table."""
     asked, threads = found.asked, open_threads(db)
-    # Nodes that give something to touched ones are read as well.
+    # The neighbours of touched nodes are read as well.
     giving = np.zeros(len(changes.is_new), bool)
     giving[rows] = True
     for matrix in matrices:
@@ -187,7 +187,7 @@ def _make_anew(
 def _read_made(
     db: Database, found: Refresh, known: np.ndarray, near: np.ndarray, width: int
 ) -> list[np.ndarray]:
-    """Return what the hops have made of nodes; nothing yet of those that the result does not have."""
+    """Return the stored features of nodes after each hop; zeros for nodes that are not stored yet."""
     count = len(found.kinds) * found.asked.hops
     made = np.zeros((len(near), count * width), np.float32)
     if len(known):
@@ -205,7 +205,7 @@ def _read_made(
 
 
 def find_refresh(db: Database, output_table: str | None) -> Refresh:
-    """Return what a table was made from; refuse one that is none of cerebro.propagate."""
+    """Return what updating a table needs; raise an error if cerebro.propagate did not make the table."""
     output = names.resolve_table(db, output_table, "table of cerebro.propagate")
     names.check_writable(db, f"the change of {output.quoted}")
     asked, kinds = read_propagation(db, output)
@@ -225,7 +225,7 @@ def find_refresh(db: Database, output_table: str | None) -> Refresh:
 def read_propagation(
     db: Database, output: Table, *, hint: str | None = None
 ) -> tuple[Propagation, list[str]]:
-    """Return how a table was made, and which kinds of edges its columns are of."""
+    """Return the call of cerebro.propagate that made a table, and the kinds of edges in its columns."""
     summary = names.find_table(db, quote(output.schema, output.name + packed.SUMMARY))
     if summary is None or graph_changes.PROPAGATION not in packed.columns_of(db, summary):
         raise CerebroError(
@@ -251,7 +251,7 @@ def _check_tables(db: Database, tables: Sequence[Table]) -> None:
 
 
 def _read_call(text: str | None, what: str) -> tuple[propagating.PropagateCall, list[str]]:
-    """Read the document that cerebro.propagate wrote; `check` then checks what it asks for."""
+    """Return the call that a document of cerebro.propagate describes; its arguments are not checked yet."""
     given = json.loads(text or "null")
     known: Mapping[str, Any] = given if isinstance(given, dict) else {}
     said = [known.get(key) for key in ("nodes", "edges", "id", "source", "target", "aggregate")]

@@ -1,4 +1,7 @@
-"""cerebro.relate: features of labelled rows from all tables around an entity, before each row's cut-off."""
+"""cerebro.relate: compute features of labelled rows from the tables around an entity.
+
+Only related rows from before a labelled row's cut-off count.
+"""
 
 from __future__ import annotations
 
@@ -30,15 +33,15 @@ from cerebro_plpy.store.packed.packed import SourceColumn
 from cerebro_plpy.store.related import features_sql, relations
 
 TABLE, SQL = "table", "sql"
-# A feature of which fewer rows have a value is dropped.
+# A feature is dropped if a smaller share of the rows has a value.
 LEAST_PRESENT = 0.01
 SHOWN = 12
-# Beyond the first number of pairs of labelled rows and children, rows are read in the order of time. Beyond
-# the second, nothing looks at each child of a labelled row's parent, such as all flights of a carrier for
-# each flight.
+# With more pairs of labelled rows and children than the first number, rows are read in order of time. With
+# more than the second, features are left out that compare each labelled row with all children of its parent,
+# such as each flight with all flights of its carrier.
 SWEPT_PAIRS, MOST_PAIRS = 2e6, 5e6
 _OWN_NAMES = (features_sql.NUMBER_NAME, features_sql.MOMENT_NAME)
-# What to do where a moment or a number is beyond what the server computes with.
+# The hints for times and numbers with which the server cannot compute.
 _TOO_FAR = {
     TIME_OUT_OF_RANGE: "A window begins before all times that there are. Give shorter windows, or 'all'.",
     OUT_OF_RANGE: "Means of values beyond 1e150 cannot be computed. Leave such values out with a view.",
@@ -66,7 +69,7 @@ class RelateCall:
 
 @dataclass(frozen=True)
 class LabelledRows:
-    """The rows of a query, with their columns and the one that is their cut-off."""
+    """The rows of a query, with their columns and the column of their cut-offs."""
 
     table: Table
     columns: Mapping[str, SourceColumn]
@@ -74,7 +77,7 @@ class LabelledRows:
 
 
 def relate(db: Database, call: RelateCall) -> str:
-    """Make the table and describe it, or return the statement that would make it."""
+    """Create the table of features and return a line about it; for format "sql", return the statement."""
     query, form = check_query(call.query), one_of(TABLE, SQL)("format", call.format)
     most = _most(call.max_features)
     aggregates, windows = _aggregates(call.aggregates), _windows(db, call.windows)
@@ -109,7 +112,10 @@ def relate(db: Database, call: RelateCall) -> str:
 
 
 def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
-    """Return the paths of children with too many pairs of rows to look at, with their number."""
+    """Return the paths to child tables with too many pairs of rows to compare, with their numbers of pairs.
+
+    A statement reads the rows of such a path in order of time instead.
+    """
     found = dict[Path, float]()
     for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
         if is_of_siblings(path) or features_sql.has_one_child(path):
@@ -123,7 +129,7 @@ def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> M
 def _without_crowds(
     db: Database, recipe: RelationRecipe, found: FoundSchema, swept: Mapping[Path, float]
 ) -> RelationRecipe:
-    """Leave out features that would look at each of far too many pairs, and say so."""
+    """Return the recipe without features that would compare far too many pairs; send a notice of these."""
     kept: list[RelatedFeature] = []
     crowded: list[RelatedFeature] = []
     for feature in recipe.features:
@@ -149,7 +155,7 @@ def _nothing(found: FoundSchema) -> CerebroError:
 
 
 def rows_name() -> str:
-    """Return a name for the rows of a query, which no call under way uses."""
+    """Return an unused name for the temporary table with the rows of a query."""
     return f"cerebro_related_{secrets.token_hex(4)}"
 
 
@@ -162,7 +168,7 @@ def _write(
     output_table: str | None,
     most: int,
 ) -> str:
-    """Make the table with all features, and drop from it those that are of no use."""
+    """Write the table with all features, then drop the useless features; return a line about it."""
     target = names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
     check_cutoffs(db, rows)
     if not relations.count_rows(db, rows.table.quoted):
@@ -200,7 +206,7 @@ def _write(
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Say what to do where the server's error says only that some value is too large."""
+    """Add a hint to the server's error if a value in the block is too large."""
     try:
         yield
     except CerebroError as error:
@@ -210,7 +216,10 @@ def _explained() -> Iterator[None]:
 
 
 def _listed(left_out: Mapping[str, str], elsewhere: str = "; the summary beside the table has all") -> str:
-    """Return the first features with the reasons, and how many more there are; `elsewhere` says where."""
+    """Return the first features with their reasons as text.
+
+    If there are more features, the text ends with their number and `elsewhere`, which says where they are.
+    """
     shown = [f"{name} ({why})" for name, why in list(left_out.items())[:SHOWN]]
     more = len(left_out) - len(shown)
     return ", ".join(shown) + (f", and {more} more{elsewhere}" if more else "")
@@ -219,7 +228,7 @@ def _listed(left_out: Mapping[str, str], elsewhere: str = "; the summary beside 
 def _useless(
     features: Sequence[RelatedFeature], looked: Sequence[relations.WrittenColumn], rows: int
 ) -> dict[str, str]:
-    """Return the features that tell no rows apart, with the reasons."""
+    """Return the features that do not tell rows apart, each with the reason."""
     found: dict[str, str] = {}
     first: dict[str, str] = {}
     for feature, one in zip(features, looked, strict=True):
@@ -235,7 +244,7 @@ def _useless(
 
 
 def check_query(query: str | None) -> str:
-    """Return the query without a semicolon at its end."""
+    """Return the query without a semicolon at its end; raise an error if the query is empty."""
     if query is None or not query.strip():
         raise CerebroError(
             "query is NULL or empty",
@@ -259,7 +268,7 @@ def _aggregates(given: Sequence[str | None] | None) -> Sequence[str]:
 
 
 def _windows(db: Database, given: Sequence[str | None] | None) -> Sequence[str | None]:
-    """Return the windows, the widest first; all rows before the cut-off are a window without a length."""
+    """Return the windows, the widest first; None stands for the window "all", which has no length."""
     if not given:
         raise CerebroError("windows is NULL or empty", hint="Give ARRAY['90 days', 'all'].")
     lengths: dict[str | None, float] = {}
@@ -276,7 +285,7 @@ def _windows(db: Database, given: Sequence[str | None] | None) -> Sequence[str |
 def check_rows(
     columns: Mapping[str, SourceColumn], table: Table, key: Sequence[str], cutoff: str | None
 ) -> LabelledRows:
-    """Return the rows of a query, if they have the entity's key and a cut-off."""
+    """Return the rows of a query; raise an error if they lack the entity's key or a cut-off."""
     if cutoff is None or not cutoff.strip():
         raise CerebroError(
             "cutoff is NULL or empty",
@@ -306,7 +315,10 @@ def check_rows(
 
 
 def check_keys(db: Database, rows: LabelledRows, entity: TableName, key: Sequence[str]) -> None:
-    """Refuse keys that cannot be compared with those of the entity, and count those that it lacks."""
+    """Raise an error if the keys of the rows cannot be compared with the entity's keys.
+
+    Send a notice if rows have keys that the entity lacks.
+    """
     table = names.resolve_table(db, quote(*entity), "entity")
     for name in key:
         if not relations.can_compare(db, rows.table, name, table, name):
@@ -322,7 +334,7 @@ def check_keys(db: Database, rows: LabelledRows, entity: TableName, key: Sequenc
 
 
 def check_cutoffs(db: Database, rows: LabelledRows) -> None:
-    """Refuse rows without a cut-off, which would see no row or all."""
+    """Raise an error if a row has no cut-off, since it is unclear which related rows count for such a row."""
     missing = relations.count_rows(db, f"{rows.table.quoted} AS s WHERE s.{quote(rows.cutoff.name)} IS NULL")
     if missing:
         raise CerebroError(
@@ -342,6 +354,6 @@ def _check_single(db: Database, recipe: RelationRecipe, rows: Table, number: int
 
 
 def _has_zone(cutoff: RelatedColumn, found: FoundSchema, features: Sequence[RelatedFeature]) -> bool:
-    """Return whether any of the compared times has a time zone."""
+    """Return whether any of the times that the features compare has a time zone."""
     used = [cutoff, *found.times.values(), *(one.column for one in features if one.column is not None)]
     return any(one.element == ZONED for one in used)

@@ -1,4 +1,4 @@
-"""Makes the rows anew that a model over related tables is retrained on."""
+"""Makes the rows on which a model over related tables is retrained."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ _OWN_MODEL = "Register a version of the model yourself, and retrain that."
 def find_source(
     db: Database, recipe: Recipe, source: str | None, name: str, version: int
 ) -> tuple[Table, Recipe]:
-    """Return the table to train on, and the recipe with what it comes from.
+    """Return the table to train on, and the recipe with the table or query from which its rows come.
 
-    Rows about an entity get their features of related tables anew: the rows of the recipe's query, or those
-    of a table that holds the same without features.
+    For a model over related tables, features are computed again: for the rows of the recipe's query, or for
+    the rows of `source`. A source that cerebro.relate has made is taken as it is.
     """
     if recipe.get(RELATIONS) is None:
         table = resolve_table(db, source or recipe["source"], "source table")
@@ -58,6 +58,6 @@ def find_source(
 
 
 def keep_relations(db: Database, recipe: Recipe) -> None:
-    """Put the recipe of the rows beside those that train, where packing finds it."""
+    """Write the recipe of the related features beside the training rows, where packing looks for it."""
     if recipe.get(RELATIONS) is not None:
         relations.write_summary(db, retraining.learned_rows(), json.dumps(recipe[RELATIONS]))

@@ -1,4 +1,4 @@
-"""The tables around an entity: found by foreign keys, checked for rights and times."""
+"""The tables around an entity, found by foreign keys, with checks of the caller's rights and of row times."""
 
 from __future__ import annotations
 
@@ -43,8 +43,11 @@ _KEY_FORM = "orders (customer) REFERENCES customers (id)"
 
 @dataclass(frozen=True)
 class SchemaRequest:
-    """The tables of a call: the entity, foreign keys that no constraint has, tables to leave out, and as JSON
-    the column of each table that says when a row came to be; null for a timeless one."""
+    """The arguments of a call that say which tables are related to the entity.
+
+    `foreign_keys` are keys that no constraint declares, `omit` are tables to leave out. `times` is JSON with
+    the column of each table that says when a row came to be, or null for a timeless table.
+    """
 
     entity: str | None
     depth: int | None
@@ -55,7 +58,7 @@ class SchemaRequest:
 
 @dataclass(frozen=True)
 class FoundSchema:
-    """The tables around an entity, the paths to them, the entity's key, and the times."""
+    """The tables around an entity, the paths to them, the entity's key, and each table's time column."""
 
     schema: RelatedSchema
     paths: Sequence[Path]
@@ -64,7 +67,7 @@ class FoundSchema:
 
 
 def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
-    """Return the tables around the entity; refuse those that the caller may not read or that have no time."""
+    """Return the tables around the entity; raise an error if one may not be read or lacks a time."""
     entity = resolve_table(db, asked.entity, "entity")
     keys = all_keys(db, asked.foreign_keys)
     omitted = {_name(resolve_table(db, text, "table of omit")) for text in asked.omit or ()}
@@ -73,7 +76,7 @@ def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
     tables = {name: read_table(db, name, may_omit=name != _name(entity)) for name in reached}
     times, timeless = read_times(db, asked.times, tables)
     said = {*times, *timeless}
-    # Other children of a parent are looked at only where the caller speaks of them.
+    # Siblings, the other children of a parent, are used only if `times` mentions them.
     paths = [path for path in paths if not is_of_siblings(path) or {s.table for s in path if s.down} <= said]
     near = [key for key in keys if key.child in tables]
     schema = RelatedSchema(_name(entity), {name: one for name, (one, _) in tables.items()}, near)
@@ -82,7 +85,7 @@ def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
 
 
 def all_keys(db: Database, named: Sequence[str] | None) -> list[ForeignKey]:
-    """Return the foreign keys of the database, and those that the caller names."""
+    """Return the foreign keys that the database declares, and those that the caller names."""
     return [*relations.foreign_keys(db), *(_named_key(db, text) for text in named or ())]
 
 
@@ -99,7 +102,10 @@ def _depth(depth: int | None) -> int:
 def read_table(
     db: Database, name: TableName, *, may_omit: bool = False
 ) -> tuple[RelatedTable, Mapping[str, SourceColumn]]:
-    """Return a table, and its columns that the caller may read; `may_omit` if the call goes without it."""
+    """Return a table, and the columns of the table that the caller may read.
+
+    Raise an error if there are none; with `may_omit`, its hint says that the call can leave the table out.
+    """
     table = resolve_table(db, quote(*name), "related table")
     readable = relations.readable_columns(db, table)
     if not readable:
@@ -125,7 +131,7 @@ def _kind(column: SourceColumn) -> str | None:
 
 
 def entity_key(entity: RelatedTable, keys: Sequence[ForeignKey]) -> tuple[str, ...]:
-    """Return the entity's primary key, or else the columns to which all foreign keys lead."""
+    """Return the entity's primary key, or else the columns that all foreign keys to it reference."""
     if entity.key:
         return entity.key
     referenced = {one.of for one in keys if one.parent == entity.name}
@@ -141,7 +147,10 @@ def entity_key(entity: RelatedTable, keys: Sequence[ForeignKey]) -> tuple[str, .
 
 
 def _named_key(db: Database, text: str | None) -> ForeignKey:
-    """Read a foreign key as the caller writes it; refuse columns that are not there or lead to many rows."""
+    """Return the foreign key that the caller has written as text.
+
+    Raise an error if a column does not exist, or if a key leads to several rows.
+    """
     marks = tokens(text or "")
     place = next((n for n, token in enumerate(marks) if token == ("name", "references")), None)
     if place is None:
@@ -186,7 +195,7 @@ ReadTables = Mapping[TableName, tuple[RelatedTable, Mapping[str, SourceColumn]]]
 def read_times(
     db: Database, text: str | None, tables: ReadTables
 ) -> tuple[dict[TableName, RelatedColumn], set[TableName]]:
-    """Return the time of each timed table, and the tables that are said to be timeless."""
+    """Return the time column of each table that has one, and the tables that are declared timeless."""
     given = {} if text is None else json.loads(text)
     if not isinstance(given, dict) or not all(one is None or isinstance(one, str) for one in given.values()):
         raise CerebroError(
@@ -197,7 +206,7 @@ def read_times(
     timeless = set()
     for written, column in given.items():
         table = resolve_table(db, written, "table of times")
-        # A table that is omitted, or farther away than depth, may have its time named all the same.
+        # The caller may also name the time of a table that is omitted or beyond depth.
         if column is None or _name(table) not in tables:
             timeless.add(_name(table))
             continue
@@ -218,7 +227,7 @@ def read_times(
 def _check_times(
     paths: Sequence[Path], times: Collection[TableName], timeless: Collection[TableName], tables: ReadTables
 ) -> None:
-    """Refuse children without a time: some of their rows may lie after the cut-off."""
+    """Raise an error if a child table has no time, since some of its rows may be from after the cut-off."""
     children = dict.fromkeys(step.table for path in paths for step in path if step.down)
     untimed = [name for name in children if name not in times and name not in timeless]
     if untimed:

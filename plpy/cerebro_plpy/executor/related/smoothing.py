@@ -1,4 +1,4 @@
-"""cerebro.smooth: the answers of a model for the nodes of a graph, mended by the labels that are known."""
+"""cerebro.smooth: correct a model's answers for the nodes of a graph by the labels of neighbouring nodes."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class SmoothCall:
 
 @dataclass(frozen=True)
 class LabelledGraph:
-    """Nodes with the columns of their ids and labels, and edges."""
+    """The nodes of a graph, their id and label columns, and the edges."""
 
     nodes: Table
     id: SourceColumn
@@ -51,7 +51,7 @@ class LabelledGraph:
 
 
 def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
-    """Return each node with its label, if that is known, and the class that it has after all."""
+    """Return for each node: its id, its label if known, and the smoothed class with its score."""
     correct, again = (_share(what, getattr(call, what)) for what in ("correct", "smooth"))
     names.check_writable(db, "the table of the nodes' numbers")
     graph = _find_graph(db, call)
@@ -88,7 +88,10 @@ def _share(what: str, value: float | None) -> float:
 
 
 def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
-    """Return nodes and edges; what the call does not name is as it was when the nodes were propagated."""
+    """Return the nodes and edges of a call. Columns that the call leaves out are those of the propagation.
+
+    The propagation is the call of cerebro.propagate that made the table of nodes.
+    """
     nodes = names.resolve_table(db, call.nodes, "table of nodes")
     if call.labels is None:
         raise CerebroError("labels is NULL", hint="Name the column of nodes.", sqlstate=NULL_NOT_ALLOWED)
@@ -115,7 +118,7 @@ def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
 def _read_nodes(
     db: Database, judge: Judge, graph: LabelledGraph, nodes: int
 ) -> tuple[list[tuple[str | None, str | None]], propagation.KnownClasses]:
-    """Return the id and the label of each node, and what the model answers, in the order of their numbers."""
+    """Return the id and label of each node, and the model's answers, in the order of the nodes' numbers."""
     ordered = graphs.with_numbers(graph.nodes, graph.id.name)
     number = Expression(packed.TEXT, (graphs.NUMBER,))
     judge = replace(judge, table=ordered, label=None, texts=[number, *judge.texts])

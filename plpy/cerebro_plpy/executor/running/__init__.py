@@ -1,1 +1,1 @@
-"""Carries out a run that is written down: its loop, its decisions, its end, and its continuation."""
+"""Carries out a run that is stored: its loop, its decisions, its end, and its continuation."""

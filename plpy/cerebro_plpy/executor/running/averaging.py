@@ -10,8 +10,8 @@ from cerebro_plpy.planner.explanation import counted
 
 
 def check(given: FitOptions, configs: int, segments: int, epochs: int) -> None:
-    """Refuse the option `hybrid` if there are as many configs as segments or more, or if averaging would
-    begin after the last epoch."""
+    """Raise an error for the option `hybrid` if there are as many configs as segments or more, or if
+    averaging would begin after the last epoch."""
     if given.hybrid is None:
         return
     if configs >= segments:

@@ -1,4 +1,4 @@
-"""options => {"background": true}: let a run go on in the server after its caller's session has ended."""
+"""options => {"background": true}: carry out a run in the server after its caller's session has ended."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from cerebro_plpy.topology.loopback import leave_running
 
 
 def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
-    """Write a run down, and leave it to a session of its own."""
+    """Store a new run, and have a background session carry it out."""
     if not isinstance(topology, LocalTopology):
         raise CerebroError(
             "this run cannot go on in the background: no other session sees its tables, or none may log in",
@@ -32,7 +32,7 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
             "a run in the background cannot leave temporary tables: another session makes them",
             sqlstate=NOT_SUPPORTED,
         )
-    # One that decides, one that leads, and one that trains at least.
+    # At least three sessions: the driving session, the control session and one that trains.
     check_room(session.room(db, session.current_user(db)), 3)
     run_id = runner.write_down(db, topology, new)
     leave_running(
@@ -46,10 +46,10 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
 
 
 def with_built_in_types(db: Database, request: requests.Request) -> requests.Request:
-    """Return the request with classes and groups as text where their types are not built in.
+    """Return the request with class and group columns as text where their types are not built in.
 
-    The session behind the run is a superuser's. The check of a domain is code, and no user's code may run in
-    that session while it writes the tables.
+    The background session is a superuser's. The check of a domain is a user's code, which must not run while
+    that session writes the result tables.
     """
     summary, groups = request.source.summary, request.groups
     of_groups = groups.types if groups else {}

@@ -1,7 +1,7 @@
-"""Take the decisions of a run while it goes on: for its search procedure, its budget and its users.
+"""Make the decisions of a run while it goes on: those of its search procedure, its budget and its users.
 
-Each decision is committed before anything follows from it. The log of decisions, with the measurements
-between them, is all that a resumed run needs to stand where the run stood.
+Each decision is committed before it takes effect. A resumed run reads the log of decisions and measurements,
+and so continues at the point where the run was interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from cerebro_plpy.store.runs.decisions import Asked, Entry
 from cerebro_plpy.store.runs.runs import ConfigRow
 from cerebro_plpy.topology import Topology
 
-# How often to look for what persons ask: cheap, and no client waits longer for its wish to be taken up.
+# How often to look for users' requests: often enough for clients that wait, and still cheap.
 LOOK_SECONDS = 0.25
 FAILED, IN_HAND, ENDING = "it failed", "it is in a person's hands", "the run is ending"
 
@@ -39,7 +39,10 @@ Decided = tuple[Entry, ConfigRow | None]
 
 @dataclass(frozen=True)
 class Search:
-    """A run's search procedure, whether it is told losses or the metric, and the order of a run to repeat."""
+    """The search procedure of a run. It gets losses if `by_loss`, else values of the metric.
+
+    In a replay, it gets the results in `order`, which lists pairs of `mst_key` and epoch.
+    """
 
     procedure: Procedure
     by_loss: bool = False
@@ -47,7 +50,7 @@ class Search:
 
 
 class Decider:
-    """A run's decision maker: it asks the procedure, watches budgets and requests, and changes the plan."""
+    """The decision maker of a run: it asks the search procedure, budgets and users, and changes the plan."""
 
     def __init__(
         self,
@@ -75,15 +78,15 @@ class Decider:
         self._limits = limits
         self._configs = len(rows)
         self._seconds_before = seconds_before
-        # When the budget is spent; known from the first visit on.
+        # The time at which the budget is spent; known once the first visit is done.
         self._ends_at: float | None = None
         self._has_model = False
         self._next_look = 0.0
         self._number = 0
         self._begun = False
         self._closed = False
-        # Of these the procedure is told nothing more, and what it decides about those that it has been told
-        # of is refused: the second set is as the log has it, the first as things stand.
+        # Configs withdrawn from the procedure, as things stand and as the log has it: the procedure gets no
+        # more results of the first set, and its decisions about the second set are refused.
         self._lost: set[int] = set()
         self._released: set[int] = set()
         self._told: set[tuple[int, int]] = set()
@@ -91,10 +94,10 @@ class Decider:
         self.reasons: dict[int, str] = {}
         plan.visits_limit = limits.max_visits
 
-    # What the loop reports.
+    # The results that the loop reports.
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        """Take note of a unit that has ended."""
+        """Record the result of a unit of work, such as a visit. The first visit starts the time budget."""
         if self._ends_at is None and self._limits.max_seconds is not None and "seconds" in result:
             # The first visit began with engines to start and nets to compile, which is no training.
             trained = min(result["seconds"], self._plan.configs[unit.mst_key].visit_units)
@@ -108,7 +111,7 @@ class Decider:
                 self.measured(mst_key, epoch, values)
 
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
-        """Take note of an evaluation, and tell the procedure if the config waits for its decision."""
+        """Record an evaluation, and queue it for the search procedure if the config waits for a decision."""
         name = "loss" if self._by_loss else deciding(list(values))
         params = self.params(mst_key)
         loss = values.get("loss", 0.0)
@@ -132,9 +135,9 @@ class Decider:
             return reparse_compile(text)
 
     def _lose(self, mst_key: int) -> None:
-        """Withdraw a config from the procedure, which decides nothing more about it.
+        """Withdraw a config from the search procedure, which then decides nothing more about it.
 
-        The procedure gets a result without a value for the epoch that it waits for.
+        The procedure gets a result without a value for the epoch at which it would decide.
         """
         if self._procedure is not None and mst_key not in self._lost:
             self._lost.add(mst_key)
@@ -145,10 +148,10 @@ class Decider:
             self._told.add((result.mst_key, result.epoch))
             self._results.append(result)
 
-    # What follows from it.
+    # The decisions that follow.
 
     def turn(self) -> None:
-        """Take every decision that can be taken now."""
+        """Make every decision that is due: of the search procedure, of the budget, and of users."""
         if self._procedure is not None and not self._begun:
             self._begun = True
             self._commit(self._as_entries(self._procedure.begin()))
@@ -159,7 +162,10 @@ class Decider:
             self._look()
 
     def _tell_time_left(self) -> None:
-        """Tell the plan how much time is left, once there is a model: others may come too late then."""
+        """Set the seconds that the plan has left of the time budget, once a config has finished an epoch.
+
+        From then on, the plan begins no config that would end too late.
+        """
         if self._ends_at is None:
             return
         self._has_model = self._has_model or any(
@@ -169,14 +175,14 @@ class Decider:
             self._plan.time_left = self._ends_at - time.monotonic()
 
     def unpause(self, role: str) -> None:
-        """Let the run go on if it was paused: whoever takes it up wants that."""
+        """End the pause of a run that was paused; `role` is the user who resumes it."""
         if self._plan.paused:
             self._commit([(Entry(0, decisions.RESUME, role=role), None)])
 
     def finish(self) -> str | None:
-        """Return by how much the budget was exceeded, if it was; say so to who listens.
+        """Return a message if the time budget was exceeded, after sending it as a notice; else None.
 
-        Raise an error if results are left that the run to repeat lacked.
+        Raise an error if a replay has results that the replayed run did not have at this point.
         """
         over, said = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at, None
         if over >= 1:
@@ -195,7 +201,10 @@ class Decider:
         return said
 
     def _deliver(self) -> None:
-        """Tell the procedure the results that came in, in the order to keep, and commit its decisions."""
+        """Pass the queued results to the search procedure, and commit its decisions.
+
+        In a replay, the results are passed in the order of the replayed run.
+        """
         found: list[Decided] = []
         while self._procedure is not None and not self._closed and (result := self._next_result()):
             found.append((self._measured_entry(result), None))
@@ -240,7 +249,7 @@ class Decider:
         return Entry(0, decisions.STOP, key, step, reason=reason), None
 
     def _new_row(self, of: StartConfig | Clone, source: int | None, with_state: bool) -> ConfigRow:
-        """Return the row of a new config; a clone with a state takes it from the last whole epoch."""
+        """Return the row of a new config; a clone with a state starts from its source's last whole epoch."""
         step = before = None
         if source is not None and with_state:
             step = self._plan.whole_epochs(self._plan.configs[source]) * self._plan.segments
@@ -267,7 +276,7 @@ class Decider:
             self._close(f"the run's {limits.max_visits} visits are spent", self._plan.begun_step)
 
     def _first_whole_step(self, mst_key: int) -> int:
-        """Return the step up to which a config trains if it is to stop, but not in its first epoch."""
+        """Return the step at which a config stops when the time is up, but not within its first epoch."""
         begun, first = self._plan.begun_step(mst_key), self._plan.configs[mst_key].first_step
         return max(begun, first + self._plan.segments) if begun > first else begun
 
@@ -276,14 +285,14 @@ class Decider:
             self._commit(self._closing(Entry(0, decisions.STOP, reason=reason), last_step))
 
     def _closing(self, first: Entry, last_step: Callable[[int], int]) -> list[Decided]:
-        """Return the entries that end the run and stop every config that would train on."""
+        """Return the log entries that end the run: `first`, and a stop for each config still in training."""
         going = [key for key in self._plan.configs if self._plan.trains(key)]
         each = replace(first, request_id=None)
         stops = [replace(each, mst_key=key, step=last_step(key)) for key in going]
         return [(first, None), *((stop, None) for stop in stops)]
 
     def _answer(self, asked: Asked) -> list[Decided]:
-        """Return the decisions that answer a user's request, or a refusal if it is too late."""
+        """Return the log entries that answer a user's request; a request that is too late is refused."""
         key, source = asked.mst_key, asked.source_key
         entry = Entry(0, asked.decision, key, role=asked.role, request_id=asked.request_id)
         if self._closed:
@@ -313,7 +322,7 @@ class Decider:
     # The log.
 
     def _commit(self, decided: Sequence[Decided]) -> None:
-        """Write decisions to the log, then act on them."""
+        """Write decisions to the log, then apply them to the plan."""
         if not decided:
             return
         rows = [row for _, row in decided if row is not None]
@@ -335,12 +344,12 @@ class Decider:
                 self._db.notice(told(entry))
 
     def _is_first(self, entry: Entry) -> bool:
-        """Return whether the entry is news: a config that comes in on several groups is told once."""
+        """Return whether to send a notice of a log entry: a config on several groups gets only one notice."""
         row = self._rows.get(entry.mst_key or 0)
         return entry.decision != decisions.START or row is None or row.key == row.mst_key
 
     def _apply(self, entry: Entry) -> None:
-        """Apply a decision that has just been made, or that was read from the log."""
+        """Apply a log entry to the plan: a new decision, or one that a resumed run reads."""
         plan, key = self._plan, entry.mst_key
         self._number = entry.number
         if entry.decision == decisions.MEASURED:
@@ -373,9 +382,9 @@ class Decider:
             self._lose(key)
 
     def take_up(self, log: Sequence[Entry], measured: Mapping[tuple[int, int], Mapping[str, Any]]) -> None:
-        """Replay a run's log from its beginning, to stand where the run stood.
+        """Apply the log of an interrupted run from its beginning, so that the run continues at its end.
 
-        `measured` has the evaluations on the deciding rows, by config and epoch.
+        `measured` has the evaluations on the rows by which configs are compared, by config and epoch.
         """
         awaited: list[Decided] = []
         self._configs -= sum(e.decision in (decisions.START, decisions.CLONE) for e in log)
@@ -390,7 +399,7 @@ class Decider:
             self.measured(key, epoch, values)
 
     def _take_up_entry(self, entry: Entry, awaited: list[Decided]) -> list[Decided]:
-        """Read one entry of the log, and return the procedure's decisions that must follow it."""
+        """Apply one log entry; return the procedure's decisions that must follow it in the log."""
         if self._procedure is not None and not self._begun and not self._closed:
             self._begun = True
             awaited = self._as_entries(self._procedure.begin())
@@ -417,7 +426,7 @@ class Decider:
 
 
 def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
-    """Number the entries of the log, and give those after a measurement its number as their cause."""
+    """Return log entries with their numbers; those that follow a measurement name it as their cause."""
     numbered, cause = [], None
     for number, entry in enumerate(entries, after + 1):
         cause = number if entry.decision == decisions.MEASURED else cause
@@ -426,7 +435,10 @@ def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
 
 
 def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
-    """Batch consecutive requests for new configs: with groups there may be thousands."""
+    """Return requests in batches, each of which is committed at once.
+
+    Consecutive requests for new configs share a batch, since on groups there may be thousands of them.
+    """
     turns: list[list[Asked]] = []
     for one in asked:
         if turns and one.decision == turns[-1][-1].decision == decisions.START:
@@ -437,7 +449,7 @@ def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
 
 
 def _wanted(asked: Asked) -> StartConfig:
-    """Return the config that a user asks to bring in."""
+    """Return the new config that a user's request describes."""
     return StartConfig(
         mst_key=asked.mst_key or 0,
         model_id=asked.model_id or 0,
@@ -451,7 +463,7 @@ def _wanted(asked: Asked) -> StartConfig:
 
 
 def _same(expected: Entry, found: Entry) -> bool:
-    """Return whether two entries are the same decision; their steps depend on how far the plan has come."""
+    """Return whether two log entries are the same decision; their steps may differ."""
     named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
     return named[0] == named[1]
 
@@ -470,6 +482,6 @@ def _words(entry: Entry | None) -> str:
 
 
 def told(entry: Entry) -> str:
-    """Return a user's decision as a line for whoever waits for the run."""
+    """Return the notice that reports a user's decision to the caller of the run."""
     whom = "the run" if entry.mst_key is None else f"config {entry.mst_key}"
     return f"{entry.decision} {whom}: asked for by {entry.role}"

@@ -32,7 +32,7 @@ TELL_SECONDS = 0.1
 
 
 class RunLoop:
-    """The loop of one run on one topology."""
+    """The loop of one run: it sends units of work from the plan to free segments, and takes the answers."""
 
     def __init__(
         self,
@@ -51,9 +51,9 @@ class RunLoop:
         self._decide = decide
         self._tick = tick
         self._retries = retries
-        # When each segment was given what it is at.
+        # When each segment was given its current unit.
         self._began: dict[int, float] = {}
-        # By what a unit is for: up to where it goes may be another the next time.
+        # How often a unit was lost, by its purpose: its last epoch may differ at the next try.
         self._lost: dict[tuple[object, ...], int] = {}
         self._stale: set[int] = set()
         self._stale_bytes = 0
@@ -68,7 +68,7 @@ class RunLoop:
                 unit = self._plan.next(segment) if self._topology.free(segment) else None
                 if unit is not None:
                     self._submit(unit)
-            # While the segments work, not while they wait.
+            # Done here because the segments are working now, not waiting.
             self._drop_states()
             self._tell_epochs()
             self._tick()
@@ -133,7 +133,7 @@ class RunLoop:
         if answer.error is not None:
             self._take_error(unit, answer.error, answer.lost)
             return
-        # As long as the segment was busy with it, the commit and the ways there and back included.
+        # The seconds for which the segment was busy, with the commit and both transfers.
         result = {**(answer.result or {}), "seconds": time.monotonic() - self._began[unit.segment]}
         if unit.kind == VISIT:
             self._plan.visited(unit, result["seconds"], result["loss"])
@@ -164,7 +164,7 @@ class RunLoop:
         self._plan.bundled(unit, result["seconds"], result["losses"], failures)
         hops = self._plan.configs[unit.mst_key].home is None
         if not hops:
-            # One of them stands for all: whoever listens looks at the run.
+            # One config stands for all: listeners look at the whole run.
             self._ended.append((unit.mst_key, unit.until))
         elif unit.stop == self._plan.segments - 1:
             self._ended += [(key, unit.epoch) for key in unit.members if key not in failures]
@@ -175,7 +175,7 @@ class RunLoop:
         configs = [self._plan.configs[key] for key in unit.keys]
         gone = any(config.failure is not None or config.deleted for config in configs)
         if len(configs) > 1:
-            # Whose fault it is shows when each of them goes by itself, or with fewer others.
+            # The config at fault shows when each config goes by itself, or with fewer others.
             if not (lost or gone or error.sqlstate in (OUT_OF_MEMORY, CONFIG_FAILED)):
                 raise error
             self._plan.again(unit)
@@ -212,7 +212,7 @@ class RunLoop:
         self._report(replace(unit, mst_key=mst_key), {"failure": reason})
 
     def _drop_states(self) -> None:
-        """Have states dropped that nobody needs, but only now and then: each time costs a transaction."""
+        """Have unneeded states deleted, but only now and then, since each time costs a transaction."""
         now = time.monotonic()
         if not self._stale or (now < self._next_drop and self._stale_bytes < DROP_BYTES):
             return

@@ -1,4 +1,4 @@
-"""Write the tables that a run leaves to its caller, in the caller's own transaction."""
+"""Write the result tables of a run, in the caller's own transaction."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ AT_ONCE = 64 * 2**20
 
 @dataclass(frozen=True)
 class Targets:
-    """The tables to be written."""
+    """The result tables of a run of many configs."""
 
     model: TargetTable
     info: TargetTable
@@ -38,9 +38,9 @@ class Targets:
 
 
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
-    """Write one row per config that has a state, and return the size of each config's weights.
+    """Write a row for each config that has a state; return the size of each config's weights in bytes.
 
-    Configs that leave a fold out were trained to be measured, and have no row unless their models are kept.
+    In cross-validation, models that leave out a fold are written only if the option says to keep them.
     """
     sizes: dict[int, int] = {}
     steps = {
@@ -74,7 +74,7 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 
 
 def shown_key(request: Request, config: Chosen) -> int:
-    """Return the key of a config in the result tables: kept models without a fold have keys of their own."""
+    """Return a config's `mst_key` in the result tables: its own if fold models are kept, else the user's."""
     return config.mst_key if request.limits.fold_models else config.key
 
 
@@ -101,7 +101,7 @@ def _write_models_of_groups(
 
 @as_owner
 def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
-    """Return the weights of the first of these configs, as many as are held in memory at once."""
+    """Return the weights of the first configs of `steps`: as many as may be held in memory at once."""
     found: dict[int, bytes] = {}
     filled, frozen = 0, states.finder(partial(state_rows.frozen, db, run_id))
     for mst_key, parts in state_rows.read_several(db, run_id, steps):
@@ -132,7 +132,7 @@ def write_info(
 
 
 def groups_left_out(request: Request, outcome: Outcome) -> Iterator[dict[str, Any]]:
-    """Yield a row for each config of each group that had too few rows or classes."""
+    """Yield an info row for each config on each group that was not trained, for lack of rows or classes."""
     configs = {ended.config.key: ended.config for ended in outcome.ended.values()}
     for number, reason in groups.left_out(request).items():
         for key, config in configs.items():
@@ -173,14 +173,14 @@ def info_row(request: Request, outcome: Outcome, ended: Ended, size: int | None)
 
 
 def epoch_of(request: Request, ended: Ended) -> int | None:
-    """Return the epoch that left the delivered state."""
+    """Return the epoch of the state in the result tables, or None if the config left no state."""
     return None if ended.step is None else ended.step // request.segments
 
 
 def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | None = None) -> dict[str, Any]:
-    """Return loss and first metric over the evaluated epochs, in MADlib's columns.
+    """Return a config's loss and first metric after each evaluated epoch, in MADlib's columns.
 
-    The final values are those after `epoch`, which left the delivered state, or else the last ones.
+    The final values are those after `epoch`; without `epoch`, those after the last evaluated epoch.
     """
     rows = outcome.metrics_of(config.mst_key)
     params = outcome.params_of(config.compile_params)
@@ -205,7 +205,7 @@ def history(config: Chosen, outcome: Outcome, size: int | None, epoch: int | Non
 
 
 def _final(values: Mapping[int, float | None], epoch: int | None) -> float | None:
-    """Return the value after `epoch`, else the last one; the values are in the order of the epochs."""
+    """Return the value after `epoch`, or else the last value. The values must be sorted by epoch."""
     last = next(reversed(list(values.values())), None)
     return last if epoch is None else values.get(epoch, last)
 
@@ -235,12 +235,12 @@ def _elapsed(rows: Sequence[measurements.MetricRow]) -> list[float]:
 
 
 def metrics_iters(outcome: Outcome, mst_key: int | None = None) -> list[int]:
-    """Return the epochs after which any config, or this one, was measured."""
+    """Return the epochs after which the config `mst_key`, or any config if it is None, was evaluated."""
     return sorted({row.epoch for row in outcome.metrics if mst_key in (None, row.mst_key)})
 
 
 def _names(request: Request, tables: Mapping[str, TargetTable]) -> dict[str, str | None]:
-    """Return the names of a run's tables by the columns of the summary."""
+    """Return the names of a run's tables, by the summary columns that hold them."""
     validation, selection = request.validation, request.selection_table
     return {
         "source_table": request.source.table.quoted,
@@ -254,7 +254,7 @@ def _names(request: Request, tables: Mapping[str, TargetTable]) -> dict[str, str
 def summary_row(
     db: Database, request: Request, outcome: Outcome, tables: Mapping[str, TargetTable]
 ) -> dict[str, Any]:
-    """Return the columns that all summaries have; `tables` are the tables that were made."""
+    """Return the columns that every summary has; `tables` are the run's tables, by summary column."""
     packed = request.source.summary
     times = measurements.times(db, outcome.run_id)
     names = _names(request, tables)

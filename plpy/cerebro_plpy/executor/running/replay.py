@@ -1,4 +1,4 @@
-"""options => {"replay": run}: repeat the order in which an earlier run's procedure got its results."""
+"""options => {"replay": run}: pass results to a search procedure in the order of an earlier run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import session
 from cerebro_plpy.store.runs import decisions, runs
 
-# In the description of a search: its random state was drawn, not given. The configs are the same either way.
+# A key in the description of a search: whether its random state was drawn. It does not change the configs.
 DRAWN: Final = "drawn"
-# There too, for searches that come after it: the facts of its packed table, and the names of its nets.
+# Keys there for later searches: the facts of its packed table, and the names of its nets.
 TABLE, NETS = "table", "nets"
 _NOT_COMPARED: Final = (DRAWN, TABLE, NETS)
 
 
 def seed(db: Database, given: FitOptions) -> int:
-    """Return the seed of the call, or else that of the run to replay, or a drawn one."""
+    """Return the seed of the call, else the seed of the run that it replays, else a drawn one."""
     if given.replay is None or given.seed is not None:
         return requests.seed(given)
     role, run_id = session.current_user(db), given.replay
@@ -29,13 +29,16 @@ def seed(db: Database, given: FitOptions) -> int:
 
 
 def order(db: Database, request: Request) -> list[tuple[int, int]]:
-    """Return the order of results that a run must keep; empty if it repeats no other."""
+    """Return the order in which results must be passed on; an empty list if the request replays no run."""
     run_id = request.limits.replay
     return [] if run_id is None else order_of(db, run_id, request)
 
 
 def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int]]:
-    """Return the results of a run in their order; refuse if a run with this request cannot repeat it."""
+    """Return a run's results, as pairs of `mst_key` and epoch, in the order in which its search got them.
+
+    Raise an error if a run with this request cannot replay the run `run_id`.
+    """
     role = session.current_user(db)
     run, log = runs.own_run(db, run_id, role), decisions.entries(db, run_id)
     theirs = _search(runs.searched(run)), run.seed, run.segments, run.epochs
@@ -60,7 +63,7 @@ def order_of(db: Database, run_id: int, request: Request) -> list[tuple[int, int
 
 
 def _search(described: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
-    """Return what a search says of its configs and decisions."""
+    """Return the description of a search, without the keys that may differ between a run and its replay."""
     if described is None:
         return None
     return {key: value for key, value in described.items() if key not in _NOT_COMPARED}

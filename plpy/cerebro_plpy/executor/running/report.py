@@ -1,4 +1,4 @@
-"""Tell the caller how a run comes on, line by line."""
+"""Report the progress of a run to the caller, one notice after another."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from cerebro_plpy.planner.estimating.costs import RunPace
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, Unit
 
-# A line for each epoch of a few, for each tenth of many; and after a silence, which may be longer each time.
+# The most notices about epochs; and after how long without a notice one is sent, which doubles each time.
 LINES = 10
 QUIET_SECONDS = 10.0
 MOST_QUIET_SECONDS = 600.0
 # The most failed configs that are named at the end of a run.
 MOST_REASONS = 3
-# The metrics on the deciding rows, by config and epoch.
+# A config's score: badness, loss, key, metric and value; and the metrics by config and epoch.
 _Score = tuple[float, float, int, str, float]
 ByEpoch = Mapping[tuple[int, int], Mapping[str, float | None]]
 
 
 class Report:
-    """The progress report of a run to its caller, an epoch at a time."""
+    """The progress report of a run: notices to its caller, mostly one for each epoch."""
 
     def __init__(
         self,
@@ -55,7 +55,7 @@ class Report:
         self._patience = QUIET_SECONDS
         self._epoch = 0
         self._pace = RunPace()
-        # If a search has yet to decide which configs there are, an epoch of all of them says nothing.
+        # A search has yet to decide which configs there are, so there are no epochs of all configs.
         self._search = not plan.configs
         self._declined: set[tuple[object, str]] = set()
         configs, epochs = _configs(plan), _count(plan.epochs, "epoch")
@@ -66,7 +66,7 @@ class Report:
             self._say(f"run {run_id}: {configs} {where}, {self._extent(epochs)}")
 
     def _extent(self, epochs: str) -> str:
-        """Say how much is to be done: what the call asks for, or at most that if configs may be stopped."""
+        """Return how many epochs and visits the run takes, or takes at most if configs may be stopped."""
         plan = self._plan
         most = sum(plan.epochs * plan.segments - config.first_step for config in plan.configs.values())
         if self._stops_early:
@@ -74,12 +74,12 @@ class Report:
         return f"{epochs}, {_count(plan.visits_total, 'visit')}"
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        """Take note of a unit that has ended, and say so when it is time for a line."""
+        """Record the result of a unit of work; send a notice if an epoch is done or some time has passed."""
         if "failure" in result:
             name = self._plan.configs[unit.mst_key].name
             self._db.warning(f"{name} failed and is left out: {result['failure']}")
             if unit.kind == BUNDLE:
-                # As many may fail as it has members, and what is said below looks at all configs.
+                # All members of a bundle may fail, and each would go through all configs below.
                 return
         if result.get("declined"):
             self._tell_declined(self._plan.configs[unit.mst_key], result["declined"])
@@ -102,12 +102,12 @@ class Report:
             self._say(f"{self._visits()} after {self._elapsed()}{self._outlook()}")
 
     def _visits(self) -> str:
-        """Say how far the run has come; the number of a search's visits is not known beforehand."""
+        """Return the number of visits done, as text; also the total number, which only a search lacks."""
         done = self._plan.visits_done
         return _count(done, "visit") if self._search else f"{done} of {self._plan.visits_total} visits"
 
     def _tell_declined(self, config: Config, why: str) -> None:
-        """Say why a config declined its form, once for each kind: all sessions find the same bits."""
+        """Send a notice that configs of a bundle do not train in its planned form, once for each kind."""
         if (config.kind, why) not in self._declined:
             self._declined.add((config.kind, why))
             self._say(f"config {config.key} and others of its kind train {why}")
@@ -116,13 +116,13 @@ class Report:
         failed = sum(c.failure is not None for c in self._plan.configs.values())
         lost = f", {_count(failed, 'config')} failed" if failed else ""
         starting = self._begun - self._db.called_at
-        # What goes unseen in a second is not worth a word.
+        # A start of less than a second is not mentioned.
         started = f" ({duration(starting)} of them to start)" if starting >= 1 else ""
         self._say(f"done in {self._elapsed()}{started}{lost}{self._best_so_far()}")
         self._tell_failed()
 
     def _tell_failed(self) -> None:
-        """Name the configs that are missing from the results; their own messages may be far above."""
+        """Warn the caller of the configs that failed. Their own messages may be far above."""
         failed = [config for config in self._plan.configs.values() if config.failure is not None]
         if not failed:
             return
@@ -142,7 +142,7 @@ class Report:
         return (f", about {duration(left)} left" if left >= 1 else "") + self._best_so_far()
 
     def _best_so_far(self) -> str:
-        """Return the config that leads, by the rule of the leaderboard, as the end of a line."""
+        """Return the best config so far, by the rule of the leaderboard, as text at the end of a notice."""
         standings = list(self._standings())
         if not standings:
             return ""
@@ -150,7 +150,10 @@ class Report:
         return f"; best {self._dataset} {name} {value:.4f} (mst_key {key})"
 
     def _standings(self) -> Iterator[_Score]:
-        """Yield the score of every config that has one; across folds the mean, once all folds have one."""
+        """Yield the score of each config that has one.
+
+        In cross-validation, yield the mean score of a config's folds, once all its folds have a score.
+        """
         folds: dict[int, list[_Score | None]] = {}
         for config in self._plan.configs.values():
             if config.fold is not None:
@@ -164,9 +167,9 @@ class Report:
                 yield fmean(bad), fmean(loss), key, name[0], fmean(value)
 
     def _standing(self, mst_key: int) -> _Score | None:
-        """Return the score of the state that a config would leave now, lower being better, or None.
+        """Return the score of the state that a config would leave if the run ended now, or None.
 
-        Equal scores are ranked by loss, then by key, as in the view.
+        Lower scores are better. Equal scores are ranked by loss, then by key, as in cerebro.leaderboard.
         """
         config, measured = self._plan.configs[mst_key], self._measured.get(mst_key)
         if not measured or config.failure is not None or config.deleted:
@@ -195,7 +198,7 @@ class Report:
 
 
 def duration(seconds: float) -> str:
-    """Spell a duration in seconds, minutes or hours."""
+    """Return a duration as text, in seconds, minutes or hours."""
     if seconds < 99.5:
         return f"{seconds:.0f} s" if seconds >= 9.95 else f"{seconds:.1f} s"
     minutes = round(seconds / 60)
@@ -205,7 +208,7 @@ def duration(seconds: float) -> str:
 
 
 def _configs(plan: Plan) -> str:
-    """Say how many configs there are, as the user counts them."""
+    """Return the number of configs as text; a config counts once for all its folds or groups."""
     configs = _count(len({config.key for config in plan.configs.values()}), "config")
     groups = len({config.group for config in plan.configs.values() if config.group is not None})
     if groups:

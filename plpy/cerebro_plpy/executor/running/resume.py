@@ -1,4 +1,4 @@
-"""cerebro.resume: continue a run from its last committed visits, to the same bits and the same tables."""
+"""cerebro.resume: continue a run from its last committed visits. The results are the same, to the bit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RESULT_TABLES: Mapping[str, begin.ResultTables] = {
 
 
 def resume(db: Database, run_id: int | None) -> None:
-    """Finish a run that was interrupted or whose tables were rolled back."""
+    """Finish a run that was interrupted, or whose result tables were rolled back."""
     check_writable(db, "the result tables")
     role = session.current_user(db)
     run = runs.own_run(db, run_id, role)
@@ -43,10 +43,10 @@ def resume(db: Database, run_id: int | None) -> None:
 
 
 def drive(db: Database, run_id: int, look_seconds: int) -> None:
-    """Drive a run in the background, in a session that has become its caller."""
+    """Carry out a run in the background, in a session that acts with the identity of the run's caller."""
     role = session.current_user(db)
     run = runs.own_run(db, run_id, role)
-    # Before the call that began the run ends, which holds these locks until then.
+    # The call that began the run holds these locks until it ends: take them before.
     tables = [name for name in (run.source_table, run.validation_table) if name is not None]
     partitions.keep_from_changing(db, tables, role)
     topology = choose_local(db, look_seconds)
@@ -109,9 +109,9 @@ def _go_on(
 def _measured(
     rows: Sequence[measurements.MetricRow], dataset: str
 ) -> dict[tuple[int, int], dict[str, float | None]]:
-    """Return the metrics of each evaluation on the deciding rows.
+    """Return the metrics of each evaluation by which configs are compared, by config and epoch.
 
-    A group without such rows counts with those that it is trained on.
+    They are those of validation rows; of training rows if there are no validation rows, as for some groups.
     """
     found: dict[str, dict[tuple[int, int], dict[str, float | None]]] = {}
     for row in rows:
@@ -130,7 +130,7 @@ def _tell_damage(db: Database, found: Sequence[Mapping[str, Any]]) -> None:
 
 
 def forget(db: Database, run_id: int | None) -> None:
-    """Remove a run's states and log rows; its result tables stay."""
+    """Delete a run's states and log rows; its result tables stay."""
     run = runs.own_run(db, run_id, session.current_user(db), members=True)
     if not drivers.claim(db, run.run_id):
         raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
@@ -138,7 +138,10 @@ def forget(db: Database, run_id: int | None) -> None:
 
 
 def _earlier(db: Database, run: runs.RunRow) -> list[Table] | None:
-    """Return the tables that a warm start replaces, or None; refuse a run that has its tables already."""
+    """Return the result tables that a warm start replaces; None without a warm start.
+
+    Raise an error if the run's own results are in the tables already, or if the tables belong to another run.
+    """
     try:
         found = begin.earlier_tables(db, run.model_table, RESULT_TABLES[run.kind])
     except CerebroError:
@@ -166,11 +169,11 @@ def _earlier(db: Database, run: runs.RunRow) -> list[Table] | None:
 
 
 def request_of(db: Database, run: runs.RunRow) -> requests.Request:
-    """Rebuild the request of a run from its rows."""
+    """Return the request of a run, rebuilt from the run's stored rows."""
     source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     rows = runs.configs(db, run.run_id)
     limit = requests.MAX_PARAMETERS
-    # A search that has not begun has no configs yet, and says itself on what they are to train.
+    # A search that has not begun has no configs yet; its description names the engines.
     searched = runs.searched(run) or {}
     backend = searched["backend"] if "backend" in searched else rows[0].backend
     by_model = {int(model_id): name for model_id, name in searched.get("backends", {}).items()}
@@ -207,6 +210,6 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
 
 
 def _groups(db: Database, run: runs.RunRow, source: requests.Data) -> Groups | None:
-    """Return the groups as they were when the run began, or None."""
+    """Return the groups of a run as they were when it began; None if it does not train on groups."""
     found = groups.read_groups(db, source)
     return None if found is None else replace(found, rows=run_groups.read(db, run.run_id))

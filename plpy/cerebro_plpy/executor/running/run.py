@@ -1,4 +1,4 @@
-"""Take a run from its first row to its last: write it down, train it, and end it, or mark how it failed."""
+"""Carry out a run from its first row to its last: store it, train its configs, and record how it ended."""
 
 from __future__ import annotations
 
@@ -38,18 +38,18 @@ from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.runs import measurements, runs, state_rows
 from cerebro_plpy.topology import Topology
 
-# How often in a row a lost session is replaced, together with the unit that it was at.
+# How often in a row a unit of work is tried again after its session was lost.
 RETRIES = 3
 MANY, SINGLE, AUTOML, EVALUATION = "many", "single", "automl", "evaluation"
 
 
 class _NewestRuns(dict[str, int]):
-    """The newest run that each role has begun in this session; roles may take turns in one session."""
+    """The newest run that each role has begun in this session, by name of the role."""
 
 
 @dataclass(frozen=True)
 class Start:
-    """The sources of first weights other than chance: columns of users' tables, states of earlier runs."""
+    """The weights with which configs start, if not random ones: stored weights, or states of earlier runs."""
 
     weights: Sequence[StartingWeights] = ()
     warm: Mapping[int, run_rows.Warm] = field(default_factory=dict)
@@ -57,7 +57,7 @@ class Start:
 
 
 def kept_states(db: Database, run_id: int | None) -> dict[int, run_rows.Warm]:
-    """Return the last states of an earlier run that are still there and that the caller may use."""
+    """Return the last states of an earlier run that still exist and that the caller may use, by config."""
     if run_id is None:
         return {}
     role = session.current_user(db)
@@ -67,7 +67,7 @@ def kept_states(db: Database, run_id: int | None) -> dict[int, run_rows.Warm]:
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that a call asks for, checked and ready to be written down."""
+    """A run that a call asks for, checked but not yet stored."""
 
     kind: str
     request: requests.Request
@@ -75,13 +75,13 @@ class NewRun:
     described: Mapping[str, Mapping[str, Any]]
     start: Start
     model_table: str | None = None
-    # The order of the results of the run that is to be repeated.
+    # The order of the results of the run that is replayed.
     order: Sequence[tuple[int, int]] = ()
 
 
 @dataclass(frozen=True)
 class Ended:
-    """The end of a config. Its result is the state after `step`, or none if it finished no epoch."""
+    """The end of a config. Its result is the state after `step`; `step` is None if it finished no epoch."""
 
     config: requests.Chosen
     status: str
@@ -91,7 +91,7 @@ class Ended:
 
 @dataclass(frozen=True)
 class Outcome:
-    """The result of a run, config by config."""
+    """The result of a run: how each config ended, all metrics, and the architectures by `model_id`."""
 
     run_id: int
     ended: Mapping[int, Ended]
@@ -102,7 +102,7 @@ class Outcome:
         return self._metrics_by_key.get(mst_key, [])
 
     def params_of(self, compile_params: str) -> CompileParams:
-        """Return the compile parameters, reading each text only once for all groups."""
+        """Return the parsed compile parameters. A text that many configs share is parsed only once."""
         if compile_params not in self._read_params:
             self._read_params[compile_params] = reparse_compile(compile_params)
         return self._read_params[compile_params]
@@ -122,7 +122,7 @@ class Outcome:
 def check(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> dict[str, Mapping[str, Any]]:
-    """Have the engines check every architecture and config before anything is written."""
+    """Have the engines check each architecture and config; return the description of each architecture."""
     open_sessions(db, topology, request, sessions)
     found: dict[str, Mapping[str, Any]] = {}
     for backend in request.backends:
@@ -131,7 +131,7 @@ def check(
 
 
 def _part_on(request: requests.Request, backend: str) -> requests.Request:
-    """Return the part of a request that one engine trains."""
+    """Return the request with only the architectures and configs that this engine trains."""
     return replace(
         request,
         architectures=[
@@ -144,7 +144,7 @@ def _part_on(request: requests.Request, backend: str) -> requests.Request:
 def settle(
     db: Database, topology: Topology, request: requests.Request, examples: Sequence[requests.Chosen]
 ) -> requests.Request:
-    """Return the request with the planner's choices, for which the usual engine describes the nets."""
+    """Return the request with the planner's choices, based on the main engine's description of the nets."""
     request = choosing.replayed(db, request)
     if request.choosable is None:
         return request
@@ -157,7 +157,7 @@ def settle(
 
 
 def check_command(db: Database, request: requests.Request) -> Check:
-    """Return the command that has an engine check every architecture and config."""
+    """Return the command by which an engine checks every architecture and config of the request."""
     architectures, summary = request.architectures, request.source.summary
     return Check(
         architectures={str(a.model_id): a.model_arch for a in architectures},
@@ -174,7 +174,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
         input_shapes=summary.input_shapes,
         target_shapes=summary.target_shapes,
         target_kinds=["one-hot" if one_hot else "value" for one_hot in summary.one_hot],
-        # NULL stands first; those behind the classes only leave room.
+        # NULL is the first class; NULLs behind the classes only leave room for more.
         null_classes=[values is not None and values[:1] == [None] for values in summary.class_values],
         recompute=request.limits.recompute,
         device_memory_mb=request.limits.device_memory_mb,
@@ -186,7 +186,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
 def open_sessions(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> None:
-    """Open the sessions of the segments, each with the GPU that is its own."""
+    """Open the sessions of the segments, each with its share of the GPUs."""
     engines = request.engines
     dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, topology.name == "inline")
     if topology.name == "inline" and len(request.backends) > 1:
@@ -201,7 +201,7 @@ def open_sessions(
 
 
 def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outcome], None]) -> None:
-    """Write a new run down and carry it out."""
+    """Store a new run and carry it out; `write` fills its result tables when it ends."""
     request = new.request
     run_id = topology.command(NextRunId())["run_id"]
     with _ending(topology, run_id):
@@ -228,7 +228,7 @@ def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outc
 
 
 def write_down(db: Database, topology: Topology, new: NewRun) -> int:
-    """Write down a new run that another session is to carry out, and return its number."""
+    """Store a new run that another session is to carry out, and return its `run_id`."""
     run_id = topology.command(NextRunId())["run_id"]
     topology.command(_creation(db, topology, new, run_id))
     _remember(db, new, run_id)
@@ -236,7 +236,7 @@ def write_down(db: Database, topology: Topology, new: NewRun) -> int:
 
 
 def last_run(db: Database) -> int:
-    """Return the newest run that the current user began in this session."""
+    """Return the `run_id` of the current user's newest run in this session; raise an error without one."""
     run_id = find_newest(db)
     if run_id is None:
         raise CerebroError("no run was begun in this session yet", sqlstate=WRONG_STATE)
@@ -244,12 +244,12 @@ def last_run(db: Database) -> int:
 
 
 def find_newest(db: Database) -> int | None:
-    """Return the newest run that the current user began in this session, if there is one."""
+    """Return the `run_id` of the newest run that the current user began in this session, or None."""
     return memory.get_instance(_NewestRuns).get(session.current_user(db))
 
 
 def keep_newest(db: Database, run_id: int | None) -> None:
-    """Have a run count as the newest again, after one that left nothing."""
+    """Set the current user's newest run in this session to `run_id`, for example after an internal run."""
     newest = memory.get_instance(_NewestRuns)
     newest.pop(session.current_user(db), None)
     if run_id is not None:
@@ -283,7 +283,7 @@ def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> Cre
 
 
 def _remember(db: Database, new: NewRun, run_id: int) -> None:
-    """Note the run as this session's newest, and tell the caller if training rows decide a search."""
+    """Record the run as this session's newest; send a notice if training rows decide a search."""
     if new.request.search is not None and new.request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:
@@ -292,7 +292,7 @@ def _remember(db: Database, new: NewRun, run_id: int) -> None:
 
 @contextmanager
 def behind(topology: Topology, run_id: int) -> Iterator[None]:
-    """Be the one session that drives a run, and record in the run's rows how that ends."""
+    """Hold the lock of a run while the `with` block drives it; store in its rows how the block ended."""
     topology.hold(run_id)
     with _ending(topology, run_id):
         yield
@@ -318,7 +318,7 @@ def carry_out(
     write: Callable[[Outcome], None],
     measured: ByEpoch | None = None,
 ) -> None:
-    """Carry out what is left of a run and write its tables; `measured` has its evaluations so far."""
+    """Carry out the rest of a run and write its result tables; `measured` has the evaluations so far."""
     plan.take_up()
     measures_only = not request.epochs
     report = Report(
@@ -375,7 +375,7 @@ def _failure_of_all(plan: Plan) -> str | None:
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:
-    """Return the step of the state to keep after the run; a failed config keeps its last, to try again."""
+    """Return the step of the state to keep after the run: a failed config's last, else the result's."""
     return config.step if config.failure is not None else plan.result_step(config)
 
 
@@ -403,11 +403,11 @@ def _ended(plan: Plan, config: Config, chosen: requests.Chosen, reasons: Mapping
 
 
 def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
-    """Stop all sessions, and write down how the run ended."""
+    """Stop all sessions, and store in the run's rows that it was interrupted or failed."""
     topology.stop()
     cancelled = not isinstance(error, CerebroError) or error.sqlstate in (QUERY_CANCELED, SEGMENT_GONE)
     event = "interrupted" if cancelled else "failed"
-    # Where the server is going down this cannot be said any more; the lock that is gone says it too.
+    # A server that shuts down no longer takes this command; the released lock says the same.
     ending = EndRun(run_id=run_id, event=event, detail=str(error))
     with suppress(CerebroError):
         topology.command(DeleteRun(run_id=run_id) if topology.ends_with_transaction else ending)
@@ -416,7 +416,7 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
 
 
 def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
-    """Return a function that makes configs of the plan from rows, also from those that come in later."""
+    """Return a function that makes a config of the plan from its stored row, also for later configs."""
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
     known = request.groups.rows if request.groups else {}
     alike = fusing.alike(db, request, run_id)
@@ -454,9 +454,9 @@ def make_plan(
     standings: Mapping[int, runs.Standing],
     parts: Sequence[runs.PartRow] = (),
 ) -> Plan:
-    """Return the plan of a run, less the visits and evaluations that are committed already.
+    """Return the plan of a run, without the visits and evaluations that are already committed.
 
-    Configs that a search procedure decides about wait for its decisions.
+    In a run with a search procedure, configs wait for the decisions of this procedure.
     """
     until = request.epochs if request.search is None else 0
     made = {row.mst_key: planned(row, until) for row in configs}
@@ -487,7 +487,7 @@ def make_plan(
 
 
 def search_of(request: requests.Request, order: Sequence[tuple[int, int]] = ()) -> Search | None:
-    """Build the procedure of a run anew, or return None if it has none."""
+    """Return the search procedure of a run, newly built, or None if the run has none."""
     if request.search is None:
         return None
     procedure = build(request.search, groups.rows_trained(request))

@@ -1,4 +1,4 @@
-"""Rows of runs: those that a new run is written down as, and those that views show from other nodes."""
+"""Rows of runs: the rows that store a new run, and the rows on other servers that views show."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Warm:
     run_id: int
     step: int
     epochs: int
-    # The number that the config had there, where that is another one.
+    # The config's key in that run, if it differs.
     key: int | None = None
 
 
@@ -57,13 +57,13 @@ def run_row(
 
 
 def _versions_read(request: requests.Request) -> Mapping[str, Any]:
-    """Return the versions of the tables whose groups were read."""
+    """Return the versions of the packed tables whose groups were read, by name of the table."""
     read = [data for data in (request.source, request.validation) if data and request.groups]
     return {data.table.quoted: {"version": data.summary.version} for data in read}
 
 
 def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.ArchitectureRow]:
-    """Return the rows of the architectures that the engine has described."""
+    """Return the rows that store the architectures, made from the engine's descriptions."""
     return [
         runs.ArchitectureRow(
             model_id=int(model_id),
@@ -77,7 +77,7 @@ def architectures(described: Mapping[str, Mapping[str, Any]]) -> list[runs.Archi
 
 
 def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | None) -> runs.ConfigRow:
-    """Return the row of a config, with the state from which it continues."""
+    """Return the row that stores a config, with the earlier state from which it continues, if any."""
     balanced = BALANCED in chosen.fit_params
     return runs.ConfigRow(
         mst_key=chosen.mst_key,
@@ -92,11 +92,11 @@ def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | 
         config_key=chosen.config_key,
         fold=chosen.fold,
         group_id=chosen.group_id,
-        # Configs that do not need the counts can share visits with those that have none.
+        # Configs without counts can share visits, so only configs that need the counts get them.
         class_counts=request.class_counts.get(chosen.group_id or 0) if balanced else None,
     )
 
 
 def find_visible(db: Database, wanted: str) -> list[str]:
-    """Return the visits, evaluations or states, as JSON, of the runs that the current role may know of."""
+    """Return visits, evaluations or states (`wanted`) as JSON, of all runs that the current role may see."""
     return citus.read_visible(db, wanted, session.current_user(db))

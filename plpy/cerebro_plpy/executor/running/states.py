@@ -1,4 +1,4 @@
-"""Read the newest state of a config, variable by variable, for use elsewhere."""
+"""Read the newest state of a config, variable by variable."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def _read(db: Database, run_id: int | None, mst_key: int | None, role: str) -> s
 
 
 def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[int, int]:
-    """Return the key and step of a config's newest state; a clone without visits has that of its source."""
+    """Return the key and step of a config's newest state; a clone without visits uses its source's."""
     config = next((c for c in runs.configs(db, run_id) if c.mst_key == mst_key), None)
     if config is None:
         raise CerebroError(f"run {run_id} has no config {mst_key}")

@@ -1,4 +1,4 @@
-"""Check what a user asks of a run in another session, and pass it on to that session."""
+"""Check users' requests to a run that another session carries out, and store them for that session."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cerebro_plpy.store.runs.decisions import (
 from cerebro_plpy.store.writing import write
 from cerebro_plpy.topology.choose import choose
 
-# Where a procedure hands out keys, those of configs that persons bring in begin behind them.
+# The first key of configs that users add to a search, whose procedure uses the keys below.
 FIRST_OWN_KEY = 1_000_001
 GOING = ("running", "paused")
 LOOK_SECONDS = (0.05, 1.0)
@@ -47,7 +47,7 @@ END_SECONDS = 10.0
 
 @dataclass
 class RunStanding:
-    """The status that a run will have once all requests to it are answered."""
+    """The status of a run and its configs, as it will be once all pending requests are answered."""
 
     run: runs.RunRow
     configs: dict[int, runs.ConfigRow]
@@ -88,16 +88,16 @@ class RunStanding:
         return max([FIRST_OWN_KEY - 1 if hands_out else 0, *self.configs]) + 1
 
     def rests(self, key: int) -> bool:
-        """Whether a config has had all its visits."""
+        """Return whether a config has completed all visits that are planned for it so far."""
         return key in self.until and self.steps.get(key, 0) >= self.until[key] * self.run.segments
 
 
 @as_owner
 def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
-    """Read, as the owner, the standing of one of the role's runs, and lock out other requests meanwhile."""
+    """Return the standing of one of the role's runs; other requests to the run wait for this transaction."""
     run = runs.own_run(db, run_id, role)
     decisions.lock(db, run.run_id)
-    # Before what was decided: what the run takes up at this moment is in both, and not in neither.
+    # Read before the decisions: a request that is answered at this moment is in both lists, not in neither.
     asked = decisions.pending(db, run.run_id)
     configs = {row.mst_key: row for row in runs.configs(db, run.run_id)}
     found = runs.standings(db, run.run_id)
@@ -113,7 +113,7 @@ def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
 
 
 def _going(db: Database, run_id: int | None) -> RunStanding:
-    """Return the standing of a run that is going on; refuse any other."""
+    """Return the standing of a run that is running or paused; raise an error if it has ended or is ending."""
     role = session.current_user(db)
     standing = _standing(db, run_id, role)
     status = decisions.status(db, standing.run.run_id)
@@ -126,7 +126,10 @@ def _going(db: Database, run_id: int | None) -> RunStanding:
 
 
 def _changed(db: Database, run_id: int | None) -> RunStanding:
-    """Return the standing of a run that new configs may join, and load the functions that they may name."""
+    """Return the standing of a run to which configs are to be added, and load its registered functions.
+
+    Raise an error if the run is a search on groups.
+    """
     standing = _going(db, run_id)
     if "scope" in (runs.searched(standing.run) or {}):
         raise CerebroError(
@@ -148,7 +151,7 @@ def _ask(db: Database, standing: RunStanding, decision: str, **wanted: Any) -> N
 
 
 def _config(standing: RunStanding, mst_key: int | None) -> int:
-    """Return the key of a config; refuse one that is unknown, deleted or failed."""
+    """Return the key of a config; raise an error if the config is unknown, deleted or failed."""
     run_id = standing.run.run_id
     if mst_key is None:
         raise CerebroError("mst_key is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -163,7 +166,7 @@ def _config(standing: RunStanding, mst_key: int | None) -> int:
 
 
 def stop_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """Ask that a config gets no further visits; its result so far stays."""
+    """Request that a config gets no further visits; its result so far is kept."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if key in standing.stopped:
@@ -174,7 +177,7 @@ def stop_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
 
 
 def resume_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """Ask that a stopped config goes on."""
+    """Request that a stopped config trains on."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if key not in standing.stopped:
@@ -188,13 +191,13 @@ def resume_config(db: Database, run_id: int | None, mst_key: int | None) -> None
 
 
 def delete_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """Ask that a config is left out of the rest of the run and of its result tables."""
+    """Request that a config is left out of the rest of the run and of its result tables."""
     standing = _going(db, run_id)
     _ask(db, standing, DELETE, mst_key=_config(standing, mst_key))
 
 
 def set_epochs(db: Database, run_id: int | None, mst_key: int | None, epochs: int | None) -> None:
-    """Ask that a config is trained for `epochs` epochs in all."""
+    """Request that a config is trained for `epochs` epochs in all."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if epochs is None or not 1 <= epochs <= MOST_EPOCHS:
@@ -208,7 +211,7 @@ def set_epochs(db: Database, run_id: int | None, mst_key: int | None, epochs: in
 
 
 def pause(db: Database, run_id: int | None) -> None:
-    """Ask a run to begin nothing more until it is resumed; what has begun is finished."""
+    """Request that a run begins no more visits until it is resumed; visits that have begun are finished."""
     standing = _going(db, run_id)
     if standing.paused:
         raise _refused(f"run {run_id} is paused already")
@@ -216,7 +219,7 @@ def pause(db: Database, run_id: int | None) -> None:
 
 
 def stop(db: Database, run_id: int | None, force: bool | None) -> None:
-    """Ask a run to end with tables of its results so far; by force, end its sessions at once."""
+    """Request that a run ends and writes its results so far; with `force`, end its sessions immediately."""
     if force:
         _end(db, run_id)
     else:
@@ -239,13 +242,13 @@ def _end(db: Database, run_id: int | None) -> None:
 
 
 def resume_run(db: Database, run_id: int | None) -> None:
-    """Let a paused run go on, or continue one that was interrupted."""
+    """Let a paused run go on; if the run is not paused, continue it in this session after an interruption."""
     if not _unpause(db, run_id):
         resume.resume(db, run_id)
 
 
 def _unpause(db: Database, run_id: int | None) -> bool:
-    """Ask a paused run to go on; return False if it is not paused."""
+    """Request that a paused run goes on; return False if the run is not paused."""
     if run_id is None or decisions.status(db, run_id) not in GOING:
         return False
     role = session.current_user(db)
@@ -264,7 +267,10 @@ def clone_config(
     fit_params: str | None,
     with_state: bool | None,
 ) -> int:
-    """Add a config with the architecture of another and, if asked, its state; return the new key."""
+    """Add to a run a copy of a config, by default with its state; return the new key.
+
+    The copy has the same architecture, and its own compile and fit parameters if they are given.
+    """
     standing = _changed(db, run_id)
     source = standing.configs[_config(standing, mst_key)]
     new = models.Selected(
@@ -307,7 +313,7 @@ def add_space(
     num_configs: int | None,
     random_state: int | None,
 ) -> list[int]:
-    """Add the configs of a space to a run, all of them or a random draw; return their new keys."""
+    """Add configs from a space of parameters to a run, all or a random sample; return their new keys."""
     standing = _changed(db, run_id)
     arch_table = resolve_table(db, standing.run.arch_table, "model architecture table")
     rows, seed = grid.search_configs(
@@ -340,7 +346,7 @@ def _add(
     chosen: Sequence[requests.Chosen],
 ) -> list[int]:
     run_id = standing.run.run_id
-    # Each is trained on all that the others are trained on.
+    # Each new config trains on the same groups as the other configs.
     subsets = sorted({row.group_id for row in standing.configs.values()}, key=_last)
     _check_number(standing, len(chosen))
     new = [
@@ -375,7 +381,7 @@ def _add(
 
 
 def _last(group: int | None) -> int:
-    """Return a sort key that puts the model of all rows after those of groups."""
+    """Return a sort key for a group's number that puts None, which stands for all rows, last."""
     return MOST_GROUPS + 1 if group is None else group
 
 
@@ -392,7 +398,7 @@ def _refuse_balanced(new: Sequence[models.Selected]) -> None:
 
 def _check_number(standing: RunStanding, more: int) -> None:
     most = runs.limits(standing.run).get("max_configs")
-    # A config is one, on however many groups it is trained.
+    # A config counts once, on however many groups it trains.
     here = len({row.key for row in standing.configs.values()})
     if most is not None and here + more > most:
         raise _refused(f"run {standing.run.run_id} may have {most} configs, and has {here}")
@@ -411,7 +417,7 @@ def _check(
     new: Sequence[models.Selected],
     fresh: Sequence[models.Architecture],
 ) -> list[runs.ArchitectureRow]:
-    """Have an engine check new configs in a session of the caller's, as before a run."""
+    """Have an engine check new configs in a session of the caller; return their architectures' rows."""
     run = standing.run
     known = runs.architectures(db, run.run_id)
     wanted = {config.model_id for config in new}
@@ -428,7 +434,7 @@ def _check(
 
 
 def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
-    """Wait until a run is over or the timeout has passed, and return its status."""
+    """Wait until a run is over or the timeout has passed, and return the status of the run."""
     if session.isolation(db) != "read committed":
         raise _refused(
             "a transaction that is not read committed never sees how a run goes on",
@@ -446,7 +452,7 @@ def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
 
 
 def _is_left(db: Database, run_id: int | None) -> bool:
-    """Return whether the last transaction of a run, which writes its tables, is under way."""
+    """Return whether a background session still carries out the run or writes its result tables."""
     return run_id is not None and decisions.in_background(db, run_id)
 
 

@@ -1,1 +1,1 @@
-"""Checks and settles a call before any work is done, and writes down what it asks for."""
+"""Checks a call and settles its choices before any work is done, and stores what the call asks for."""

@@ -1,7 +1,7 @@
-"""Begin a run: check the whole call before anything is written.
+"""Begin a run, after the whole call is checked and before anything is written.
 
-Each kind of call has a file of its own: its `RunCall` reads the arguments, and its `ResultTables` makes and
-fills the tables that the run leaves.
+Each kind of call has a file of its own. Its `RunCall` reads the arguments; its `ResultTables` creates and
+fills the result tables of the run.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ from cerebro_plpy.topology.choose import choose
 
 
 class ResultTables(Protocol):
-    """The tables that a kind of run leaves. `tables` begins with the table of models."""
+    """The result tables of one kind of run. In all methods, the first of `tables` is the table of models."""
 
     @property
     def suffixes(self) -> Sequence[str]: ...
 
     @property
     def several(self) -> bool:
-        """Whether the table of models holds several, each with a key."""
+        """Whether the table of models holds several models, each with an `mst_key`."""
         ...
 
     def columns(self, request: requests.Request) -> list[results.ResultColumns]:
-        """Return the columns of each table."""
+        """Return the columns of each result table."""
         ...
 
     def create(self, db: Database, tables: Sequence[TargetTable], request: requests.Request) -> None: ...
@@ -84,7 +84,7 @@ class RunCall(Protocol):
     def read_options(self) -> FitOptions: ...
 
     def resolve(self, db: Database, given: FitOptions) -> requests.Request:
-        """Read the tables that the call names, and refuse what cannot be trained."""
+        """Return the request of the call; raise an error if its tables and options cannot be trained."""
         ...
 
     def examples(self, request: requests.Request) -> Sequence[requests.Chosen]:
@@ -94,18 +94,21 @@ class RunCall(Protocol):
     def go_on_from(
         self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
     ) -> runner.Start:
-        """Return the start of a warm run, which continues from the tables of an earlier one."""
+        """Return the start of a run whose configs continue from the result tables of an earlier run.
+
+        `cold` is the start that the run would have without a warm start.
+        """
         ...
 
 
 def begin(db: Database, call: RunCall) -> None:
-    """Begin a run and see it through, or leave it to a session in the background."""
+    """Check a call and begin its run; wait for its end unless the call says to run in the background."""
     check_writable(db, "the result tables")
     requests.check_about(call.name, call.description)
     given = call.read_options()
     name, made = call.model_output_table, call.result_tables
     earlier = earlier_tables(db, name, made) if call.warm_start else None
-    # In whose versions it names registered functions.
+    # The run whose versions of registered functions the call uses.
     before = None if earlier is None else results.summary_row(db, earlier[-1].quoted).get("run_id")
     registry.begin(db, before or given.replay)
     request = call.resolve(db, given)
@@ -163,10 +166,10 @@ def writer(
     *,
     replaces: bool,
 ) -> Callable[[runner.Outcome], None]:
-    """Return the function that fills the result tables when the run ends.
+    """Return the function that writes the outcome of a run to its result tables.
 
-    New tables are made at once where that is safe. After a warm start, the rows of the earlier run are
-    replaced.
+    New tables are created immediately if the server allows that, else when the run ends. If the run
+    `replaces` an earlier one (a warm start), the rows of the earlier run are deleted first.
     """
     made = not replaces and db.server.makes_tables_first
     if made:
@@ -191,7 +194,10 @@ def targets(
     earlier: Sequence[Table] | None,
     run_id: int | None = None,
 ) -> list[TargetTable]:
-    """Return the tables to write, new or of the earlier run; refuse those that another run will write."""
+    """Return the result tables to write: the earlier run's, or else new ones named after `name`.
+
+    Raise an error if another run is going to write them.
+    """
     if earlier is not None:
         tables = [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
     else:
@@ -210,7 +216,10 @@ def targets(
 
 
 def earlier_tables(db: Database, name: str | None, made: ResultTables) -> list[Table]:
-    """Return the tables of the run that a warm start continues; refuse if one is missing or another's."""
+    """Return the result tables of the run that a warm start continues.
+
+    Raise an error if one of them is missing, belongs to another role, or is not from the same kind of call.
+    """
     schema, table = parse_table(name, "model output table")
     found: list[Table] = []
     for suffix in ("", *made.suffixes):
@@ -232,7 +241,7 @@ def earlier_tables(db: Database, name: str | None, made: ResultTables) -> list[T
 
 
 def _check_kind(db: Database, model: Table, several: bool) -> None:
-    """Refuse to continue from one model in a call for several, and the reverse."""
+    """Raise an error if a call for several models would continue from one model, or the reverse."""
     if results.holds_several(db, model) == several:
         return
     one, many = "madlib_fit", "madlib_fit_multiple_model"

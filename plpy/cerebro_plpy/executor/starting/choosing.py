@@ -1,4 +1,4 @@
-"""Settle what a call left to the planner before the run is written down, and tell the caller."""
+"""Settle the choices that a call leaves to the planner, before the run is stored, and report them."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ from cerebro_plpy.store.runs import runs
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
-    """Return the request; fill in what the call leaves open from the run that it repeats."""
+    """Return the request with the planner's choices of the run that it replays.
+
+    If the request replays no run, or leaves the planner no choice, it is returned unchanged.
+    """
     run_id = request.limits.replay
     if run_id is None or request.choosable is None:
         return request
@@ -43,7 +46,11 @@ def settled(
     one_engine: bool = False,
     tells: bool = True,
 ) -> requests.Request:
-    """Return the request with the planner's choices; raise an error if no plan meets the aim."""
+    """Return the request with the planner's choices; raise an error if no plan meets the call's limits.
+
+    With `one_engine`, the planner does not choose between engines. With `tells`, a notice reports the
+    choices.
+    """
     if (among := request.choosable) is None:
         return request
     if one_engine:
@@ -59,7 +66,7 @@ def settled(
 
 
 def _engines(given: requests.Engines, choice: Settled) -> requests.Engines:
-    """Return the engines with the most frequent backend as the usual one, and the others by architecture."""
+    """Return the engines that the planner chose: the most frequent one for the run, others by `model_id`."""
     names = list(choice.backends.values())
     most = max(sorted(set(names)), key=names.count)
     others = {model_id: name for model_id, name in choice.backends.items() if name != most}
@@ -73,7 +80,10 @@ def _told(choice: Settled) -> str:
 
 
 def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
-    """Return the error that no plan meets the aim, with a hint at what would."""
+    """Return the error that no plan meets the limits of time and memory.
+
+    Its hint says what would meet them, for example fewer epochs. `nearest` is the plan that comes closest.
+    """
     work = nearest.work
     if not fits_memory(nearest, aim):
         least = -(-nearest.session_bytes * work.sessions // MB)

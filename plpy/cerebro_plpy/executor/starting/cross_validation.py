@@ -14,7 +14,10 @@ from cerebro_plpy.logical.options import FitOptions
 def expanded(
     given: FitOptions, configs: Sequence[requests.Chosen], source: requests.Data
 ) -> list[requests.Chosen]:
-    """Return each config once for each fold that it leaves out, and once for all rows if asked for."""
+    """Return the configs to train: in cross-validation, each config once for each fold that it leaves out.
+
+    If the option has `final`, each config is also trained on all rows.
+    """
     if given.cross_validate is None:
         return list(configs)
     number = source.summary.folds
@@ -24,7 +27,7 @@ def expanded(
             hint='Pack it with cerebro.training_preprocessor_dl and options {"folds": 5}.',
         )
     folds: list[int | None] = [*range(1, number + 1), *([None] if given.cross_validate.final else [])]
-    # No number of a config without a fold is that of another config.
+    # Configs that leave a fold out get new keys, which no given config has.
     beyond = count(max((config.mst_key for config in configs), default=0) + 1)
     return [
         replace(
@@ -39,7 +42,7 @@ def expanded(
 
 
 def check(given: FitOptions, *, validation: requests.Data | None, warm_start: bool) -> None:
-    """Refuse the arguments that do not go with cross-validation."""
+    """Raise an error if the call has arguments that cannot be combined with cross-validation."""
     if given.cross_validate is None:
         return
     refused = {

@@ -1,4 +1,4 @@
-"""Choose the frozen layers that a run computes once; the choice is written with the run."""
+"""Choose the frozen layers that a run computes only once. The choice is stored with the run."""
 
 from __future__ import annotations
 
@@ -26,13 +26,14 @@ def settled(
     examples: Sequence[requests.Chosen],
     described: Mapping[str, Mapping[str, Any]],
 ) -> requests.Request:
-    """Return the request with the layers to compute once.
+    """Return the request with the frozen layers that the run computes only once, for each architecture.
 
-    There are none where each config has frozen weights of its own, or where groups train.
+    No layers are chosen for architectures without stored weights (each config then has frozen weights of its
+    own), for groups, or with the option `device_memory_mb`.
     """
     request = with_stored(request, described, examples)
     if request.limits.device_memory_mb is not None:
-        # What is computed once would have to be on the device as a whole.
+        # Layers that are computed once would have to fit on the device as a whole.
         return request
     if not request.limits.materialize or request.groups is not None or request.source.summary.stored:
         return request
@@ -52,7 +53,10 @@ def with_stored(
     described: Mapping[str, Mapping[str, Any]],
     configs: Sequence[requests.Chosen],
 ) -> requests.Request:
-    """Return the request with the layers behind its tables of features; refuse nets that lack or thaw one."""
+    """Return the request with the frozen layers whose outputs its tables of features hold.
+
+    Raise an error if a net lacks one of these layers, or if a config unfreezes one.
+    """
     stored: dict[str, Mapping[str, Any]] = {}
     cuts: Mapping[str, Sequence[Mapping[str, Any]]] = {}
     thawed = {name for config in configs for name in parse_fit(config.fit_params).thawed()}
@@ -85,7 +89,7 @@ def with_stored(
 
 
 def _stored_choice(stored: StoredFeatures, facts: Mapping[str, Any]) -> TrunkChoice:
-    """Return, as a choice of the planner, the layers whose outputs are already stored in a table."""
+    """Return the layers whose outputs a table of features holds, in the form of a choice by the planner."""
     trunk = [LayerCost(**layer) for layer in facts["trunk"]]
     return choice(trunk, [place for place, layer in enumerate(trunk) if layer.name in stored.layers])
 
@@ -107,20 +111,26 @@ def _candidates(
 
 
 def chosen(cuts: Mapping[str, Sequence[Mapping[str, Any]]], model_id: int) -> TrunkChoice | None:
-    """Return the layers of an architecture that are computed once, or None."""
+    """Return the layers of an architecture that the run computes only once, or None if there are none."""
     found = cuts.get(str(model_id))
     return TrunkChoice(**found[0]) if found else None
 
 
 def mark(limits: Limits, model_id: int, fit_params: str) -> tuple[int, int] | None:
-    """Return what configs share the outputs of frozen layers by: the net and the batch size; None without."""
+    """Return the key by which configs share outputs of frozen layers: `model_id` and batch size.
+
+    Return None if the run computes no layers of the architecture only once.
+    """
     if limits.stored or str(model_id) not in limits.cuts:
         return None
     return model_id, parse_fit(fit_params).batch_size
 
 
 def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> None:
-    """Refuse layers that no net has or that cannot be computed again, and forms of fusion."""
+    """Raise an error if the option `recompute` is combined with a form of fusion.
+
+    Also raise an error if it names layers that no net has or that cannot be computed again.
+    """
     asked, fuse = request.limits.recompute, request.limits.fuse
     if not asked:
         return
@@ -136,7 +146,10 @@ def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[
 
 
 def check_device(request: requests.Request) -> None:
-    """Refuse shards where there are none: with other engines, other forms, groups or stored features."""
+    """Raise an error if nets are to be cut into shards (`device_memory_mb`) where this is not supported.
+
+    It is supported only on JAX, without `fuse` or `recompute`, and neither on groups nor on stored features.
+    """
     if request.limits.device_memory_mb is None:
         return
     fuse, others = request.limits.fuse, [name for name in request.backends if name != "jax"]
@@ -163,14 +176,14 @@ def check_memory(
     examples: Sequence[requests.Chosen],
     described: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Refuse a config whose mini-batch cannot fit into the machine's memory.
+    """Raise an error for a config whose mini-batch does not fit into the memory of this machine.
 
-    Groups are too small for that, and a GPU says so itself. Nets in shards are checked with their shards.
+    Not checked are runs on GPUs, which report this themselves, nets of groups, which are small, and cut nets.
     """
     if request.engines.use_gpus or request.groups is not None:
         return
     summary, memory = request.source.summary, requests.machine_memory()
-    # A fold's rows are left out, and an epoch may have a part of the rest.
+    # A config leaves one fold out, and an epoch may have only a part of the other rows.
     left = 1 - 1 / summary.folds if summary.folds and request.cross_validates else 1.0
     rows = int(left * summary.total_rows / request.segments / (request.limits.epochs_per_pass or 1))
     for config in examples:
@@ -181,7 +194,7 @@ def check_memory(
 
 
 def _is_in_shards(facts: Mapping[str, Any], config: requests.Chosen) -> bool:
-    """Return whether a net is cut: where it fits on the device that is asked for, it trains as a whole."""
+    """Return whether a config's net is cut into shards, because it does not fit on the device as a whole."""
     sizes = facts["sizes"].get(config.mst_key) or facts["sizes"].get(str(config.mst_key)) or {}
     return sizes.get("shards", 1) > 1
 

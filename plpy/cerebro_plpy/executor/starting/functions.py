@@ -1,4 +1,4 @@
-"""Add, grant and remove registered functions, and check those that a resumed run uses."""
+"""Register, grant and unregister functions, and check the registered functions of a resumed run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,10 @@ _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,62}")
 
 
 def go_on(db: Database, run_id: int) -> None:
-    """Let a resumed run name the functions it has named; refuse if one is gone or not its owner's to use."""
+    """Let a resumed run use the registered functions that its configs name.
+
+    Raise an error if a function has been unregistered since, or if the run's owner may no longer use it.
+    """
     functions.begin(db, run_id)
     known = {function.digest: function for function in registered.known()}
     used = functions.of_run(db, run_id)
@@ -49,7 +52,7 @@ def go_on(db: Database, run_id: int) -> None:
 
 
 def used(described: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the digests of all functions that an engine has found in the nets it described."""
+    """Return the digests of all registered functions in the nets that an engine has described."""
     return sorted({digest for facts in described.values() for digest in facts["functions"]})
 
 
@@ -61,7 +64,10 @@ def register(
     description: str | None,
     higher_is_better: bool | None,
 ) -> int:
-    """Keep Python source as a new version of a function, and return the version's number."""
+    """Store Python source as a new version of a registered function, and return the number of the version.
+
+    If the newest version is the same function, return its number instead.
+    """
     functions.check_superuser(db, "register functions")
     check_writable(db, "a change of registered functions")
     if name is None or source is None or kind is None:
@@ -86,7 +92,7 @@ def register(
 
 
 def register_either(db: Database, name: str, source: str, description: str | None) -> None:
-    """Register a function as a loss or, if it is none, as a metric."""
+    """Register a function as a loss; if it is not a loss, register it as a metric."""
     try:
         register(
             db,
@@ -118,7 +124,7 @@ def check_name(name: str) -> None:
 
 
 def _try(db: Database, row: Mapping[str, Any]) -> None:
-    """Have an engine execute the source once, in a session like those that train."""
+    """Have an engine execute the source once, in a session like those that train; raise its error."""
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([engines.start(engines.backend, False)], 1)
@@ -144,7 +150,7 @@ def _add(db: Database, role: str, row: Mapping[str, Any], description: str | Non
 
 
 def unregister(db: Database, name: str | None) -> None:
-    """End all versions of a function; runs that are under way keep it."""
+    """Unregister all versions of a function. Runs that have begun still use it."""
     functions.check_superuser(db, "unregister functions")
     check_writable(db, "a change of registered functions")
     last = _last(db, name)
@@ -161,7 +167,7 @@ def unregister(db: Database, name: str | None) -> None:
 
 
 def grant(db: Database, name: str | None, role: str | None) -> None:
-    """Let a role name a function; "public" stands for every role."""
+    """Let a role use a registered function; the role "public" means every role."""
     _change_grant(db, name, role, give=True)
 
 

@@ -1,4 +1,4 @@
-"""Settle which configs of a run share visits, for its plan, and tell the caller."""
+"""Settle which configs of a run share visits, and send the caller a notice of that."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ from cerebro_plpy.planner.units import Alike
 from cerebro_plpy.store import session
 from cerebro_plpy.store.runs import runs
 
-# The most reasons that are told; the plan has all of them.
+# The most reasons of which the caller is told; the plan has all of them.
 MOST_TOLD = 5
 
 
 def settled(request: requests.Request) -> requests.Request:
-    """Return the request with the facts that decide the forms of visits, unless it has them already.
+    """Return the request with the facts that decide which configs share visits, unless it already has them.
 
-    A table may grow before a run is resumed, and a run that is repeated had a memory budget of its own.
+    The facts are stored because they may change: the table may grow before the run is resumed, and a run that
+    replays this run may have another memory budget.
     """
     if request.limits.small_nets:
         return request
@@ -56,7 +57,10 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
 
 
 def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[runs.ConfigRow], Alike | None]:
-    """Return a function that says, for a config of the run, with which others it shares visits."""
+    """Return a function that returns a mark for a config of the run, or None.
+
+    Configs with equal marks may share visits. A config with None has visits of its own.
+    """
     known, folds = facts(db, request), request.source.summary.folds
     searches = brings_configs(request.search)
     nets: dict[int, calibrating.Net] = {}
@@ -100,7 +104,7 @@ def _of_group(known: fusion.FusionFacts, kind: ConfigKind) -> Alike:
 
 
 def check(request: requests.Request) -> None:
-    """Refuse the batched form on engines that do not have it."""
+    """Raise an error if `fuse` asks for the batched form ("fast") and no engine of the run has that form."""
     if request.limits.fuse == FAST and fusion.JAX not in request.backends:
         raise CerebroError(
             f"option fuse is {FAST}, and {' and '.join(request.backends)} has no such form",
@@ -115,7 +119,10 @@ def tell(
     examples: Sequence[requests.Chosen],
     described: Mapping[str, Mapping[str, Any]],
 ) -> None:
-    """Tell the caller which configs train in the batched form that was asked for, and why others do not."""
+    """Send notices that say which configs train in the batched form, and why other configs do not.
+
+    None is sent unless the option `fuse` asks for the batched form ("fast").
+    """
     if request.limits.fuse != FAST:
         return
     known = facts(db, request)
@@ -144,7 +151,10 @@ def _configs(keys: set[int]) -> str:
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
-    """Return the request with the form of the run to repeat, and its facts, where the call names none."""
+    """Return the request with those options of the replayed run that change the last bits of nets.
+
+    These are `recompute`, `device_memory_mb` and `fuse`. Options that the call gives itself stay.
+    """
     run_id = request.limits.replay
     if run_id is None:
         return request

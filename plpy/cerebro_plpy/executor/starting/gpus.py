@@ -1,4 +1,4 @@
-"""List the GPUs of each host in a table, and deal them to a run's segments."""
+"""List the GPUs of each host in a table, and distribute the GPUs among the segments of a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cerebro_plpy.store.names import target_table
 from cerebro_plpy.store.packed.packed import PackedSummary
 from cerebro_plpy.store.runs import results
 
-# Both tell what the driver lists, each in the words that MADlib has for it.
+# Both describe the GPUs that the driver lists, in the two formats of MADlib.
 _DESCRIBED = {
     "tensorflow": "device: {index}, name: {name}, pci bus id: {bus}",
     "nvidia": "GPU {index}: {name} (UUID: {id})",
@@ -17,7 +17,7 @@ _DESCRIBED = {
 
 
 def write_configuration(db: Database, table: str | None, source: str | None) -> None:
-    """Make a table of the GPUs of the hosts that have any."""
+    """Create a table with a row for each GPU of each host."""
     described = _DESCRIBED.get((source or "tensorflow").strip().lower())
     if described is None:
         raise CerebroError(
@@ -35,9 +35,10 @@ def write_configuration(db: Database, table: str | None, source: str | None) -> 
 def of_segments(
     db: Database, use_gpus: bool, packed: PackedSummary, alone: bool
 ) -> bool | tuple[gpus.GpuShare, ...]:
-    """Return the share of a GPU for each segment, or True where only the engine knows whether there is one.
+    """Return for each segment its share of a GPU; False without GPUs.
 
-    A session that is `alone` plays all segments.
+    Return True if only the engine can find out whether there is a GPU. If one session does the work of all
+    segments, `alone` is set.
     """
     if not use_gpus:
         return False

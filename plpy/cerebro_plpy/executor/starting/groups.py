@@ -1,4 +1,4 @@
-"""Train each config on each group of a packed table by itself."""
+"""Train each config separately on each group of a packed table."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PACK_AGAIN = "Pack it with cerebro.validation_preprocessor_dl and this source t
 
 
 def read_groups(db: Database, source: requests.Data) -> Groups | None:
-    """Return the groups of a packed table, read with the caller's rights, or None if it has none."""
+    """Return the groups of a packed table, read with the caller's rights; None if it has no groups."""
     if source.summary.group_by is None:
         return None
     read = partial(groups.read_groups, db, source.table, source.summary.group_by)
@@ -33,7 +33,10 @@ def read_groups(db: Database, source: requests.Data) -> Groups | None:
 
 
 def check_validation(db: Database, found: Groups, validation: requests.Data) -> None:
-    """Check that validation rows are of the same groups, with the same numbers and on the same segments."""
+    """Raise an error if the validation table has a group that the source lacks or has on other segments.
+
+    Send a notice if groups have no validation rows.
+    """
     theirs = read_groups(db, validation)
     if theirs is None:
         raise CerebroError(
@@ -53,7 +56,7 @@ def check_validation(db: Database, found: Groups, validation: requests.Data) -> 
 
 
 def check_of_run(db: Database, found: Groups, given: FitOptions, validation: requests.Data | None) -> None:
-    """Check the validation groups, and tell the caller of groups that get no model of their own."""
+    """Check the groups of validation rows; send a notice if groups get no model of their own."""
     if validation is not None:
         check_validation(db, found, validation)
     tell_of_left_out(db, found, given)
@@ -62,9 +65,9 @@ def check_of_run(db: Database, found: Groups, given: FitOptions, validation: req
 def expanded(
     configs: Sequence[requests.Chosen], found: Groups | None, given: FitOptions
 ) -> list[requests.Chosen]:
-    """Return each config once for each group that trains, under numbers that no config in the table has.
+    """Return each config once for each group that is trained, with an `mst_key` that no given config has.
 
-    With the fallback, the config itself comes first, trained on all rows.
+    With the option `fallback`, the given configs come first and are trained on all rows.
     """
     if found is None:
         return list(configs)
@@ -86,7 +89,10 @@ def _none_trained(found: Groups) -> CerebroError:
 
 
 def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups | None:
-    """Return the groups of a table that is to be searched, or None if it has none."""
+    """Return the groups of the table on which a search trains, or None if it was not packed in groups.
+
+    Raise an error for options that do not suit a search on such a table.
+    """
     found = read_groups(db, source)
     if found is None:
         if given.search is not None:
@@ -114,7 +120,7 @@ def to_search(db: Database, source: requests.Data, given: FitOptions) -> Groups 
 
 
 def why_left_out(group: GroupRow, limits: Limits) -> str | None:
-    """Return the reason why a group has no model of its own, or None."""
+    """Return the reason why a group gets no model of its own, or None if it gets one."""
     if group.rows < (limits.min_rows or 1):
         return f"{group.rows} row{_s(group.rows)}, fewer than min_rows {limits.min_rows}"
     if group.classes is not None and group.classes < (limits.min_classes or 1):
@@ -134,14 +140,17 @@ def tell_of_left_out(db: Database, found: Groups, given: FitOptions) -> None:
 
 
 def left_out(request: requests.Request) -> dict[int, str]:
-    """Return the numbers of the groups that get no models, each with the reason."""
+    """Return the groups that get no model of their own, by number, each with the reason."""
     rows = request.groups.rows if request.groups else {}
     reasons = {number: why_left_out(group, request.limits) for number, group in rows.items()}
     return {number: reason for number, reason in reasons.items() if reason is not None}
 
 
 def rows_trained(request: requests.Request) -> dict[int, int] | None:
-    """Return the groups that have models of their own, with their numbers of rows."""
+    """Return the groups that get models of their own, by number, each with its number of rows.
+
+    Return None if the run is not on groups.
+    """
     if request.groups is None:
         return None
     few = left_out(request)
@@ -149,7 +158,10 @@ def rows_trained(request: requests.Request) -> dict[int, int] | None:
 
 
 def scope(method: SearchMethod, given: FitOptions) -> str:
-    """Return whether each group is searched by itself, or one search decides for all."""
+    """Return whether a search on groups searches each group separately, or decides for all groups at once.
+
+    Raise an error if the search method cannot search groups separately and the call asks for that.
+    """
     found = given.search or (ALL_GROUPS if method.proposes else PER_GROUP)
     if found == PER_GROUP and method.proposes:
         raise CerebroError(
@@ -162,7 +174,10 @@ def scope(method: SearchMethod, given: FitOptions) -> str:
 
 
 def check(given: FitOptions, source: requests.Data) -> None:
-    """Refuse the options that a run of groups does not take, or those that only such a run takes."""
+    """Raise an error for options that a run on groups does not support.
+
+    If the source was not packed in groups, raise an error for options that only a run on groups supports.
+    """
     if source.summary.group_by is None:
         refuse_options(given)
         return
@@ -182,7 +197,10 @@ def check(given: FitOptions, source: requests.Data) -> None:
 
 
 def refuse_balanced(fit_grid: str) -> None:
-    """Refuse balanced classes in a search: nobody counts classes for configs that come in as it goes on."""
+    """Raise an error if the fit grid of a search on groups has balanced class weights.
+
+    Classes are counted only when a run begins, and a search adds configs later.
+    """
     if BALANCED in fit_grid:
         raise CerebroError(
             f"class_weight '{BALANCED}' is for fits on groups, not for searches",
@@ -192,7 +210,7 @@ def refuse_balanced(fit_grid: str) -> None:
 
 
 def with_class_counts(db: Database, request: requests.Request) -> requests.Request:
-    """Return the request with the class counts of each group, where any of its configs balances classes."""
+    """Return the request with the class counts of each group, if a config has balanced class weights."""
     if request.groups is None or not any(BALANCED in config.fit_params for config in request.configs):
         return request
     source = request.source
@@ -202,9 +220,10 @@ def with_class_counts(db: Database, request: requests.Request) -> requests.Reque
 
 
 def check_epochs(request: requests.Request, configs: Sequence[requests.Chosen]) -> None:
-    """Refuse what changes from epoch to epoch where it cannot.
+    """Raise an error for fit parameters that change the training between epochs where this is not supported.
 
-    A bundle of groups trains with one net and one learning rate in all epochs.
+    `anneal_at` cannot be combined with a learning rate schedule. On groups, neither `anneal_at` nor
+    `unfreeze_at` is supported.
     """
     for config in configs:
         fit = parse_fit(config.fit_params)
@@ -229,7 +248,7 @@ def check_epochs(request: requests.Request, configs: Sequence[requests.Chosen]) 
 
 
 def refuse_options(given: FitOptions) -> None:
-    """Refuse the options that only a run of groups takes."""
+    """Raise an error for options that only a run on groups supports."""
     for name in ("checkpoint_every", "min_rows", "min_classes", "fallback", "groups"):
         if getattr(given, name) is not None:
             raise CerebroError(

@@ -1,6 +1,6 @@
-"""MADlib's object tables: lists of functions by name, whose content is never executed.
+"""MADlib's object tables, which list functions by name. Their content is never executed.
 
-A name in a config means a function that is registered or comes with the package, whatever such a table says.
+A function's name in a config means a registered function or one of this package, whatever such a table says.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def load_custom(
     name: str | None,
     description: str | None,
 ) -> None:
-    """Register a function that dill has serialized, and list it."""
+    """Register a function that was serialized by dill, and add it to an object table."""
     registry.check_superuser(db, "load serialized functions")
     if serialized is None or name is None:
         raise CerebroError("object and name cannot be NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -71,7 +71,7 @@ def _check_dill(name: str) -> None:
 
 
 def load_top_k(db: Database, table_name: str | None, k: int | None) -> None:
-    """List the top-k accuracy, a metric that comes with the package."""
+    """Add top-k accuracy, a metric of this package, to an object table."""
     if k is None:
         raise CerebroError("k is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not 1 <= k <= MOST_K:
@@ -109,7 +109,7 @@ def _add(
 
 
 def delete(db: Database, table_name: str | None, function: int | str | None) -> None:
-    """Take a function off the list, by its id or its name, and drop the list with the last one."""
+    """Delete a function from an object table, by its id or name; drop the table if it is empty then."""
     if function is None:
         raise CerebroError("id or name is NULL", sqlstate=NULL_NOT_ALLOWED)
     check_writable(db, "a change of a table of functions")
@@ -122,7 +122,7 @@ def delete(db: Database, table_name: str | None, function: int | str | None) -> 
 
 
 def update_table(db: Database, table_name: str | None) -> None:
-    """Check that a list can be used; it never needs an update, since nothing in it is unpickled."""
+    """Check that an object table can be used. It never needs an update, since nothing in it is unpickled."""
     table = resolve_table(db, table_name, WHAT)
     objects.check(db, table)
     db.notice(f"{table.quoted} needs no update")

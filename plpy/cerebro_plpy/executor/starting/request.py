@@ -42,7 +42,7 @@ CHOOSABLE = ("tensorflow", "jax")
 
 
 def engines_for(limits: Limits) -> tuple[str, ...]:
-    """Return the engines from which the planner chooses: shards are JAX's."""
+    """Return the engines among which the planner may choose: only JAX if nets may be cut into shards."""
     return session.engines_here(*(CHOOSABLE if limits.device_memory_mb is None else ("jax",)))
 
 
@@ -60,7 +60,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A config of the call, with its parameters as they were read."""
+    """A config that a run trains, on all rows, without one fold or on one group, with its parameters."""
 
     mst_key: int
     model_id: int
@@ -76,13 +76,13 @@ class Chosen:
 
     @property
     def key(self) -> int:
-        """The key by which the user knows the config."""
+        """The `mst_key` by which the user knows the config, also if it is repeated for folds or groups."""
         return self.mst_key if self.config_key is None else self.config_key
 
 
 @dataclass(frozen=True)
 class Engines:
-    """The engine of a run, or those by architecture, with threads, memory and limits."""
+    """The engine of a run, exceptions by `model_id`, and the threads, memory and limits of its sessions."""
 
     backend: str
     threads: int
@@ -93,14 +93,14 @@ class Engines:
     cache_folder: str | None = None
 
     def start(self, backend: str, use_gpus: bool | Sequence[Sequence[Any]]) -> Engine:
-        """Return how a session starts one of these."""
+        """Return the description with which a session starts the engine named `backend`."""
         return Engine(backend, self.threads, use_gpus, cache_folder=self.cache_folder)
 
     def find_engine(self, model_id: int) -> str:
         return self.by_model.get(model_id, self.backend)
 
     def among(self, model_ids: Iterable[int]) -> list[str]:
-        """Return the engines of these architectures, sorted."""
+        """Return the names of the engines that train these architectures, sorted."""
         return sorted({self.find_engine(model_id) for model_id in model_ids})
 
 
@@ -138,12 +138,12 @@ class Request:
 
     @property
     def backends(self) -> list[str]:
-        """The engines that the configs need; a segment has a session for each."""
+        """The engines that train the configs; each segment has a session for each engine."""
         models = {c.model_id for c in self.configs} or {a.model_id for a in self.architectures}
         return self.engines.among(models) or [self.engines.backend]
 
     def on(self, engines: Engines, frequency: int | None = None) -> Request:
-        """Return the request with these engines, also in the description of its search."""
+        """Return the request with other engines and, if given, another frequency of evaluation."""
         search = self.search
         if search is not None and "backend" in search:
             by_model = {str(model_id): name for model_id, name in engines.by_model.items()}
@@ -151,25 +151,25 @@ class Request:
         often = frequency or self.metrics_frequency
         return replace(self, engines=engines, search=search, metrics_frequency=often)
 
-    # Asked of every config of thousands.
+    # Cached, since it is asked once for every config of thousands.
     @cached_property
     def cross_validates(self) -> bool:
         return any(config.fold is not None for config in self.configs)
 
     @property
     def deciding_rows(self) -> str:
-        """The rows on which configs are compared: training or validation."""
+        """The rows on which configs are compared: "training" or "validation"."""
         return "training" if self.validation is None and not self.cross_validates else "validation"
 
     @property
     def tables(self) -> list[int]:
-        """The tables that segment sessions read."""
+        """The oids of the tables that segment sessions read."""
         data = [self.source, self.validation] if self.validation else [self.source]
         return [d.table.oid for d in data] + [self.arch_table.oid]
 
     @property
     def handed_rows(self) -> RowsToHand | None:
-        """The rows that sessions may be handed, if these are all that they need of the tables; else None."""
+        """The rows that may be handed to sessions; None if sessions also need stored weights."""
         if any(a.has_weights for a in self.architectures):
             return None
         # A search has no configs yet; some methods say how many they begin.
@@ -180,7 +180,7 @@ class Request:
 
 def data(db: Database, name: str | None, what: str) -> Data:
     table = resolve_table(db, name, what)
-    # Whatever of a user's stands behind the tables runs with no more than the caller's rights.
+    # A user's code behind the tables, such as a view's functions, runs with the caller's rights only.
     role = session.current_user(db)
     found = db.as_caller(role, packed.summary, db, table.schema, table.name)
     if not models.has_storage(db, table):
@@ -196,7 +196,7 @@ def data(db: Database, name: str | None, what: str) -> Data:
 def training_and_validation(
     db: Database, source: str | None, validation: str | None
 ) -> tuple[Data, Data | None]:
-    """Resolve both tables, and check that they belong together."""
+    """Return the source and the validation table; raise an error if they do not belong together."""
     training = data(db, source, "source table")
     if validation is None or not validation.strip():
         return training, None
@@ -206,7 +206,7 @@ def training_and_validation(
 
 
 def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
-    """Read the parameters of every config; errors name the config's key."""
+    """Return the configs with their parameters parsed; errors name the config's key."""
     seen: set[int] = set()
     for row in rows:
         if None in (row.mst_key, row.model_id, row.compile_params, row.fit_params):
@@ -222,13 +222,13 @@ def choose(rows: Sequence[models.Selected]) -> list[Chosen]:
 
 
 def of_group(config: Chosen, mst_key: int, group_id: int) -> Chosen:
-    """Return the config for one group, numbered as a config of its own."""
+    """Return a copy of the config for one group, under an `mst_key` of its own."""
     return replace(config, mst_key=mst_key, config_key=config.mst_key, group_id=group_id)
 
 
 def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
-    """Return the configs of a run that is written down."""
-    # Each is read once for all of its folds or groups.
+    """Return the configs of a run from their stored rows."""
+    # Each config is parsed once for all of its folds or groups.
     first = {
         row.key: models.Selected(row.mst_key, row.model_id, row.compile_params, row.fit_params)
         for row in rows
@@ -247,7 +247,7 @@ def of_run(rows: Sequence[runs.ConfigRow]) -> list[Chosen]:
 
 
 def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> None:
-    """Tell the caller if a config starts anew because its architecture is not that of the earlier run."""
+    """Send a notice if a config starts anew because its architecture is not that of the earlier run."""
     if before is not None and before != config.model_id:
         db.notice(
             f"config {config.mst_key} starts anew: its model_id is {config.model_id}, in the earlier run it"
@@ -256,7 +256,7 @@ def tell_of_another_model(db: Database, config: Chosen, before: int | None) -> N
 
 
 def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
-    """Tell the caller once which fit parameters have no meaning here, and what replaces them."""
+    """Send a notice that says which fit parameters have no effect here, and what replaces them."""
     lines = left_out(fit_params)
     if lines:
         db.notice("of the fit parameters " + "; ".join(lines))
@@ -264,7 +264,7 @@ def tell_what_is_left_out(db: Database, fit_params: Iterable[str]) -> None:
 
 @contextmanager
 def _of_config(mst_key: int) -> Iterator[None]:
-    """Name the config in errors that are raised within."""
+    """Put the config's key before the message of each error that is raised in the `with` block."""
     try:
         yield
     except CerebroError as error:
@@ -293,7 +293,7 @@ def _chosen(row: models.Selected) -> Chosen:
 def budget(
     num_iterations: int | None, frequency: int | None, given: parse.FitOptions | None = None
 ) -> tuple[int, int]:
-    """Return the number of epochs and how often to measure: every epoch if an option depends on it."""
+    """Return the epochs of the run, and the epochs between two evaluations (1 if an option needs that)."""
     if frequency is None and given is not None and given.measures_each_epoch:
         frequency = 1
     return check_budget(num_iterations, frequency)
@@ -302,8 +302,8 @@ def budget(
 def early_stopping(
     given: parse.FitOptions, configs: Sequence[Chosen], epochs: int, frequency: int
 ) -> Mapping[str, Any] | None:
-    """Return the procedure that stops configs of a fit early, as it is kept with the run, or None."""
-    # A config is one, on however many folds or groups it is trained.
+    """Return the stored form of the procedure that stops configs of a fit early, or None without one."""
+    # A config counts once, on however many folds or groups it trains.
     count = len({config.key for config in configs})
     if given.max_configs is not None and count > given.max_configs:
         raise CerebroError(f"the run has {count} configs, and max_configs is {given.max_configs}")
@@ -338,9 +338,9 @@ def engines(
     usual_backend: str | None = None,
     at_a_time: int | None = None,
 ) -> Engines:
-    """Return the engines that the call names, else those of the settings, else what suits the machine.
+    """Return the engines, threads and memory that the call names, else those of the settings, else defaults.
 
-    `at_a_time` is the number of configs that train at once, if known to be below that of the segments.
+    `at_a_time` is the number of configs that train at once, if known to be below the number of segments.
     """
     fixed = session.settings(db)
     if given.threads == parse.AUTO:
@@ -376,7 +376,7 @@ def _check_chooses(setting: str | None, option: str) -> None:
 def choosable(
     db: Database, given: parse.FitOptions, segments: int, configs: int, frequency: int | None
 ) -> Choosable | None:
-    """Return what the call leaves to the planner, or None; refuse if the settings forbid choosing."""
+    """Return the choices left to the planner, or None; raise an error if a setting forbids choosing."""
     if given.backend != parse.AUTO and given.plan is None:
         return None
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")
@@ -396,10 +396,10 @@ def choosable(
 
 
 def _threads(db: Database, given: int | str | None, segments: int, at_a_time: int | None) -> int:
-    """Return the threads of each session, from the call, the settings or the number of cores.
+    """Return the number of threads of each session, from the call, the settings or the number of cores.
 
-    Threads decide the bits of a config. So the configs beside it count only if the call says "auto", or in a
-    kind of run that has one config.
+    Threads change the last bits of a config's result. So the number of configs that train at once
+    (`at_a_time`) counts only if the call says "auto", or in a run of a single config.
     """
     if isinstance(given, int):
         return given
@@ -410,7 +410,7 @@ def _threads(db: Database, given: int | str | None, segments: int, at_a_time: in
 
 
 def _memory_mb(segments: int) -> int:
-    """Return the memory for the rows of one segment: all segments together get a quarter of the machine's."""
+    """Return the MB of memory for the rows of one segment; all segments share a quarter of the machine's."""
     return max(64, machine_memory() // 2**22 // segments)
 
 
@@ -420,14 +420,14 @@ def machine_memory() -> int:
 
 
 def seed(given: parse.FitOptions) -> int:
-    """Return the seed of the call, or draw one, which is kept with the run so that it can be repeated."""
+    """Return the seed of the call, or draw one; it is stored with the run so that the run can be repeated."""
     return given.seed if given.seed is not None else secrets.randbits(31)
 
 
 def object_table(db: Database, name: str | None) -> str | None:
-    """Return the name of MADlib's table of functions, checked, or None.
+    """Return the quoted name of MADlib's object table after a check, or None if the call names none.
 
-    It is only written down: registered functions alone say what a name means.
+    The name is only stored: registered functions alone decide which function a config means.
     """
     if name is None or not name.strip():
         return None
@@ -437,7 +437,7 @@ def object_table(db: Database, name: str | None) -> str | None:
 
 
 def check_class_weights(request: Request, configs: Sequence[Chosen]) -> None:
-    """Refuse class weights of unknown outputs, and balanced ones where classes were not counted."""
+    """Raise an error for class weights of unknown outputs, or balanced weights without class counts."""
     summary = request.source.summary
     counts = dict(zip(summary.dependent_varname, summary.class_counts, strict=True))
     for config in configs:
@@ -446,7 +446,7 @@ def check_class_weights(request: Request, configs: Sequence[Chosen]) -> None:
 
 
 def check_about(name: str | None, description: str | None) -> None:
-    """Refuse a name or description that is too long for views and pages."""
+    """Raise an error if the name or the description is too long for views and pages."""
     for what, text, most in (("name", name, LONGEST_NAME), ("description", description, LONGEST_DESCRIPTION)):
         if text is not None and len(text) > most:
             raise CerebroError(f"{what} has {len(text)} characters", detail=f"It may have at most {most}.")
@@ -454,7 +454,7 @@ def check_about(name: str | None, description: str | None) -> None:
 
 @dataclass(frozen=True)
 class Selection:
-    """A model selection table, the tables that its summary names, and its configs; or a single config."""
+    """The configs of a model selection table with the tables that its summary names; or a single config."""
 
     table: Table | None
     arch_table: Table
@@ -464,7 +464,7 @@ class Selection:
 
 
 def selected(db: Database, name: str | None) -> Selection:
-    """Read a model selection table and its summary."""
+    """Return the configs of a model selection table, with the tables that its summary names."""
     try:
         table = resolve_table(db, name, "model selection table")
         summary = resolve_table(db, _with_suffix(table, "_summary"), "model selection summary")
@@ -483,7 +483,7 @@ def selected(db: Database, name: str | None) -> Selection:
 
 
 def spelled(model: str | None, **others: str | None) -> Mapping[str, str]:
-    """Return the names of a call's tables as the call spells them, without blank ones."""
+    """Return the names of the call's tables as the user wrote them, without blank names."""
     names = {"model": model, "model_info": with_suffix(model or "", "_info"), **others}
     return {column: name for column, name in names.items() if name is not None and name.strip()}
 
@@ -493,7 +493,7 @@ def _with_suffix(table: Table, suffix: str) -> str:
 
 
 def owned(db: Database, tables: Sequence[Table]) -> None:
-    """Refuse tables of another owner, since a warm start replaces the tables of the run before it."""
+    """Raise an error if the caller does not own the tables, which a warm start is going to change."""
     for table in tables:
         if not models.owns(db, table):
             raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)

@@ -34,7 +34,10 @@ def load_model(
     description: str | None,
     quiet: bool = False,
 ) -> int:
-    """Check an architecture with Keras, and append it to the table, which is made if it does not exist."""
+    """Check an architecture with Keras, add it to a table of architectures, and return its `model_id`.
+
+    The table is created if it does not exist.
+    """
     if model_arch is None:
         raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
     table = find_table(db, table_name, "model architecture table")
@@ -65,7 +68,7 @@ def load_model(
 
 
 def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
-    """Warn of Normalization layers without statistics, which their JSON does not hold."""
+    """Send a warning that the Normalization layers `layers` have no mean and variance in their JSON."""
     if layers:
         db.warning(
             f"Normalization layers let all values pass as they are: {', '.join(layers)}. The JSON holds no "
@@ -76,9 +79,9 @@ def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
 def check_architecture(
     db: Database, model_arch: str, weights: bytes | None, *, layers: bool = False
 ) -> Mapping[str, Any]:
-    """Have Keras check a net; return what it found, with each layer where that is asked for.
+    """Have Keras check a net, and return the facts that Keras found; with `layers`, also facts on each layer.
 
-    All engines describe a net alike: one that is up, here or in a segment session, saves starting another.
+    An engine that already runs, here or in a segment session, is used, since all engines find the same facts.
     """
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     if runs_engine():
@@ -93,7 +96,7 @@ def check_architecture(
 def select(
     db: Database, name: str, configs: Iterable[Selected], arch_table: str, object_table: str | None = None
 ) -> None:
-    """Write a model selection table with these configs, under their own keys."""
+    """Create a model selection table with these configs, which keep their `mst_key`."""
     made = target_table(db, name, "model selection table", ("_summary",))
     models.create_selection(db, made)
     for config in configs:
@@ -103,7 +106,10 @@ def select(
 
 
 def begin_start(db: Database, oid: int, backend: str, rows: RowsToHand, segments: int | None) -> None:
-    """Have the sessions start that are to train on rows of a table which are yet to be packed."""
+    """Let segment sessions start now, to be ready when the rows of the source table have been packed.
+
+    `oid` is the source table. Sessions start only if the rows can be handed to them.
+    """
     handed = rows.sessions if db.server.hands_rows else 0
     topology = find_topology(db, [oid], rows)[0] if handed else None
     if isinstance(topology, LocalTopology):
@@ -113,7 +119,7 @@ def begin_start(db: Database, oid: int, backend: str, rows: RowsToHand, segments
 
 
 def start_early(db: Database, topology: Topology, backend: str, segments: int) -> None:
-    """Start the engines that are to train on this transaction's tables, so that they check nets as well."""
+    """Start now the engines that will train on this transaction's tables; they also check the nets."""
     engine = requests.engines(db, FitOptions(backend=backend), False, segments).start(backend, False)
     if isinstance(topology, InlineTopology):
         engine = replace(engine, or_any=True)
@@ -159,7 +165,7 @@ def load_selection(
     fit_list: list[str] | None,
     object_table: str | None,
 ) -> None:
-    """Make a model selection table with every combination of the lists."""
+    """Create a model selection table with every combination of architectures, compile and fit parameters."""
     registry.begin(db)
     listed = requests.object_table(db, object_table)
     for what, given in (
@@ -195,7 +201,7 @@ def generate_configs(
     random_state: int | None,
     object_table: str | None,
 ) -> None:
-    """Make a model selection table from a grid, or append to an existing one."""
+    """Add the configs of a grid to a model selection table, which is created if it does not exist."""
     registry.begin(db)
     listed = requests.object_table(db, object_table)
     arch_table = resolve_table(db, arch_table_name, "model architecture table")
@@ -237,7 +243,7 @@ def write_schedule(
     eta: int | None,
     skip_last: int | None,
 ) -> None:
-    """Make a table of the rungs that Hyperband would run."""
+    """Create a table with the rungs of a Hyperband search."""
     for what, given in (("r", most), ("eta", eta), ("skip_last", skip_last)):
         if given is None:
             raise CerebroError(f"hyperband_schedule: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -266,9 +272,9 @@ def _selection_summary(db: Database, table: Table) -> Table | None:
 
 
 def _known_configs(db: Database, table: Table, arch_table: Table) -> list[grid.GridRow]:
-    """Return the configs of a model selection table; refuse one that belongs to other architectures.
+    """Return the configs of a model selection table; raise an error if they need other architectures.
 
-    A table whose summary was dropped belongs to the architecture table of the call.
+    A table whose summary was dropped is taken to belong to `arch_table`.
     """
     summary = _selection_summary(db, table)
     known = arch_table

@@ -1,4 +1,4 @@
-"""Warm starts of runs of groups: each config of each group continues from its own model."""
+"""Warm starts of runs on groups: each config on each group continues from its own earlier model."""
 
 from __future__ import annotations
 
@@ -21,12 +21,12 @@ from cerebro_plpy.store.packed import groups, partitions
 from cerebro_plpy.store.packed.groups import Groups
 from cerebro_plpy.store.runs import replacing, results, run_groups, runs
 
-# A model of the tables: the key of its group, and the config.
+# The key of a model in result tables: the key of its group, and its config.
 ModelKey = tuple[str, int]
 
 
 def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
-    """Refuse tables whose models are of other groups than the rows."""
+    """Raise an error if the models of the earlier run have other group columns than the rows."""
     model, summary = earlier[0], earlier[-1]
     theirs: Sequence[str] = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0]) or ()
     ours = () if found is None else tuple(found.types)
@@ -40,7 +40,7 @@ def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
 
 
 def trained(db: Database, found: Groups, earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
-    """Return the models of an earlier run, by config and by the key that each group has now."""
+    """Return the models of an earlier run, by the present key of their group and by config."""
     before = group_models.trained(db, _models(db, found.types, earlier))
     here = group_models.keys_here(db, found, {key for key, _ in before})
     return {(here.get(key, key), config): one for (key, config), one in before.items()}
@@ -63,7 +63,10 @@ def start(
     earlier: Sequence[Table],
     cold: runner.Start,
 ) -> runner.Start:
-    """Let each config continue from its state, or else from its weights; new ones start without either."""
+    """Return a start in which each config continues from its earlier state, or else from its earlier weights.
+
+    Configs that the earlier run did not train for their group start as in `cold`.
+    """
     models = _models(db, found.types, earlier)
     before = trained(db, found, earlier)
     _tell_of_other_models(db, request, found, before)
@@ -98,9 +101,10 @@ def start(
 
 
 def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, Warm]:
-    """Return the last states of the earlier run, and of the runs whose models it left as they were.
+    """Return the states that configs of groups can continue from, by group key and config.
 
-    They are listed by the keys of these groups, if they are still there and the caller may use them.
+    They are the last states of the earlier run and, for models that it did not train again, of the runs
+    before it. States that are gone or that the caller may not use are left out.
     """
     found: dict[ModelKey, Warm] = {}
     while run_id is not None:
@@ -118,7 +122,7 @@ def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, 
 def _tell_of_other_models(
     db: Database, request: requests.Request, found: Groups, before: Mapping[ModelKey, TrainedUnit]
 ) -> None:
-    """Tell the caller of configs with another architecture than before, once for all groups."""
+    """Send one notice for each config, whatever its groups, that starts anew with another architecture."""
     told: dict[int, tuple[requests.Chosen, int]] = {}
     for config in request.configs:
         one = before.get(unit(config, found))
@@ -141,7 +145,7 @@ def _tell(db: Database, count: int, bare: int, new: int) -> None:
 def only_changed(
     db: Database, request: requests.Request, earlier: Sequence[Table] | None
 ) -> requests.Request:
-    """Return the request with only the models that the tables lack or whose rows have changed."""
+    """Return the request with only the models that the tables lack or whose rows or parameters changed."""
     found = request.groups
     if earlier is None or found is None:
         raise CerebroError(
@@ -176,7 +180,7 @@ def _version(found: Groups, number: int) -> int:
 
 
 def _trained_version(db: Database, request: requests.Request, earlier: Sequence[Table]) -> int:
-    """Return the packed table's version that the earlier run trained on, or 0 if it was another table."""
+    """Return the version of the packed table that the earlier run trained on; 0 if that was another table."""
     run_id = results.summary_row(db, earlier[-1].quoted).get("run_id")
     source, role = request.source, session.current_user(db)
     try:
@@ -201,7 +205,7 @@ def _trained_version(db: Database, request: requests.Request, earlier: Sequence[
 def make_room(
     db: Database, tables: Sequence[TargetTable], request: requests.Request, outcome: runner.Outcome
 ) -> None:
-    """Remove from the tables the models that the run has trained again, and the summary."""
+    """Delete the models that this run has trained again, and the summary's row, from the result tables."""
     found = request.groups
     if found is None:
         return
