@@ -1,6 +1,7 @@
-"""Loads TensorFlow so that it can share a process with the server's JIT, whichever of the two comes first.
+"""Loads TensorFlow so that it can share a process with the server's JIT, whichever is loaded first.
 
-Nothing here needs NumPy: every session that calls a function of the extension looks out for the import.
+This module does not import NumPy, because every session that calls a function of the extension uses it to
+watch for the import of TensorFlow.
 """
 
 from __future__ import annotations
@@ -16,12 +17,13 @@ from types import ModuleType
 
 @contextmanager
 def apart() -> Iterator[None]:
-    """Load libraries with symbols that nobody else sees, and that see their own first.
+    """Hide the symbols of libraries that are loaded within the `with` block from all other libraries.
 
-    TensorFlow has an LLVM inside, and the server's JIT loads another one into the same process. If either
-    finds the other's functions, the backend crashes, and with it the whole server.
+    The loaded libraries find their own symbols first. TensorFlow contains an LLVM, and the server's JIT loads
+    another LLVM into the same process. If either calls functions of the other, the server process crashes,
+    and with it the whole server.
     """
-    # It is there to share the symbols with everybody; TensorFlow does without if it is missing.
+    # This module would share the symbols with all libraries; TensorFlow works without the module.
     sys.modules["tensorflow.python.pywrap_dlopen_global_flags"] = None  # pyright: ignore[reportArgumentType]
     before = sys.getdlopenflags()
     sys.setdlopenflags(os.RTLD_NOW | os.RTLD_LOCAL | os.RTLD_DEEPBIND)
@@ -32,7 +34,7 @@ def apart() -> Iterator[None]:
 
 
 class _Finder:
-    """An import finder that loads TensorFlow apart, whoever imports it: a user's function may do so, too."""
+    """An import finder that hides TensorFlow's symbols, even if a user's function imports TensorFlow."""
 
     def find_spec(
         self, fullname: str, path: object = None, target: object = None
@@ -51,6 +53,6 @@ def _run_apart(run: Callable[[ModuleType], None], module: ModuleType) -> None:
 
 
 def watch() -> None:
-    """Have TensorFlow loaded apart in this process from here on."""
+    """Install the import finder that hides TensorFlow's symbols in this process."""
     if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())  # pyright: ignore[reportArgumentType]

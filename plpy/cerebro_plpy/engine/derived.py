@@ -1,8 +1,8 @@
-"""Layers that compute from their weights once and keep what came out.
+"""Makes layers that cache values computed from their weights compute these values in each call.
 
 Keras' Normalization turns mean and variance into tensors when it is built, adapted or loaded from a file, and
-looks at its weights no more. Here weights come and go with the states of many configs, and compiled functions
-take them as arguments: such a layer has to compute from the weights of the moment.
+does not read its weights afterwards. Here the states of many configs replace the weights, and compiled
+functions take the weights as arguments, so such a layer has to compute from its current weights.
 """
 
 from __future__ import annotations
@@ -14,16 +14,17 @@ from cerebro_plpy.engine.backends import runtime
 
 
 def follow_weights(model: Any) -> None:
-    """Let the layers of a model that keep derived tensors derive them in each call.
+    """Make the layers of a model that cache tensors computed from weights compute them in each call.
 
-    The bits are the same: Keras traces these tensors as constants, and the arithmetic on them is elementwise.
+    The results have the same bits as with cached tensors: Keras traces these tensors as constants, and the
+    arithmetic on them is elementwise.
     """
     for layer in adaptable(model):
         layer.call = _following(layer, layer.call)
 
 
 def adaptable(model: Any) -> Iterator[Any]:
-    """Give the layers whose weights are statistics that `adapt` has to fill in."""
+    """Yield the Normalization layers of a model whose weights are statistics that `adapt` computes."""
     for layer in model._flatten_layers():
         if isinstance(layer, runtime.keras().layers.Normalization) and layer.input_mean is None:
             yield layer
@@ -36,7 +37,7 @@ def _following(layer: Any, call: Callable[[Any], Any]) -> Callable[[Any], Any]:
         try:
             return call(inputs)
         finally:
-            # What a trace computes must not outlive it.
+            # Tensors that a trace computes must not be kept after the trace.
             layer.mean, layer.variance = kept
 
     return derive_and_call

@@ -1,4 +1,4 @@
-"""Losses that come with cerebro, beside those of Keras."""
+"""Losses that cerebro has in addition to the losses of Keras."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def quantile(y_true: Any, y_pred: Any, tau: float = 0.5) -> Any:
-    """The pinball loss: too low is weighted by tau, too high by 1 - tau."""
+    """Return the pinball loss: errors of answers that are too low weigh `tau`, of too high ones 1 - tau."""
     ops = runtime.keras().ops
     missing = ops.convert_to_tensor(y_true, y_pred.dtype) - y_pred
     return ops.mean(ops.maximum(tau * missing, (tau - 1) * missing), axis=-1)
@@ -20,7 +20,7 @@ def quantile(y_true: Any, y_pred: Any, tau: float = 0.5) -> Any:
 def weighted_binary_crossentropy(
     y_true: Any, y_pred: Any, positive_weight: float, from_logits: bool = False
 ) -> Any:
-    """The cross-entropy in which a positive counts as `positive_weight` negatives."""
+    """Return the crossentropy in which a positive label counts as much as `positive_weight` negative ones."""
     ops = runtime.keras().ops
     y_true = ops.convert_to_tensor(y_true, y_pred.dtype)
     each = ops.binary_crossentropy(y_true, y_pred, from_logits=from_logits)
@@ -30,7 +30,7 @@ def weighted_binary_crossentropy(
 def weighted_categorical_crossentropy(
     y_true: Any, y_pred: Any, class_weights: list[float], from_logits: bool = False
 ) -> Any:
-    """The cross-entropy in which each row counts as much as its class."""
+    """Return the crossentropy of each row, multiplied by the weight of the row's class."""
     ops = runtime.keras().ops
     y_true = ops.convert_to_tensor(y_true, y_pred.dtype)
     weights = ops.sum(y_true * ops.convert_to_tensor(class_weights, y_pred.dtype), axis=-1)
@@ -45,13 +45,13 @@ _FUNCTIONS = {
 
 
 def weighable(loss: Any) -> Any:
-    """Have a registered loss take row weights, also one that gives a number for each row and class.
+    """Return a registered loss that accepts row weights, even if it gives a number per row and class.
 
-    Without weights it is called as it is, so that it trains as with Keras alone.
+    Without row weights, the registered loss is called unchanged, so that it trains as with Keras alone.
     """
     base = runtime.keras().losses.Loss
     if type(loss).__call__ is not base.__call__:
-        # It weighs rows by itself.
+        # The loss weighs rows by itself.
         return loss
 
     class Weighable(base):
@@ -65,7 +65,7 @@ def weighable(loss: Any) -> Any:
             return super().__call__(y_true, y_pred, sample_weight)
 
         def call(self, y_true: Any, y_pred: Any) -> Any:
-            """Give one number for each weight: the mean of a row's."""
+            """Return one number for each row weight: the mean of the loss over all further axes."""
             values = runtime.keras().ops.convert_to_tensor(loss.call(y_true, y_pred))
             rest = tuple(range(self._axes, len(values.shape)))
             return runtime.keras().ops.mean(values, axis=rest) if rest else values

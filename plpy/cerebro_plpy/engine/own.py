@@ -1,4 +1,4 @@
-"""The layer that Keras lacks and that comes with this package, under a name that Keras cannot mistake."""
+"""Defines `Members`, a layer that Keras lacks, under a registered name that Keras does not use."""
 
 from __future__ import annotations
 
@@ -10,18 +10,21 @@ from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED
 
 
 class _Made:
-    """The class of this process, once it is made."""
+    """The class `Members` of this process, once it has been made."""
 
     members: type | None = None
 
 
 def is_members(found: dict[str, Any]) -> bool:
-    """Return whether a serialized object says that it is the layer."""
+    """Return whether a serialized object claims to be the layer `Members` of this package."""
     return found["class_name"] == MEMBERS and found.get("registered_name") == MEMBERS_REGISTERED
 
 
 def objects() -> dict[str, Any]:
-    """Return the class by its registered name; it is made with the engine that runs."""
+    """Return the class `Members` by its registered name.
+
+    The class is made at the first call, since its base class comes from the engine that runs.
+    """
     made = memory.get_instance(_Made)
     made.members = made.members or _make_members()
     return {MEMBERS_REGISTERED: made.members}
@@ -36,11 +39,12 @@ def _make_members() -> type:
     ops = keras.ops
 
     class Members(keras.layers.Layer):
-        """Hand on the answers of members (row, member, number), so that each learns by its own error.
+        """A layer that passes on members' answers, and makes each member learn by its own error.
 
-        In training each member's answer is their mean, and the layer adds the loss by which the mean of the
-        members' losses exceeds that of their mean: crossentropy of logits, or squares of numbers. So a loss
-        behind it is that of the average member. Rows' weights do not reach what the layer adds.
+        Its input has the shape (row, member, number). In training, the layer replaces each member's answer by
+        the mean of all answers, and adds a loss: the mean of the members' losses minus the loss of the mean
+        answer, for crossentropy of logits or for squared errors. The total loss of the net is then the mean
+        of the members' losses. Row weights do not change the loss that the layer adds.
         """
 
         def __init__(self, classes: bool = True, **given: Any) -> None:

@@ -1,4 +1,4 @@
-"""A config's state: everything it needs to go on, as raw buffers with a small header."""
+"""A config's state: everything that a config needs to go on, as raw buffers with a small header."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ StateBuffer = bytes | bytearray | memoryview
 
 @dataclass(eq=False, frozen=True)
 class Frozen:
-    """Variables that no training changes; states that hold the same ones share the arrays."""
+    """Variables that no training changes, and their digest; states that have them share one object."""
 
     digest: str
     arrays: Sequence[np.ndarray]
@@ -45,17 +45,18 @@ class Frozen:
 
 
 _TAKEN = np.empty(0)
-# Gives what has a digest.
+# Returns the frozen variables that have a digest.
 FindFrozen = Callable[[str], Frozen]
 
 
 @dataclass(eq=False)
 class State:
-    """Variables of a model and its optimizer, in Keras' order; `weight_order` indexes model.get_weights().
+    """The variables of a model and its optimizer, in Keras' order.
 
-    `fixed_batch` says whether the first visit's rows were a multiple of the batch size: Keras' fit on
-    TensorFlow keeps what it compiled then. In memory a state is whole; stored, it names the variables at
-    `frozen_places` by the digest of all of them.
+    `weight_order` has the places of the weights among the variables, in the order of model.get_weights().
+    `fixed_batch` says whether the number of rows of the first visit was a multiple of the batch size: on
+    TensorFlow, Keras' fit keeps what it compiled then. In memory a state has all variables. A stored state
+    lacks the variables at `frozen_places`, and names all of them by one digest.
     """
 
     names: list[str]
@@ -73,17 +74,17 @@ class State:
 
     @property
     def known(self) -> Mapping[int, np.ndarray]:
-        """The frozen variables, by place."""
+        """The frozen variables, by their places among all variables."""
         arrays = () if self.frozen is None else self.frozen.arrays
         return dict(zip(self.frozen_places, arrays, strict=True))
 
     @property
     def rate(self) -> np.ndarray:
-        """The learning rate, where it is a number."""
+        """The learning rate, which must be a number and not a schedule."""
         return self.arrays[self._rate_place]
 
     def with_rate(self, rate: np.ndarray) -> State:
-        """Return the state with another learning rate."""
+        """Return a copy of the state with the given learning rate."""
         arrays = list(self.arrays)
         arrays[self._rate_place] = rate.astype(self.rate.dtype)
         return replace(self, arrays=arrays)
@@ -94,19 +95,18 @@ class State:
         return next(place for place, (name, kind) in named if is_rate(name, kind))
 
     def take_arrays(self) -> Iterator[np.ndarray]:
-        """Yield each array, and drop it from the state when the next one is asked for, so that a large net is
-        not in memory twice."""
+        """Yield the arrays, and drop each from the state when the next is requested, to save memory."""
         for place in range(len(self.arrays)):
             yield self.arrays[place]
             self.arrays[place] = _TAKEN
 
     def freeze(self, places: Sequence[int]) -> None:
-        """Mark the variables at these places as unchanging from here on."""
+        """Mark the variables at the given places as variables that no training changes."""
         self.frozen_places = tuple(places)
         self.frozen = _frozen([self.arrays[place] for place in places]) if places else None
 
     def share(self, frozen: Frozen) -> None:
-        """Use the given arrays in place of one's own equal ones."""
+        """Replace the state's frozen variables by the equal arrays of `frozen`, which other states share."""
         self.frozen = frozen
         for place, array in zip(self.frozen_places, frozen.arrays, strict=True):
             self.arrays[place] = array
@@ -126,7 +126,7 @@ def _frozen(arrays: Sequence[np.ndarray]) -> Frozen:
 
 
 def frozen_to_parts(frozen: Frozen) -> Iterator[bytes]:
-    """Return frozen variables as parts, in the form of a state."""
+    """Return frozen variables as parts that have the same form as the parts of a state."""
     count = len(frozen.arrays)
     return to_parts(State([""] * count, list(frozen.arrays), [WEIGHT] * count, list(range(count))))
 
@@ -139,7 +139,10 @@ def frozen_from_parts(digest: str, parts: Iterable[StateBuffer]) -> Frozen:
 
 
 def finder(read: Callable[[str], Iterable[StateBuffer]]) -> FindFrozen:
-    """Return a finder that reads each digest's parts once and keeps them, so that it is for one task."""
+    """Return a function that finds frozen variables by digest, and reads the parts of each digest only once.
+
+    The function keeps all that it has read, so it is meant for one task.
+    """
     known: dict[str, Frozen] = {}
 
     def find(digest: str) -> Frozen:
@@ -155,8 +158,11 @@ def _none(digest: str) -> Frozen:
 
 
 def averaged(states: Sequence[State], rows: Sequence[int]) -> State:
-    """Average states that began as one: floats weighted by rows, in the order that is given; the largest of
-    counters; the first of all else, such as seeds."""
+    """Return the mean of states that continue the same state, weighted by the numbers of rows.
+
+    Floats are averaged in the given order of states. Of a counter, the largest value is taken; all other
+    variables, such as seeds, come from the first state.
+    """
     first, weighed = states[0], [(state, n) for state, n in zip(states, rows, strict=True) if n]
     if not weighed:
         return first
@@ -190,19 +196,19 @@ def weights(state: State) -> bytes:
 
 
 # Small enough for the allocator to use the same memory for one part after the other: fresh memory for each
-# costs the kernel as much time as all the copying. From 128 kB on it takes fresh memory for what comes first,
-# so that a small state is cut too; a large one would have too many rows.
+# costs the kernel as much time as all the copying. A first block of 128 kB or more always gets fresh memory,
+# so small states are cut into smaller parts; a large state would have too many rows.
 PART_BYTES = 4 * 1024 * 1024
 SMALL_PART_BYTES = 64 * 1024
 
 
 def whole(state: State) -> State:
-    """Return the state with nothing frozen, so that what is stored of it needs nothing else."""
+    """Return the state with no places marked as frozen, so that all its variables are stored with it."""
     return replace(state, frozen_places=(), frozen=None)
 
 
 def to_parts(state: State, part_bytes: int | None = None) -> Iterator[bytes]:
-    """Cut what changes of a state into parts of bounded size; every byte is copied once."""
+    """Yield the state, without its frozen variables, as parts of bounded size; each byte is copied once."""
     pieces: list[memoryview] = []
     if part_bytes is None:
         part_bytes = _part_bytes(sum(array.nbytes for array in _changing(state)))
@@ -231,7 +237,7 @@ def _changing(state: State) -> list[np.ndarray]:
 
 
 def from_parts(parts: Iterable[StateBuffer], frozen: FindFrozen = _none) -> State:
-    """Put a state together again; raise an error for anything that is not exactly what was written."""
+    """Return the state that `to_parts` cut into these parts; raise an error if any byte is damaged."""
     reader = _StateReader()
     for number, part in enumerate(parts):
         reader.add(_open(number, part))
@@ -241,7 +247,7 @@ def from_parts(parts: Iterable[StateBuffer], frozen: FindFrozen = _none) -> Stat
 def of_config(
     parts: Iterable[StateBuffer], run_id: int, mst_key: int, step: int, frozen: FindFrozen = _none
 ) -> State:
-    """Put together the state of a config after a step; an error about damage names all three numbers."""
+    """Return a config's state after a step; an error about damaged parts names config, step and run."""
     try:
         return from_parts(_there(parts), frozen)
     except CerebroError as error:
@@ -278,8 +284,10 @@ def _raw(array: np.ndarray) -> memoryview:
 
 
 def size_of(layout: Sequence[tuple[str, Sequence[int], str, str]], frozen: Collection[int] = ()) -> int:
-    """Return the bytes of the parts of a state whose variables have these names, shapes, element types and
-    kinds, without what is frozen."""
+    """Return how many bytes the parts of a state take; `frozen` are places of variables that do not count.
+
+    `layout` has the name, shape, element type and kind of each variable.
+    """
     names, shapes, dtypes, kinds = (list(column) for column in zip(*layout, strict=True))
     fields = {
         "names": names, "shapes": [list(s) for s in shapes], "dtypes": dtypes, "kinds": kinds,
@@ -337,7 +345,7 @@ def _open(number: int, part: StateBuffer) -> memoryview:
 
 
 class _StateReader:
-    """A reader that gathers payloads into a buffer for each variable, so that each can go by itself."""
+    """A reader that collects a state's bytes in one buffer per variable, so that each can be freed alone."""
 
     def __init__(self) -> None:
         self._start = bytearray()
@@ -399,7 +407,7 @@ class _StateReader:
                 self._place, self._filled = self._place + 1, 0
 
     def _arrays(self) -> list[np.ndarray]:
-        """Return the variables; frozen ones are not stored here and stand as zeros of their shapes."""
+        """Return the variables; a frozen variable, which is not in the parts, is zeros of its shape."""
         fields = cast("dict[str, Any]", self._fields)
         frozen, arrays = set(fields.get("frozen", ())), []
         described = zip(fields["shapes"], fields["dtypes"], self._buffers, strict=True)
@@ -462,7 +470,7 @@ def _nbytes(shape: list[int], dtype: str) -> int:
 
 
 def _sizes(fields: Mapping[str, Any]) -> list[int]:
-    """Return the room that each variable takes in what is stored."""
+    """Return how many bytes each variable takes in the parts of a state: none if it is frozen."""
     exact = [_nbytes(s, d) for s, d in zip(fields["shapes"], fields["dtypes"], strict=True)]
     frozen = set(fields.get("frozen", ()))
     return [0 if place in frozen else size + -size % _ALIGNMENT for place, size in enumerate(exact)]

@@ -16,7 +16,10 @@ SEED = 0
 
 
 def place_weights(model: Any, weights: bytes) -> dict[int, np.ndarray]:
-    """Return a model's weights by place; without its adapters where they are those of the net without."""
+    """Return the arrays in `weights` by their places among the weights of the model.
+
+    If `weights` has the size of the net without adapters, the places of the adapters are left out.
+    """
     shapes = [tuple(int(d) for d in weight.shape) for weight in model.weights]
     places = list(range(len(shapes)))
     adapters = lora.adapters(model)
@@ -26,9 +29,10 @@ def place_weights(model: Any, weights: bytes) -> dict[int, np.ndarray]:
 
 
 def graft_weights(base_json: str, weights: bytes, model_json: str, names: Collection[str]) -> bytes:
-    """Return weights for a net that has these layers of a trained one; those of all others are drawn.
+    """Return weights for a net: trained ones for the layers in `names`, newly drawn ones for all others.
 
-    Operations between layers may be among the names; they have no weights.
+    `base_json` and `weights` are the trained net, and `model_json` is the new one. `names` may contain
+    operations between layers, which have no weights.
     """
     with runtime.generators_kept():
         base = architecture.build(base_json)

@@ -1,4 +1,4 @@
-"""`Dense({32, 64}, 'relu') * {1..3}`: the lines of layers that a line with choices stands for."""
+"""Expands a line of layers with choices, such as `Dense({32, 64}, 'relu') * {1..3}`, into all its lines."""
 
 from __future__ import annotations
 
@@ -18,13 +18,17 @@ _OPEN, _CLOSE, _QUOTES = "([{", ")]}", "'\""
 
 
 def find_lines(text: str) -> list[tuple[str, str]]:
-    """Return each net of a line: its title, which has every choice made, and the line with all copies."""
+    """Return a title and a line of layers for each net that a line with choices stands for.
+
+    A title has one value in place of each choice, for example `Dense(32, 'relu') * 2`; the line also has the
+    copies written out.
+    """
     titles = dict.fromkeys(" ".join(line.split()) for line in _each(text))
     return [(title, _with_copies(title)) for title in titles]
 
 
 def _each(text: str) -> list[str]:
-    """Return the text with each combination of its choices."""
+    """Return one text for each combination of the choices in `text`."""
     parts = list(_parts(text))
     count = math.prod(map(len, parts))
     if not 0 < count <= MOST_NETS:
@@ -33,7 +37,7 @@ def _each(text: str) -> list[str]:
 
 
 def _parts(text: str) -> Iterator[list[str]]:
-    """Yield the parts of a line: of each the choices, which is one for what stands between two sets."""
+    """Split a line at its choices, and yield for each piece a list of the texts that can stand there."""
     done = 0
     for start, end in _sets(text):
         choices = _choices(text[start + 1 : end])
@@ -45,7 +49,7 @@ def _parts(text: str) -> Iterator[list[str]]:
 
 
 def _sets(text: str) -> Iterator[tuple[int, int]]:
-    """Yield where each pair of braces that is within no other opens and closes."""
+    """Yield the positions of each opening brace and its closing brace, leaving out braces within braces."""
     depth, start = 0, 0
     for place, sign in _signs(text):
         if sign == "{":
@@ -57,19 +61,19 @@ def _sets(text: str) -> Iterator[tuple[int, int]]:
 
 
 def _choices(inside: str) -> list[str] | None:
-    """Return what stands in braces for choice; None if it is a dictionary."""
+    """Return the choices that the text between two braces lists; None if it is the text of a dictionary."""
     if any(sign == ":" for _, sign in _signs(inside)):
         return None
     bounds = _RANGE.fullmatch(inside)
     if bounds is None:
         return [made for one in _split(inside) for made in _each(one.strip())]
     first, last = int(bounds[1]), int(bounds[2])
-    # No more than are needed to say that there are too many.
+    # At most one more than is allowed: enough to say that there are too many.
     return [str(number) for number in range(first, min(last, first + MOST_NETS) + 1)]
 
 
 def _with_copies(line: str) -> str:
-    """Return the line with `layer * 3` written out."""
+    """Return the line with copies such as `Dense(8) * 3` written out as three layers."""
     found: list[str] = []
     for layer in _split(line):
         copies = _COPIES.fullmatch(layer)
@@ -87,7 +91,7 @@ def _with_copies(line: str) -> str:
 
 
 def _split(text: str) -> list[str]:
-    """Split at the commas that are within no brackets."""
+    """Split a text at its commas, except at commas within brackets or quotes."""
     depth, ends = 0, [-1]
     for place, sign in _signs(text):
         depth += (sign in _OPEN) - (sign in _CLOSE)
@@ -97,7 +101,7 @@ def _split(text: str) -> list[str]:
 
 
 def _signs(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the characters outside of quoted text, with their places."""
+    """Yield the position of each character that is not within quotes, and the character."""
     quote, escaped = "", False
     for place, sign in enumerate(text):
         if quote:

@@ -1,4 +1,4 @@
-"""Fits a net to a packed table: inputs from its columns, outputs from its labels."""
+"""Fits a net to a packed table: makes inputs for the table's columns, and outputs for its labels."""
 
 from __future__ import annotations
 
@@ -16,13 +16,16 @@ STANDARD, LOG, NONE = TARGET_SCALES = ("standard", "log", "none")
 # The usual width for the codes of a category: 1.6 * codes ^ 0.56, at most 50.
 WIDEST = 50
 WORD_WIDTH = 32
-# The ends of a label that is always the same, apart.
+# The least distance between the two ends of a label, even if the label is always the same.
 _LEAST_WIDTH = 1e-6
 
 
 @dataclass(frozen=True)
 class TargetScale:
-    """The way in which quantities are learned, and whether answers are held within what was seen."""
+    """How a net learns labels that are quantities (`way`), and whether its answers are clamped (`clamp`).
+
+    A clamped answer lies between the least and the greatest value of the label in the training rows.
+    """
 
     way: str = STANDARD
     clamp: bool = False
@@ -30,24 +33,24 @@ class TargetScale:
 
 @dataclass(frozen=True)
 class Moments:
-    """The mean and the deviation of each value of a label, over the rows to train on."""
+    """The mean and the standard deviation of each number of a label, over the training rows."""
 
     means: Sequence[float]
     deviations: Sequence[float]
-    # Those of log(1 + value): the net learns the logarithm, and answers with the value.
+    # Whether they are moments of log(1 + value): the net learns the logarithm, and answers with the value.
     logarithmic: bool = False
     # The least and the greatest of each value, in deviations from the mean, if answers are held within them.
     ends: tuple[Sequence[float], Sequence[float]] | None = None
 
     @property
     def variance(self) -> float:
-        """The mean of the variances."""
+        """The mean of the variances of the label's numbers."""
         return math.fsum(value**2 for value in self.deviations) / len(self.deviations)
 
 
 @dataclass(frozen=True)
 class NetOutput:
-    """A label of a packed table: its shape, whether it is classes, and the moments of a quantity."""
+    """A label of a packed table: its shape, whether it has classes, and, for a quantity, its moments."""
 
     name: str
     shape: Sequence[int]
@@ -60,7 +63,7 @@ class NetOutput:
 
     @property
     def label(self) -> str:
-        """The name of the net's output, where that can be one."""
+        """The name of the net's output, `out_<label>`; empty if the label's name is no ASCII identifier."""
         return f"out_{self.name}" if self.name.isidentifier() and self.name.isascii() else ""
 
 
@@ -70,12 +73,12 @@ def _no_values(number: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class NetRows:
-    """The rows of a packed table: shapes of inputs, labels, and what columns became."""
+    """The rows of a packed table as a net sees them: input shapes, labels, and the feature specification."""
 
     inputs: Sequence[Sequence[int]]
     outputs: Sequence[NetOutput]
     features: Specification | None
-    # Reads some rows of an input, flat, by its number.
+    # Returns some rows of the input with a given number, flattened.
     values: Callable[[int], np.ndarray] = _no_values
 
 
@@ -84,7 +87,10 @@ def embedding_width(codes: int) -> int:
 
 
 def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[LayerOutput]:
-    """Return one node for each input, with categories and words embedded; `words` keeps their sequence."""
+    """Add an input for each input of the rows, and return their outputs, with categories and words embedded.
+
+    With `words`, the vectors of a text's words stay a sequence; without, they are averaged.
+    """
     known: Sequence[FeatureInput | None] = (
         [None] * len(wanted.inputs) if wanted.features is None else wanted.features.inputs
     )
@@ -107,7 +113,7 @@ def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bo
 
 
 def _coded(one: FeatureInput | None) -> Category | Text | None:
-    """Return the category or the text of an input that holds its codes; None for an input of numbers."""
+    """Return how an input that holds codes encodes its category or text; None for an input of numbers."""
     if one is None or len(one.features) != 1:
         return None
     match one.features[0].way:
@@ -119,7 +125,7 @@ def _coded(one: FeatureInput | None) -> Category | Text | None:
 
 
 def widths(wanted: NetRows) -> list[int]:
-    """Return how many numbers a row has in each branch, once it is flat."""
+    """Return the number of values per row of each output of `branches`, once it is flattened."""
     if wanted.features is None:
         return [math.prod(shape) for shape in wanted.inputs]
     return [_width(one) for one in wanted.features.inputs]
@@ -133,7 +139,7 @@ def _width(one: FeatureInput) -> int:
 
 
 def joined(graph: Graph, nodes: Sequence[LayerOutput]) -> LayerOutput:
-    """Return all nodes side by side, flat; a single one as it is."""
+    """Return all outputs, flattened, as one concatenated output; a single output is returned unchanged."""
     if len(nodes) == 1:
         return nodes[0]
     flat = [flattened(graph, node) for node in nodes]
@@ -145,7 +151,7 @@ def flattened(graph: Graph, node: LayerOutput) -> LayerOutput:
 
 
 def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]:
-    """Return the outputs: a softmax over the classes, or numbers in the unit of the label."""
+    """Add an output for each label: a softmax over its classes, or numbers in the unit of the label."""
     flat, found = flattened(graph, node), []
     for output in wanted.outputs:
         activation = "softmax" if output.is_classes else "linear"
@@ -156,7 +162,7 @@ def heads(graph: Graph, node: LayerOutput, wanted: NetRows) -> list[LayerOutput]
 
 
 def in_unit(graph: Graph, head: LayerOutput, output: NetOutput) -> LayerOutput:
-    """Give a head the unit and the shape of its label."""
+    """Add layers that bring the numbers of an output layer to the unit and the shape of its label."""
     if output.moments:
         scale, offset = _plain(output.moments.deviations), _plain(output.moments.means)
         own = output.label
@@ -174,7 +180,7 @@ def in_unit(graph: Graph, head: LayerOutput, output: NetOutput) -> LayerOutput:
 
 
 def _clamped(graph: Graph, head: LayerOutput, low: Sequence[float], high: Sequence[float]) -> LayerOutput:
-    """Hold numbers within their ends, by layers that all nets may have."""
+    """Add layers that clamp each number to the range from its `low` to its `high`."""
     widths = [max(b - a, _LEAST_WIDTH) for a, b in zip(low, high, strict=True)]
     shifts = [-a / width for a, width in zip(low, widths, strict=True)]
     head = graph.layer(

@@ -1,4 +1,4 @@
-"""Nets that continue a window of numbers: NLinear, DLinear, and one in blocks like NHITS."""
+"""Nets that continue a window of numbers: NLinear, DLinear, and a net of blocks like NHITS."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 # The moving average that DLinear takes for the trend.
 TREND = 25
-# For each block, the number of values that it pools, and the share of the horizon that it has knots for.
+# For each block, the number of values that it pools, and of forecast values for each number that it gives.
 BLOCKS = ((4, 4), (2, 2), (1, 1))
 
 
 def make_nlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the window less its last value, with the other inputs beside it."""
+    """Return the window minus its last value, concatenated with the other inputs."""
     window, others = _inputs(graph, wanted)
     return _beside(graph, _less(graph, window, _last(graph, window, wanted)), others)
 
 
 def make_dlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the window's moving average and what that leaves, with the other inputs beside them."""
+    """Return the window minus its last value, split into moving average and rest, with the other inputs."""
     window, others = _inputs(graph, wanted)
     window = _less(graph, window, _last(graph, window, wanted))
     width = _width(wanted)
@@ -35,7 +35,11 @@ def make_dlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Lay
 
 
 def make_nhits(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return knots of the forecast: each block sees finer what the blocks before it leave."""
+    """Return the numbers that each block contributes to the forecast, concatenated.
+
+    Each block pools fewer values than the block before it, and gets the window without the part that the
+    blocks before it have explained.
+    """
     window, others = _inputs(graph, wanted)
     rest = _less(graph, window, _last(graph, window, wanted))
     width, horizon = _width(wanted), max(output.width for output in wanted.outputs)
@@ -57,7 +61,7 @@ def make_nhits(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Layer
 def continue_last(
     graph: Graph, node: LayerOutput, wanted: NetRows, given: Mapping[str, Any]
 ) -> list[LayerOutput]:
-    """Return the outputs: from the last value of the window on."""
+    """Add an output for each label: the last value of the window plus the change that the net predicts."""
     window = graph.input_at(0, rank=1)
     return [_continued(graph, node, window, wanted, output) for output in wanted.outputs]
 
@@ -82,7 +86,7 @@ def _continued(
 
 
 def _inputs(graph: Graph, wanted: NetRows) -> tuple[LayerOutput, list[LayerOutput]]:
-    """Return the window, which is the first input, and the others, flat."""
+    """Return the window, which is the first input, and the other inputs, flattened."""
     window, *others = branches(graph, wanted)
     if len(wanted.inputs[0]) != 1:
         raise CerebroError(

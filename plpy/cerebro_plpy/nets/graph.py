@@ -1,4 +1,4 @@
-"""Builds a functional model of Keras as JSON, node by node. What is not said has Keras' default."""
+"""Builds the JSON of a functional Keras model, layer by layer; what is left out has Keras' defaults."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Any
 from cerebro_plpy.madlib.layers import COS, LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 LONGEST_NAME = 60
-# Modules and registered names of what is no layer of Keras.
+# Modules and registered names of the operations and of our own layer, which keras.layers does not have.
 _PLACES = {**dict.fromkeys((TAKE, LOG, COS), (OPERATIONS, None)), MEMBERS: (None, MEMBERS_REGISTERED)}
 
 
 def initializer(kind: str, **config: float) -> Mapping[str, Any]:
-    """Return an initializer of Keras' as JSON."""
+    """Return a Keras initializer as JSON, for example `initializer("Constant", value=0.5)`."""
     seed = {} if kind == "Constant" else {"seed": None}
     return {
         "module": "keras.initializers",
@@ -29,9 +29,10 @@ def initializer(kind: str, **config: float) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class LayerOutput:
-    """The output of a layer: its name, and the number of dimensions of a row.
+    """An output of a layer: the layer's name, and the number of dimensions of one row (`rank`).
 
-    A layer that is used several times has several nodes, and one call may give several tensors.
+    A layer that is used several times has one node for each use, and one use may return several tensors.
+    `node` is the number of the use, and `tensor` the number of the tensor, both from 0.
     """
 
     name: str
@@ -45,7 +46,7 @@ class LayerOutput:
 
 
 class Graph:
-    """A model in the making."""
+    """A functional model that is built layer by layer."""
 
     def __init__(self) -> None:
         self._layers: list[dict[str, Any]] = []
@@ -54,24 +55,27 @@ class Graph:
         self._adopted: set[str] = set()
 
     def input(self, shape: Sequence[int]) -> LayerOutput:
-        """Add an input whose rows have this shape."""
+        """Add an input whose rows have the given shape, and return its output."""
         node = self._add("InputLayer", [], len(shape), {"batch_shape": [None, *shape], "dtype": "float32"})
         self._inputs.append(node.name)
         return node
 
     def input_at(self, number: int, rank: int) -> LayerOutput:
-        """Return an input that was added, by its number from 0, whose rows have so many dimensions."""
+        """Return the output of the input with this number, from 0; its rows have `rank` dimensions."""
         return LayerOutput(self._inputs[number], rank)
 
     def is_input(self, node: LayerOutput) -> bool:
         return node.name in self._inputs
 
     def layer(self, kind: str, *sources: LayerOutput, rank: int | None = None, **config: Any) -> LayerOutput:
-        """Add a layer on others' outputs; it keeps the number of dimensions unless that is given."""
+        """Add a layer of class `kind` that takes the outputs `sources`, and return its output.
+
+        The layer's output has `rank` dimensions per row; without `rank`, as many as the first source has.
+        """
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
     def adopt(self, layers: Sequence[dict[str, Any]], *, as_inputs: bool = False) -> None:
-        """Add layers of another model, whose names and sources stand here."""
+        """Add the JSON of another model's layers unchanged, with `as_inputs` as inputs of this model."""
         self._layers += layers
         self._adopted |= {layer["name"] for layer in layers}
         if as_inputs:
@@ -104,7 +108,7 @@ class Graph:
         return LayerOutput(name, rank)
 
     def _free(self, name: str) -> str:
-        """Return the name, with a number if a layer of another model has it."""
+        """Return `name`, or `name` with a number added if an adopted layer already has this name."""
         if name not in self._adopted:
             return name
         free = next(f"{name}_{n}" for n in itertools.count(2) if f"{name}_{n}" not in self._adopted)
@@ -112,7 +116,7 @@ class Graph:
         return free
 
     def as_json(self, outputs: Sequence[LayerOutput], called: str) -> str:
-        """Return the whole model, under the name `called` in plain characters."""
+        """Return the JSON of the model, named `called`, with underscores in place of special characters."""
         config = {
             "name": re.sub(r"[^A-Za-z0-9.]+", "_", called).strip("_")[:LONGEST_NAME] or "net",
             "trainable": True,

@@ -1,6 +1,7 @@
-"""The starting point graph: the blocks that cerebro.propagate makes, each with a weight that is learned.
+"""Builds the first layers of the net `graph`: a weighted sum of the blocks of columns of cerebro.propagate.
 
-After SIGN (Frasca and others, 2020): a dense layer for each block, and a sum of what they give.
+After SIGN (Frasca and others, 2020): each block has a dense layer, and the weights of the sum are learned. A
+block is the columns that one hop along the edges of the graph has made, or the columns that no hop has made.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OWN = ""
 
 
 def weigh_blocks(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the weighted sum of the blocks, as wide as the net."""
+    """Add a dense layer for each block, and return the weighted sum of their outputs."""
     found = []
     for nodes in _blocks(graph, wanted).values():
         node = graph.layer(
@@ -38,7 +39,7 @@ def weigh_blocks(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Lay
 
 
 def _blocks(graph: Graph, wanted: NetRows) -> dict[str, list[LayerOutput]]:
-    """Return the inputs by blocks: the columns as they are, and what each hop makes of them."""
+    """Return the columns of each block, flattened; without a feature specification, each input is a block."""
     nodes = [flattened(graph, node) for node in branches(graph, wanted)]
     found: dict[str, list[LayerOutput]] = {}
     if wanted.features is None:
@@ -53,7 +54,7 @@ def _blocks(graph: Graph, wanted: NetRows) -> dict[str, list[LayerOutput]]:
 
 
 def _places(one: FeatureInput, columns: Sequence[str]) -> dict[str, list[int]]:
-    """Return which numbers of an input are in which block."""
+    """Return the positions of each block's columns within one input."""
     found: dict[str, list[int]] = {}
     first = 0
     for feature in one.features:
@@ -64,7 +65,7 @@ def _places(one: FeatureInput, columns: Sequence[str]) -> dict[str, list[int]]:
 
 
 def find_block(name: str, columns: Sequence[str]) -> str:
-    """Return the block of a column: what follows the name of the column that it is made of."""
+    """Return the block of a column, for example `cites_1` for `x_cites_1`; `OWN` if no hop has made it."""
     if not _HOP.search(name):
         return OWN
     bases = [base for base in columns if name.startswith(f"{base}_")]

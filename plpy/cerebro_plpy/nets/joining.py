@@ -1,4 +1,4 @@
-"""Joins nets: several to one whose output is the mean of theirs, or the first layers of one to a new head."""
+"""Joins nets: several to one that answers with their weighted mean, or trained layers to a new head."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
 INPUT = "InputLayer"
-# Names of the joined net's own layers, and of those that it takes over.
+# How the names begin that joining gives to layers.
 _ADDED = re.compile(r"(net|input_|share_|temper_)\d")
 
 
 @dataclass(frozen=True)
 class Tempering:
-    """By what the logarithms of probabilities are divided, and what is added to these, so that none is 0."""
+    """The numbers that temper probabilities p: a softmax is taken of `log(p + least) / temperature`."""
 
     temperature: float
     least: float
@@ -31,10 +31,11 @@ class Tempering:
 def join(
     nets: Sequence[str], weights: Sequence[float], called: str, tempering: Tempering | None = None
 ) -> str:
-    """Return the joined net as JSON; layers of the net with number n are named `net<n>_<name>`.
+    """Return the JSON of a net that answers with the sum of the nets' answers, each times its weight.
 
-    The nets are functional or sequential models as Keras 3 writes them, with one output and the same inputs.
-    The joined output has the name of the first one's, where that is free.
+    The nets are functional or sequential models as Keras 3 writes them, with one output and equal inputs.
+    Layers of the n-th net, counted from 1, get the name `net<n>_<name>`. The joined output has the name of
+    the first net's output, or "answer" if that name could clash with a name that joining adds.
     """
     graph, shared, ends, label = Graph(), list[dict[str, Any]](), list[LayerOutput](), ""
     for number, (text, weight) in enumerate(zip(nets, weights, strict=True), 1):
@@ -70,19 +71,23 @@ def _tempered(graph: Graph, mean: LayerOutput, tempering: Tempering, name: str) 
 
 @dataclass(frozen=True)
 class TrainedLayers:
-    """A net in the making that ends with a layer of a trained net: that layer, and the names of all."""
+    """Frozen layers of a trained net, to which a head can be added; `names` leaves out the inputs."""
 
     graph: Graph
     last: LayerOutput
     names: Sequence[str]
 
 
-# The arguments by which layers draw at random, with a part of the class's name.
+# Arguments by which layers draw at random, each with a part of the names of the classes that have it.
 _DRAWN = {"rate": "Drop", "stddev": "Noise", "dropout": "", "recurrent_dropout": ""}
 
 
 def begin_on(model_arch: str, layer: str, rank: int) -> TrainedLayers:
-    """Begin a net with a layer of a trained one and all that lead to it, frozen; `rank` is its dimensions."""
+    """Return a trained layer and all layers that lead to it, frozen, so that a head can be added.
+
+    A row of the layer's output has `rank` dimensions. Raise an error if the layer is an input, if some input
+    does not lead to it, or if a layer before it is used several times.
+    """
     config = _functional(json.loads(model_arch))
     layers = {one["name"]: one for one in config["layers"]}
     if layer not in layers:
@@ -109,7 +114,7 @@ def begin_on(model_arch: str, layer: str, rank: int) -> TrainedLayers:
 
 
 def _frozen(layer: dict[str, Any]) -> dict[str, Any]:
-    """Return a layer that does not train and draws nothing, all layers inside it too."""
+    """Return a copy of a layer that neither trains nor draws random numbers; nor do the layers inside it."""
     made = copy.deepcopy(layer)
     for own in layers_in({key: value for key, value in made.items() if key != "inbound_nodes"}):
         config = own["config"]
@@ -126,7 +131,7 @@ def _only(ends: Sequence[Any]) -> Any:
 
 
 def _input(layer: Mapping[str, Any], place: int) -> dict[str, Any]:
-    """Return an input layer under the name that it has in the joined net."""
+    """Return a copy of an input layer under its name in the joined net, for example `input_1`."""
     name = f"input_{place}"
     return {**layer, "name": name, "config": {**layer["config"], "name": name}}
 
@@ -136,13 +141,13 @@ def _kind(layer: Mapping[str, Any]) -> tuple[Any, Any]:
 
 
 def layer_name(joined: str) -> tuple[int, str] | None:
-    """Return the number of the net that a layer came from, and its name there; None for added layers."""
+    """Return (2, "dense") for the layer `net2_dense` of a joined net; None for a layer that joining added."""
     head, _, name = joined.partition("_")
     return (int(head[3:]), name) if head.startswith("net") and head[3:].isdigit() else None
 
 
 def _functional(model: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the config of a functional model, also of a chain of layers."""
+    """Return the config of a model in the form of a functional model, even if the model is a Sequential."""
     config = model["config"]
     if model["class_name"] != "Sequential":
         return config
@@ -159,7 +164,7 @@ def _functional(model: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _listed(tensors: Any) -> list[Any]:
-    """Return tensors as a list, also a single one that has no list around it."""
+    """Return a model's input or output tensors as a list; a single tensor may have no list around it."""
     if not isinstance(tensors, list):
         raise CerebroError(
             "a net whose inputs or outputs have names of their own cannot be joined",
@@ -170,7 +175,7 @@ def _listed(tensors: Any) -> list[Any]:
 
 
 def _renamed(layer: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a layer under its new name, and the layers whose outputs it takes under theirs."""
+    """Return a copy of a layer in which its name and the names of its sources are replaced by `names`."""
     own = names[layer["name"]]
     calls = [_with_names(call, names) for call in layer["inbound_nodes"]]
     return {**layer, "name": own, "config": {**layer["config"], "name": own}, "inbound_nodes": calls}

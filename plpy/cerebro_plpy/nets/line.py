@@ -1,4 +1,4 @@
-"""`Dense(128, activation='relu'), Dropout(0.2)`: layers one after the other, by Keras' names and defaults."""
+"""Reads a line of layers, such as `Dense(128, activation='relu'), Dropout(0.2)`, and adds them to a net."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerebro_plpy.madlib.literal import Call, Value, read_layers, shorten
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.nets.graph import Graph, LayerOutput
 
-# What may be written without its name, in this order. Keras checks the rest.
+# For each layer, the arguments that may be written without a name, in this order. Keras checks all else.
 PLACES: Mapping[str, tuple[str, ...]] = {
     "Activation": ("activation",),
     "AveragePooling1D": ("pool_size",),
@@ -31,14 +31,14 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "SpatialDropout2D": ("rate",),
 }
 RECURRENT = ("LSTM", "GRU", "SimpleRNN", "Bidirectional")
-# What takes one vector for each row: behind a map of features, or a sequence, that is averaged.
+# Layers that take one vector for each row: a map of features or a sequence before them is averaged.
 OF_VECTORS = ("Activation", "BatchNormalization", "Dense", "Dropout", "LayerNormalization")
-# What wants a sequence of words, and not their mean.
+# Layers that take a sequence of words, and not the mean of the words.
 SEQUENTIAL = (*RECURRENT, "Conv1D", "SeparableConv1D", "MaxPooling1D", "AveragePooling1D")
 
 
 def layers(text: str) -> list[tuple[str, dict[str, Any]]]:
-    """Read a line: the class of each layer, and its config."""
+    """Return the class name and the config of each layer in a line such as `Dense(64), Dropout(0.2)`."""
     found = []
     for call, given in read_layers(text):
         places = PLACES.get(call.name, ())
@@ -60,7 +60,7 @@ def layers(text: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-# Where Keras has what an argument names.
+# The modules in which Keras has the objects that an argument names, by the end of the argument's name.
 _MODULES = {
     "regularizer": "keras.regularizers",
     "initializer": "keras.initializers",
@@ -70,7 +70,7 @@ _MODULES = {
 
 
 def _json(value: Value, argument: str) -> Any:
-    """Return a value as JSON, with calls such as L2(0.01) as objects of Keras."""
+    """Return the value of a layer's argument as JSON; a call such as `L2(0.01)` becomes a Keras object."""
     if isinstance(value, Call):
         config = {name: _json(own, name) for name, own in value.kwargs}
         module = _MODULES.get(argument.rpartition("_")[2])
@@ -83,14 +83,14 @@ def _json(value: Value, argument: str) -> Any:
 
 
 def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
-    """Return how many dimensions a row has behind a layer."""
+    """Return the number of dimensions of a row of a layer's output; `rank` is that of its input."""
     if kind == "Flatten" or kind.startswith("Global"):
         return 1
     if kind == "Reshape":
         return len(config.get("target_shape", [0]))
     if kind == "Embedding":
         return rank + 1
-    # Bidirectional has it in the layer that it turns round.
+    # Bidirectional has return_sequences in the config of the layer that it wraps.
     within = config.get("layer", {}).get("config", config)
     if kind in RECURRENT and not within.get("return_sequences"):
         return 1
@@ -98,7 +98,7 @@ def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
 
 
 def add(graph: Graph, node: LayerOutput, made: list[tuple[str, dict[str, Any]]]) -> LayerOutput:
-    """Add layers behind a node, and return the last one."""
+    """Add layers behind `node`, one after the other, and return the output of the last one."""
     for kind, config in made:
         node = graph.layer(kind, node, rank=rank_after(kind, config, node.rank), **config)
     return node

@@ -1,4 +1,4 @@
-"""Adds low-rank adapters (LoRA) of Keras' own to a trained net: layers without one stay as they are."""
+"""Adds Keras' low-rank adapters (LoRA) to layers of a trained net, and freezes layers that must not train."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cerebro_plpy.madlib.layers import ends, name_of
 from cerebro_plpy.madlib.layers import layers as layers_in
 from cerebro_plpy.madlib.nearest import unknown
 
-# What Keras gives adapters to by an argument.
+# Classes of layers to which Keras adds an adapter by an argument.
 ADAPTABLE = ("Dense", "EinsumDense", "Embedding", "Conv1D", "Conv2D", "Conv3D")
 MOST_RANK = 4096
 
@@ -20,9 +20,10 @@ MOST_RANK = 4096
 def adapted(
     model_arch: str, rank: int | None, layers: Sequence[str] | None, train: Sequence[str] | None
 ) -> str:
-    """Give the named layers an adapter, and freeze all but those that are to train.
+    """Return the architecture with adapters on `layers`; all but these and the layers `train` are frozen.
 
-    Without names, all layers that can have one get it, except those that give the outputs: these train.
+    `layers` and `train` are patterns of layer names. By default, `train` is the layers that give the outputs,
+    and `layers` all other layers of a class that can have an adapter. `rank` is the rank of the adapters.
     """
     if rank is None or not 1 <= rank <= MOST_RANK:
         raise CerebroError(f"lora_rank is {rank}", detail=f"It must be at least 1 and at most {MOST_RANK}.")
@@ -70,7 +71,7 @@ _MODELS = ("Functional", "Sequential", "Model")
 
 
 def _holds(layer: Mapping[str, Any], names: set[str]) -> bool:
-    """Return whether one of these layers is inside; a model is no more than what is inside."""
+    """Return whether `layer` is itself a model, or contains a layer with one of the given names."""
     return layer["class_name"] in _MODELS or any(
         name_of(one) in names for one in layers_in(list(layer["config"].values()))
     )
@@ -82,7 +83,10 @@ def _freeze(layer: dict[str, Any]) -> None:
 
 
 def _outputs(model: Mapping[str, Any]) -> list[str]:
-    """Return the layers that give the outputs; in a chain, the last one that could have an adapter."""
+    """Return the names of the layers that give the outputs of a model.
+
+    For a Sequential, this is the last layer of a class that can have an adapter.
+    """
     config = model["config"]
     if model["class_name"] == "Sequential":
         can = [one for one in config["layers"] if one["class_name"] in ADAPTABLE]
@@ -91,7 +95,10 @@ def _outputs(model: Mapping[str, Any]) -> list[str]:
 
 
 def _matching(every: Sequence[Mapping[str, Any]], what: str, patterns: Sequence[str]) -> set[str]:
-    """Return the layers whose names match these patterns; * stands for any letters."""
+    """Return the names of the layers that match one of the patterns, in which * stands for any characters.
+
+    Raise an error that names the argument `what` if a pattern matches no layer.
+    """
     names = [name_of(one) for one in every]
     found: set[str] = set()
     for pattern in patterns:

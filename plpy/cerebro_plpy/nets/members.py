@@ -1,8 +1,8 @@
-"""The starting point tabm: many members that share nearly all weights, on numbers cut into pieces.
+"""Builds the net `tabm`: many members that share nearly all weights, on numbers encoded piece by piece.
 
-After TabM (Gorishniy and others, 2024): the members differ by factors on the inputs and by their heads, each
-learns by its own error, and the answer is the mean of theirs. Numbers are encoded piece by piece between
-quantiles of the training rows.
+After TabM (Gorishniy and others, 2024): each member has its own factors on the inputs and its own output
+layer, and learns by its own error. The net answers with the mean of the members' answers. Numbers are encoded
+by their position between quantiles of the training rows.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from cerebro_plpy.madlib.layers import MEMBERS, TAKE
 from cerebro_plpy.nets.fitting import NetOutput, NetRows, branches, flattened, in_unit, joined, widths
 from cerebro_plpy.nets.graph import Graph, LayerOutput, initializer
 
-# Pieces times columns: each is a number in the architecture, twice.
+# The most pieces times columns of an input: the architecture has two numbers for each of them.
 MOST_PIECES = 16_384
-# With fewer, a number is as good as it is.
+# A column with no more edges than this has one piece, and is not encoded.
 LEAST_PIECES = 2
 # Two quantiles are different if they are further apart than this share of the range of a number's values.
 CLOSEST = 1e-5
-# Nothing lies beyond it, so a piece there is always 0.
+# No value lies beyond this edge, so the share of a piece that begins there is always 0.
 _BEYOND = 1e30
 
 
 def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the last hidden layer: for each row, a vector for each member."""
+    """Add the hidden layers, and return the output of the last one: for each row, one vector per member."""
     parts, width = [], 0
     for number, (node, own) in enumerate(zip(branches(graph, wanted), widths(wanted), strict=True)):
         if graph.is_input(node) and node.rank == 1:
@@ -51,7 +51,7 @@ def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput
 
 
 def heads(graph: Graph, node: LayerOutput, wanted: NetRows, given: Mapping[str, Any]) -> list[LayerOutput]:
-    """Return the outputs: the mean of what the members answer."""
+    """Add an output for each label that answers with the mean of the members' answers."""
     return [_head(graph, node, output, given) for output in wanted.outputs]
 
 
@@ -71,7 +71,10 @@ def _head(graph: Graph, node: LayerOutput, output: NetOutput, given: Mapping[str
 def _encoded(
     graph: Graph, node: LayerOutput, width: int, values: np.ndarray, given: Mapping[str, Any]
 ) -> tuple[list[LayerOutput], int]:
-    """Return numbers of many values piece by piece, all others as they are, and the width of both."""
+    """Return outputs for the columns of an input, and the number of values per row in all of them.
+
+    Columns with many different values are encoded piece by piece; the other columns stay as they are.
+    """
     most = min(given["pieces"], MOST_PIECES // max(1, values.shape[1]))
     edges = [_edges(column, most) for column in values.T]
     cut = [place for place, found in enumerate(edges) if len(found) > LEAST_PIECES]
@@ -85,14 +88,17 @@ def _encoded(
 
 
 def _edges(values: np.ndarray, pieces: int) -> np.ndarray:
-    """Return the quantiles that bound the pieces; fewer where values are alike."""
+    """Return the quantiles of a column that bound its pieces, leaving out quantiles that are nearly equal."""
     found = np.quantile(values, np.linspace(0, 1, pieces + 1))
     apart = np.diff(found, prepend=-np.inf) > CLOSEST * (found[-1] - found[0])
     return found[apart]
 
 
 def _in_pieces(graph: Graph, node: LayerOutput, edges: Sequence[np.ndarray], width: int) -> LayerOutput:
-    """Return, for each number, how far it has come through each piece, as a vector of this width."""
+    """Add layers that encode each number as a vector of `width` values, by its share of each piece.
+
+    A number's share of a piece is 0 below the piece and 1 above it; within the piece, it grows from 0 to 1.
+    """
     pieces = max(map(len, edges)) - 1
     begins = np.full((pieces, len(edges)), _BEYOND)
     widths = np.ones((pieces, len(edges)))

@@ -1,8 +1,8 @@
-"""The starting point realmlp: a wide net on numbers and their periodic features.
+"""Builds the net `realmlp`: a wide net on numbers and their periodic features.
 
-After RealMLP by Holzmüller and others (2024): numbers are scaled by their quartiles and clipped smoothly,
-each one of many values comes with combinations of its cosines, inputs have factors that learn quickly, and
-each unit learns how much of its activation counts.
+After RealMLP by Holzmüller and others (2024): numbers are scaled by their quartiles and clipped smoothly. A
+number with many different values comes with combinations of its cosines. Inputs have factors that learn
+quickly, and each unit learns how much of its activation counts.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from cerebro_plpy.nets.graph import Graph, LayerOutput, initializer
 CLIPPED = 3.0
 # With so few values or fewer, a number is a category or a flag.
 FEW_VALUES = 2
-# How much faster the factors of the inputs learn.
+# How much faster the factors of the inputs learn than other weights.
 FASTER = 6.0
 
 
 def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the last hidden layer."""
+    """Add the hidden layers of the net, and return the output of the last one."""
     parts, width = [], 0
     for number, (node, own) in enumerate(zip(branches(graph, wanted), widths(wanted), strict=True)):
         values = wanted.values(number) if graph.is_input(node) and node.rank == 1 else np.empty((0, 0))
@@ -45,7 +45,7 @@ def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput
 
 
 def _weigh(graph: Graph, node: LayerOutput, width: int, first: float) -> LayerOutput:
-    """Multiply each number by a factor that is learned."""
+    """Add a layer that multiplies each number by a learned factor, which begins as `first`."""
     return graph.layer(
         "EinsumDense", node, equation="bi,i->bi", output_shape=width,
         kernel_initializer=initializer("Constant", value=first),
@@ -53,7 +53,7 @@ def _weigh(graph: Graph, node: LayerOutput, width: int, first: float) -> LayerOu
 
 
 def _activate(graph: Graph, node: LayerOutput, given: Mapping[str, Any]) -> LayerOutput:
-    """Return x + a · (f(x) − x), where each unit learns its a."""
+    """Add layers for x + a · (f(x) − x), where f is the activation and each unit learns its a."""
     moved = graph.layer("Activation", node, activation=given["activation"])
     moved = graph.layer("Add", moved, graph.layer("Rescaling", node, scale=-1.0, offset=0.0))
     return graph.layer("Add", node, _weigh(graph, moved, given["width"], 1.0))
@@ -62,7 +62,10 @@ def _activate(graph: Graph, node: LayerOutput, given: Mapping[str, Any]) -> Laye
 def _describe_numbers(
     graph: Graph, node: LayerOutput, values: np.ndarray, given: Mapping[str, Any]
 ) -> tuple[LayerOutput, int]:
-    """Return numbers as they are scaled, with periodic features of those of many values, and the width."""
+    """Return the scaled columns with periodic features beside them, and the number of values per row.
+
+    Only columns with many different values get periodic features.
+    """
     scaled, width = _scale(graph, node, values), values.shape[1]
     many = [place for place in range(width) if len(np.unique(values[:, place])) > FEW_VALUES]
     if not many:
@@ -73,7 +76,7 @@ def _describe_numbers(
 
 
 def _scale(graph: Graph, node: LayerOutput, values: np.ndarray) -> LayerOutput:
-    """Return numbers from their median in distances of quartiles, clipped smoothly."""
+    """Subtract the median of each column, divide by its quartile distance, and clip the result smoothly."""
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
     half = (values.max(axis=0) - values.min(axis=0)) / 2
     apart = np.where(high > low, high - low, np.where(half > 0, half, 1.0))

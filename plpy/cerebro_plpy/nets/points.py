@@ -1,4 +1,4 @@
-"""Starting points: nets of useful size by name, with few parameters, for a packed table."""
+"""Starting points: nets of useful size that a caller names, such as `tabular`, fitted to a packed table."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def _usual_heads(graph: Graph, node: LayerOutput, wanted: NetRows, given: Parame
 
 @dataclass(frozen=True)
 class StartingPoint:
-    """A net by name: its parameters with their defaults, and how it is made."""
+    """A net that a caller can name: the defaults of its parameters, and the functions that build it."""
 
     defaults: Parameters
     make: Callable[[Graph, NetRows, Parameters], LayerOutput]
@@ -57,7 +57,7 @@ def _linear(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _block(graph: Graph, node: LayerOutput, given: Parameters) -> LayerOutput:
-    """Add a normalised dense block with a connection that passes its input by."""
+    """Add normalization and dense layers, and add the input of these layers to their output."""
     inner = graph.layer("LayerNormalization", node)
     inner = graph.layer("Dense", inner, units=given["width"], activation=given["activation"])
     inner = graph.layer("Dropout", inner, rate=given["dropout"])
@@ -82,7 +82,7 @@ def _graph(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Return filters over words, with their greatest response, and dense layers behind."""
+    """Add convolutions over words with the maximum of each filter, and dense layers behind them."""
     found = []
     for node in branches(graph, wanted, words=True):
         if node.rank == 2:
@@ -98,7 +98,7 @@ def _text(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Return blocks of convolution, normalization and pooling, each twice as wide as the one before."""
+    """Add blocks of convolution, normalization and pooling, in which filters double from block to block."""
     found = []
     for node in branches(graph, wanted):
         if node.rank == 3:
@@ -114,7 +114,7 @@ def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Return dilated convolutions, each of which sees twice as far, added to what came in."""
+    """Add convolutions, each with twice the dilation of the one before, and add its input to its output."""
     found = []
     for node in branches(graph, wanted, words=True):
         if node.rank == 2:
@@ -162,7 +162,10 @@ MOST_AVERAGED = 4
 
 
 def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
-    """Return the nets that a name or a line of layers stands for: each one's title and JSON."""
+    """Return the title and the JSON of each net that `text`, a name or a line of layers, stands for.
+
+    `given` is a JSON object of parameters for a net by name, for example `{"width": [64, 128]}` for two nets.
+    """
     name = text.strip()
     if name not in POINTS:
         if name.isidentifier():
@@ -188,7 +191,7 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
 
 
 def nets_on_layer(text: str, begin: Callable[[], TrainedLayers], wanted: NetRows) -> list[tuple[str, str]]:
-    """Return the nets in which a line of layers stands behind layers of a trained net."""
+    """Return the title and the JSON of each net that a line of layers makes on top of trained layers."""
     found = []
     for title, own in choices.find_lines(text.strip()):
         made, begun = line.layers(own), begin()
@@ -207,7 +210,7 @@ def _from_line(text: str, wanted: NetRows) -> str:
 
 
 def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Parameters]:
-    """Return every combination of the parameters that are lists."""
+    """Return a set of parameters for each combination of the values in `given`, whose values may be lists."""
     said = {} if given is None else read_object(given, "params", 'Write {"width": [64, 128]}.')
     lists: dict[str, list[Any]] = {}
     for key, value in {**point.defaults, **said}.items():

@@ -10,7 +10,7 @@ from cerebro_plpy.madlib.spaces.grid import GridRow, distinct, grid_configs
 
 @dataclass(frozen=True)
 class RankedConfig:
-    """A config by its starting point, and by which of the sizes of nets and batches it takes."""
+    """A config that names its net, and says whether to take the largest or the smallest net and batch."""
 
     net: str
     learning_rate: float
@@ -18,7 +18,10 @@ class RankedConfig:
     large_batch: bool = True
 
     def choose_net(self, titles: Mapping[int, str]) -> int | None:
-        """Return the model_id of the first or the last net of the starting point; None if there is none."""
+        """Return the model_id of the last net that is called `net`, or of the first unless `large_net`.
+
+        `titles` has the title of each net by model_id. Return None if no title begins with the name `net`.
+        """
         own = [model_id for model_id, title in titles.items() if title.split()[0] == self.net]
         return own[-1 if self.large_net else 0] if own else None
 
@@ -39,7 +42,11 @@ PORTFOLIO = (
 
 
 def list_configs(titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int]) -> list[GridRow]:
-    """Return the ranked configs for nets by model_id and title, with a loss as a grid has it."""
+    """Return the configs of the portfolio whose nets are among `titles`, which has titles by model_id.
+
+    `loss` is a text for compile parameters, for example `'loss': ['mse']`, and `batch_sizes` are in ascending
+    order.
+    """
     found: list[GridRow] = []
     for ranked in PORTFOLIO:
         model_id = ranked.choose_net(titles)

@@ -1,7 +1,8 @@
 """Chooses the blocks of layers whose outputs are computed again in the backward pass.
 
-A block keeps what enters it. While the backward pass is within a block, all that its layers made is there
-once more. So few blocks keep little at first and much later, many blocks the reverse; the best lie between.
+A block keeps only the tensors that enter it. While the backward pass is within a block, the outputs of all
+its layers are in memory again. So a few large blocks keep little, but need much memory one after the other,
+and many small blocks the reverse. The best sizes lie between.
 """
 
 from __future__ import annotations
@@ -14,16 +15,20 @@ from typing import Any
 # How many sizes of blocks are compared.
 _SIZES = 16
 # How many numbers layers keep for each number of their output, as the memory of compiled programs shows.
-# In recurrent layers, the gates and slopes of each step.
+# In recurrent layers, these are the gates and slopes of each time step.
 _GATES = {"LSTM": 14, "GRU": 16, "SimpleRNN": 5, "RNN": 14, "Bidirectional": 14}
 _LIKE_LAYER_NORMALIZATION = 4
-# Besides what the activation gives, which counts as one.
+# In addition to the output of the activation, which counts as one.
 _BEFORE_ACTIVATION = {"linear": 0, "softmax": 0, "gelu": 3, "silu": 2, "mish": 3}
 
 
 @dataclass(frozen=True)
 class LayerUse:
-    """One use of a layer: the tensors that it takes and makes, and how many numbers of a row it keeps."""
+    """One use of a layer: the ids of the tensors that it takes and makes, and how many numbers it keeps.
+
+    `sizes` are the numbers per row of each tensor made, and `keeps` the numbers per row that the backward
+    pass needs. `again` says whether the layer may be computed again.
+    """
 
     takes: tuple[int, ...]
     makes: tuple[int, ...]
@@ -34,7 +39,7 @@ class LayerUse:
 
 @dataclass(frozen=True)
 class LayerBlock:
-    """Some steps in a row; if `again`, they are computed again from the tensors that enter them."""
+    """Consecutive uses of layers; if `again`, they are computed again from the tensors that enter them."""
 
     first: int
     last: int
@@ -55,7 +60,10 @@ def is_model(layer: Any) -> bool:
 
 
 def step_of(node: Any, again: bool) -> LayerUse:
-    """Return the facts of a step. What has no slopes, such as masks, is made once, and is small."""
+    """Return the facts about one use of a layer; `again` says whether it may be computed again.
+
+    A use whose outputs have no gradients, such as masks, is computed only once: its outputs are small.
+    """
     again = again and all("float" in str(tensor.dtype) for tensor in node.outputs)
     sizes = tuple(_size(tensor) for tensor in node.outputs)
     return LayerUse(
@@ -72,7 +80,7 @@ def _size(tensor: Any) -> int:
 
 
 def _kept(node: Any, made: int) -> int:
-    """Return about how many numbers of a row a layer keeps for the backward pass, its output among them."""
+    """Return about how many numbers per row a layer keeps for the backward pass, including its output."""
     layer = node.operation
     kind = type(layer).__name__
     if kind in _GATES:
@@ -88,19 +96,19 @@ def _kept(node: Any, made: int) -> int:
 
 
 def _times(layer: Any, kind: str) -> int:
-    """Return how many numbers a layer keeps for each number that it makes."""
+    """Return how many numbers the backward pass needs for each number of a layer's output."""
     if "Normalization" in kind and kind != "BatchNormalization":
         return _LIKE_LAYER_NORMALIZATION
     activation = getattr(getattr(layer, "activation", None), "__name__", "linear")
     before = _BEFORE_ACTIVATION.get(activation, 1)
     if kind == "Activation":
-        # It shares its input with the layer that made it.
+        # An Activation shares its input with the layer that made the input.
         return max(1, before)
     return 1 + before + (kind.endswith("Dropout") or kind.startswith("Separable"))
 
 
 def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlock]:
-    """Divide the steps so that the least is there at any time."""
+    """Return the division of uses of layers into blocks that needs the least memory at its peak."""
     alive = _alive(steps, outputs)
     best: tuple[float, list[int]] = (math.inf, [])
     for most in _bounds(steps):
@@ -114,14 +122,14 @@ def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlo
 
 
 def _bounds(steps: Sequence[LayerUse]) -> list[int]:
-    """Return the sizes to try for the largest block, from one layer's to that of all."""
+    """Return the limits of a block's size to try, from the size of one layer to that of all layers."""
     low = max((step.keeps for step in steps if step.again), default=1)
     high = max(low, sum(step.keeps for step in steps if step.again))
     return sorted({round(low * (high / low) ** (n / _SIZES)) for n in range(_SIZES + 1)})
 
 
 def _alive(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[int]:
-    """Return how many numbers of a row pass each place between two steps."""
+    """Return how many numbers per row are still needed later, at each place between two uses of layers."""
     last_use = {tensor: place for place, step in enumerate(steps) for tensor in step.takes}
     last_use.update(dict.fromkeys(outputs, len(steps)))
     passing = [0] * (len(steps) + 1)
@@ -133,7 +141,7 @@ def _alive(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[int]:
 
 
 def _cheapest(steps: Sequence[LayerUse], alive: Sequence[int], most: int) -> tuple[float, list[int]]:
-    """Return the least that blocks of at most this size keep, and where they end."""
+    """Return how few numbers blocks can keep if each has at most `most`, and where these blocks end."""
     kept, came = [0.0], [0]
     for end in range(1, len(steps) + 1):
         # One step by itself: it keeps what it makes, and where it may not be computed again all of it.
@@ -163,6 +171,6 @@ def _part(
     enters = dict.fromkeys(t for step in inside for t in step.takes if t not in made)
     leaves = [tensor for tensor in made if tensor in later]
     keeps, passed = sum(step.keeps for step in inside), sum(made[tensor] for tensor in leaves)
-    # What the last layers make is needed at once; a layer that keeps only what it passes on gains nothing.
+    # The outputs of the last layers are needed at once; layers that keep only their outputs gain nothing.
     again = all(step.again for step in inside) and not final and keeps > passed
     return LayerBlock(first, last, again, tuple(enters), tuple(leaves))

@@ -1,4 +1,4 @@
-"""Counts the numbers of a row that a net keeps for the backward pass."""
+"""Counts how many numbers per row a net keeps for the backward pass."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cerebro_plpy.engine.activations.blocks import LayerUse
 
 @dataclass(frozen=True)
 class NetUses:
-    """The uses of layers in a model, or in a model within it, with their names."""
+    """The uses of layers in a model, or in a model inside it, with the names of the layers."""
 
-    # The models that it is in.
+    # The names of the models that contain it, the outermost first.
     within: tuple[str, ...]
     names: tuple[str, ...]
     uses: tuple[LayerUse, ...]
@@ -22,12 +22,15 @@ class NetUses:
 
 
 def uses_of(model: Any) -> tuple[NetUses, ...]:
-    """Return the uses of layers whose outputs a backward pass needs: none before the first that trains."""
+    """Return the uses of layers whose outputs a backward pass needs: none before the first trained layer."""
     return tuple(_uses(model, (), begins=False))
 
 
 def _uses(model: Any, within: tuple[str, ...], *, begins: bool) -> Iterator[NetUses]:
-    """Yield the uses of a model and of those within it; `begins` says whether slopes pass its inputs."""
+    """Yield the uses of layers in a model and in each model inside it.
+
+    `begins` says whether the backward pass needs gradients of the model's inputs.
+    """
     functional = getattr(model, "_functional", None) or model
     sloped: set[int] = {id(tensor) for tensor in functional.inputs} if begins else set()
     names: list[str] = []
@@ -41,7 +44,7 @@ def _uses(model: Any, within: tuple[str, ...], *, begins: bool) -> Iterator[NetU
         use = blocks.step_of(node, again=True)
         if blocks.is_model(layer):
             yield from _uses(layer, (*within, layer.name), begins=takes)
-            # It is counted by itself.
+            # The inner model is counted by itself.
             use = replace(use, keeps=0, again=False)
         names.append(layer.name)
         uses.append(use)
@@ -51,14 +54,18 @@ def _uses(model: Any, within: tuple[str, ...], *, begins: bool) -> Iterator[NetU
 def count_kept(
     nets: Sequence[NetUses], recompute: bool | Collection[str] = False, never: Collection[str] = ()
 ) -> int:
-    """Return the numbers of a row, with the layers of the option `recompute` computed again, save `never`."""
+    """Return how many numbers per row the nets keep for the backward pass.
+
+    `recompute` says which layers are computed again: all, none, or the layers and models with these names.
+    Layers in `never` are not computed again.
+    """
     return sum(_count(net, recompute, never) for net in nets)
 
 
 def _count(net: NetUses, recompute: bool | Collection[str], never: Collection[str]) -> int:
     if recompute is False:
         return sum(use.keeps for use in net.uses)
-    # All, or those of a model that is named.
+    # All layers if `recompute` is true, or names a model that contains them.
     named = None if recompute is True or any(name in recompute for name in net.within) else recompute
     chosen = [
         replace(use, again=use.again and name not in never and (named is None or name in named))

@@ -1,6 +1,7 @@
-"""JAX: one shard of a net, as functions that can be compiled.
+"""One shard of a net, as functions that JAX can compile.
 
-Each takes the values of the shard's variables and what enters it. None reads a variable of Keras'.
+A function takes the values of the shard's variables and the tensors that enter the shard. It reads no
+variable of Keras.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from cerebro_plpy.engine.models import forms
 
 
 class Shard:
-    """Some layers of a model in a row, with the variables that they and the optimizer have for them."""
+    """Consecutive layers of a model, with their variables and the optimizer's variables for them."""
 
     def __init__(self, model: Any, span: Span, inputs: Sequence[str]) -> None:
         self._model, self._names = model, inputs
@@ -35,29 +36,30 @@ class Shard:
         self.trainable = [model.trainable_variables[place] for place in places]
         trained = {id(v) for v in self.trainable}
         self.others = [v for key, v in own.items() if key not in trained]
-        # Those of the others that the forward pass changes, known once it has been traced.
+        # The variables of `others` that the forward pass changes, known once it has been traced.
         self.changed: list[Any] = []
         every = slots_of(model.optimizer, len(model.trainable_variables))
         self.slots = [slot for place in places for slot in every[place]]
         owned = {id(slot) for slots in every for slot in slots}
         self.shared = [v for v in model.optimizer.variables if id(v) not in owned]
         self._optimizer = _optimizer_of(model.optimizer, places, [*self.shared, *self.slots])
-        # Whether a shard before this one trains, and needs the slopes of what enters here.
+        # Whether a shard before this one trains, and needs the slopes of the tensors that enter this one.
         self.hands_slopes_on = False
 
     def forward(self, training: bool, train: Any, others: Any, passing: Any) -> Any:
-        """Return what leaves the shard, the losses of layers so far, and the values that have changed.
+        """Return the tensors that leave the shard, the sum of layers' losses, and the values of `changed`.
 
-        `passing` is what enters it, and the losses of layers before it.
+        `passing` is the tensors that enter the shard, and the sum of the losses of the layers before it.
         """
         return self._compute(training, train, others, *passing)
 
     def backward(self, own: Any, others: Any, steps: Any, passing: Any) -> Any:
-        """Compute the shard again; return the slopes of what enters it, and the values after a step: those
-        that train, the optimizer's for them, and the optimizer's for all.
+        """Compute the shard again; return the gradients of its entering tensors, and values after a step.
 
-        `own` is the first two of these, `steps` the third and the optimizer's numbers; `passing` is what
-        enters the shard, and the slopes of what leaves it.
+        `own` is the values of the shard's weights and of the optimizer's variables for them. `steps` is the
+        values of the optimizer's variables for all weights, and its numbers such as `beta_1`. `passing` is
+        the tensors that enter the shard, and the gradients of the tensors that leave it. The values after a
+        step are of the weights, of the optimizer's variables for them, and of its variables for all weights.
         """
         enter, slopes = passing
 
@@ -67,10 +69,10 @@ class Shard:
         return self._step(through, own, steps, enter, (slopes, jnp.ones(())))[0]
 
     def finish(self, own: Any, others: Any, steps: Any, passing: Any, batch: Any) -> Any:
-        """Compute the last shard and the loss; return what `backward` does, the other values that have
-        changed, and the metrics.
+        """Compute the last shard and the loss; return as `backward`, and the values of `changed` and metrics.
 
-        `passing` is what enters it, and the losses of layers so far; `batch` is the labels and the metrics.
+        `passing` is the tensors that enter the shard, and the sum of layers' losses so far; `batch` is the
+        labels and the values of the metrics' variables.
         """
         enter, extra = passing
         labels, metrics = batch
@@ -84,7 +86,10 @@ class Shard:
         return stepped, changed, self._measured(seen, loss, enter, left, labels)
 
     def measure(self, train: Any, others: Any, passing: Any, batch: Any) -> Any:
-        """Compute the last shard; return the values that have changed, and the metrics."""
+        """Compute the last shard without training; return the values of `changed` and of the metrics.
+
+        The arguments are as in `finish`.
+        """
         enter, extra = passing
         labels, metrics = batch
         left, total, changed = self._compute(False, train, others, enter, extra)
@@ -94,10 +99,13 @@ class Shard:
     def _step(
         self, through: Callable[[Any, Any], Any], own: Any, steps: Any, enter: Any, slopes: Any
     ) -> tuple[Any, Any]:
-        """Return slopes and values after a step; and what the last shard, which makes its own slopes,
-        computes on the way."""
+        """Return gradients and values after a step of the optimizer, and further results of `through`.
+
+        Only the last shard has further results. For it `slopes` is None, as the gradients begin at its loss;
+        for others, `slopes` is the gradients of the tensors that leave the shard.
+        """
         (train, slots), (shared, given) = own, steps
-        # Rows that are whole numbers have no slopes, and nobody asks for those of others.
+        # If no shard before this one trains, no slopes of its inputs are needed; whole numbers have none.
         sloped = enter if self.hands_slopes_on else []
 
         def compute(train: Any, sloped: Any) -> Any:
@@ -128,7 +136,7 @@ class Shard:
         return left, extra, [scope.get_current_value(v) for v in self.changed]
 
     def _apply(self, train: Any, slots: Any, shared: Any, given: Any, slopes: Any) -> Any:
-        """Make a step of the optimizer for the shard's weights."""
+        """Return the values of the shard's weights and of the optimizer's variables after a step."""
         if not self.trainable:
             return train, slots, shared
         variables = [*self.trainable, *self.slots, *self.shared]
@@ -141,7 +149,7 @@ class Shard:
         )
 
     def _loss(self, training: bool, left: Any, extra: Any, labels: Any, metrics: Any) -> Any:
-        """Return the loss with those of layers, and the metrics that it counts."""
+        """Return the loss, which includes the layers' losses in `extra`, and the metrics' values after it."""
         made = self._packed(left)
         with _told_of(self._model.metrics_variables, metrics) as scope:
             self._model._losses_override = [extra]
@@ -173,7 +181,10 @@ def _told_of(variables: Iterable[Any], values: Iterable[Any]) -> Any:
 
 
 def _optimizer_of(optimizer: Any, places: Sequence[int], variables: list[Any]) -> Any:
-    """Return a view of an optimizer that knows only some of the variables that train, and its own of them."""
+    """Return a view of an optimizer that knows only the trained variables at `places`.
+
+    `variables` are the optimizer's own variables that the view has.
+    """
     # A copy by Python's means would go through Keras' files, and have variables of its own.
     view = object.__new__(type(optimizer))
     view.__dict__.update(vars(optimizer))

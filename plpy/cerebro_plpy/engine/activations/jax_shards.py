@@ -1,8 +1,8 @@
-"""JAX: trains a net in shards, of which the device holds the one that computes and the next.
+"""Trains a net in shards on JAX; the device holds the shard that is computed and the next one.
 
-The forward pass keeps what enters each shard. The backward pass goes from the last shard to the first: it
-computes a shard again, and makes the optimizer's step for its weights at once. What is not on the device lies
-in the memory of the host; where there is a GPU, in pages that it can read by itself.
+The forward pass keeps the tensors that enter each shard. The backward pass goes from the last shard to the
+first: it computes a shard again, and at once makes the optimizer's step for the shard's weights. Variables of
+all other shards lie in the memory of the host; where there is a GPU, in pages that it can read by itself.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from cerebro_plpy.engine.backends.jax_metrics import ArrayLoop, pack_batch, pick
 from cerebro_plpy.engine.backends.jax_stacks import settled
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
 
-# The ways through a shard.
+# The kinds of computation of a shard.
 _FORWARD, _BACKWARD, _MEASURE = "forward", "backward", "measure"
 
 
 class ShardedLoop(ArrayLoop):
-    """A loop over a net in shards, whose variables lie on the host until it is their turn."""
+    """A training loop for a net in shards, whose variables lie on the host until they are needed."""
 
     def __init__(
         self,
@@ -52,7 +52,7 @@ class ShardedLoop(ArrayLoop):
         self._store = VariableStore(self.ledger)
         self._programs: dict[Any, _ShardProgram] = {}
         self._most = room.bytes
-        # What two shards at a time leave free.
+        # The bytes that two shards at a time leave free on the device.
         self._spare = room.bytes - peak_bytes(spans, room)
         self._training = self._cycle(
             [
@@ -75,12 +75,12 @@ class ShardedLoop(ArrayLoop):
         ]
 
     def metrics(self) -> list[np.ndarray]:
-        # Nets of other configs have the device next, each with its own count.
+        # Nets of other configs use the device next, each with a ledger of its own.
         self._store.keep_only([])
         return super().metrics()
 
     def finish_pass(self) -> None:
-        """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
+        """Replace weights by their moving average if the optimizer keeps one, as at the end of Keras' fit."""
         optimizer = self._model.optimizer
         if not optimizer.use_ema:
             return
@@ -111,7 +111,7 @@ class ShardedLoop(ArrayLoop):
                 if batch.shared is not None:
                     self._store.put(self._shared, batch.shared)
             finally:
-                # Also where a visit is broken off: the count goes on with the next one.
+                # Also where a visit is broken off: the next visit goes on with the same ledger.
                 batch.end()
 
     def _wanted(self, kind: str, number: int) -> list[Any]:
@@ -119,7 +119,11 @@ class ShardedLoop(ArrayLoop):
         return [*shard.trainable, *shard.others, *(shard.slots if kind == _BACKWARD else [])]
 
     def _cycle(self, steps: Sequence[tuple[str, int]]) -> list[_ShardStep]:
-        """Return the steps of a cycle. What is needed soonest stays on the device where it can."""
+        """Return the shards' computations for a mini-batch, each with the variables to keep on the device.
+
+        `steps` has the kind and the shard of each computation. Variables that are needed soonest are kept, as
+        long as the device has room.
+        """
         found = []
         for place, (kind, number) in enumerate(steps):
             later = [self._wanted(*step) for step in [*steps[place + 1 :], *steps[: place + 1]]]
@@ -134,7 +138,7 @@ class ShardedLoop(ArrayLoop):
         return found
 
     def _step(self, step: _ShardStep, batch: _ShardBatch) -> None:
-        """Go through one shard, and bring the variables of the next while it computes."""
+        """Compute a shard for a mini-batch; meanwhile, copy the variables of the next one to the device."""
         kind, number = step.kind, step.number
         shard, store = self.shards[number], self._store
         train, others = store.arrays(shard.trainable), store.arrays(shard.others)
@@ -188,7 +192,10 @@ class ShardedLoop(ArrayLoop):
         return jax.block_until_ready(made)
 
     def _make_room(self, step: _ShardStep, extra: int) -> None:
-        """Have only this shard and the next on the device if a program takes more than was counted."""
+        """Remove all but this shard and the next from the device if a program needs more room than expected.
+
+        Raise an error if the program still needs more room than the device has.
+        """
         needs = self._needs(step, extra)
         if needs > self._most:
             self._store.keep_only([*self._shared, *step.wants, *step.next])
@@ -204,7 +211,7 @@ class ShardedLoop(ArrayLoop):
         return self.ledger.held + self._store.missing_bytes(step.next) + extra
 
     def _program(self, key: tuple[str, int], function: Callable[..., Any], given: Any) -> _ShardProgram:
-        """Return the compiled program for what it is given."""
+        """Return the compiled program of a function, for arguments with the shapes and types of `given`."""
         leaves = jax.tree_util.tree_leaves(given)
         known = (*key, tuple((leaf.shape, str(leaf.dtype)) for leaf in leaves))
         if known not in self._programs:
@@ -218,8 +225,11 @@ class ShardedLoop(ArrayLoop):
 
 @dataclass(frozen=True)
 class _ShardProgram:
-    """A compiled program: the memory that it takes besides what it is given, and which of the variables that
-    do not train it changes."""
+    """A compiled program of a shard.
+
+    `extra` is the memory that it takes in addition to its arguments, and `changed` the untrained variables
+    whose values it changes.
+    """
 
     run: Any
     extra: int
@@ -228,8 +238,11 @@ class _ShardProgram:
 
 @dataclass(frozen=True)
 class _ShardStep:
-    """One way through a shard: the variables that it wants and those that the next wants, and those that stay
-    on the device after it if they are there."""
+    """One computation of a shard for a mini-batch.
+
+    `wants` are the variables that it needs, and `next` the variables that the next computation needs. After
+    it, the variables `keeps` stay on the device if they are there.
+    """
 
     kind: str
     number: int
@@ -249,7 +262,7 @@ class VariableStore:
         self._ledger = ledger
         self._host: dict[int, Any] = {}
         self._placed: dict[int, Any] = {}
-        # Those that have other values on the device than on the host.
+        # The ids of variables whose values on the device are newer than on the host.
         self._newer: set[int] = set()
         device = jax.devices()[0]
         self._device = jax.sharding.SingleDeviceSharding(device)
@@ -257,12 +270,12 @@ class VariableStore:
         self._pinned = None if device.platform == "cpu" else pinned
 
     def fill(self, values: Mapping[int, np.ndarray]) -> None:
-        """Set the values of variables, by their ids."""
+        """Set the values of variables on the host, by the variables' ids, and drop copies on the device."""
         self._forget(set(values) & set(self._placed))
         self._host.update(values)
 
     def bring(self, variables: Iterable[Any]) -> None:
-        """Have the variables on the device."""
+        """Copy to the device each of the variables that is not there yet."""
         for key in dict.fromkeys(map(id, variables)):
             if key not in self._placed:
                 self._placed[key] = self._to_device(self._host[key])
@@ -270,11 +283,11 @@ class VariableStore:
                 self._ledger.move(self._placed[key].nbytes)
 
     def missing_bytes(self, variables: Iterable[Any]) -> int:
-        """Return the bytes of those that are not on the device."""
+        """Return the total bytes of the given variables that are not on the device."""
         return _size_of(v for v in variables if id(v) not in self._placed)
 
     def keep_only(self, variables: Iterable[Any]) -> None:
-        """Take all but these variables from the device."""
+        """Remove all but these variables from the device, after copying changed values to the host."""
         leaving = set(self._placed) - set(map(id, variables))
         for key in leaving & self._newer:
             self._host[key] = self._to_host(self._placed[key])
@@ -290,7 +303,7 @@ class VariableStore:
         return [self._placed[id(variable)] for variable in variables]
 
     def put(self, variables: Sequence[Any], arrays: Sequence[Any]) -> None:
-        """Set values of variables that are on the device."""
+        """Replace the values of variables that are on the device."""
         self._placed.update(zip(map(id, variables), arrays, strict=True))
         self._newer.update(map(id, variables))
 
@@ -298,7 +311,7 @@ class VariableStore:
         return np.asarray(self._host[id(variable)])
 
     def _to_device(self, value: Any) -> Any:
-        # On a processor both are in one memory, and an array that shares it would be written over.
+        # On a processor, host and device have one memory, and an array that shares it would be written over.
         copied = value if self._pinned is not None else jnp.array(value, copy=True)
         return jax.device_put(copied, self._device)
 
@@ -308,36 +321,36 @@ class VariableStore:
 
 @dataclass
 class _ShardBatch:
-    """Tensors that pass between the shards of a net for one mini-batch."""
+    """The tensors of one mini-batch that pass between the shards of a net."""
 
     ledger: DeviceLedger
     labels: tuple[Any, ...]
-    # What enters the shards that are still to compute, and the losses of layers so far.
+    # The tensors that enter the shards still to be computed, and the sum of layers' losses so far.
     enters: dict[int, list[Any]]
     extra: Any
-    # What the variables were before the forward pass, of those that it changes.
+    # The values, before the forward pass, of the variables that it changes.
     before: dict[int, Any] = field(default_factory=dict[int, Any])
     slopes: list[Any] = field(default_factory=list[Any])
-    # The optimizer's values for all weights, after its step.
+    # The values, after a step, of the optimizer's variables for all weights.
     shared: Any = None
 
     def enter(self, number: int, tensors: list[Any], extra: Any) -> None:
-        """Take what enters a shard."""
+        """Keep the tensors that enter shard `number`, and the sum of the losses of the layers before it."""
         self.ledger.place(tensors)
         self.enters[number] = tensors
         self.extra = extra
 
     def forget(self, number: int) -> None:
-        """Drop what entered a shard."""
+        """Drop the tensors that entered shard `number`."""
         self.ledger.drop(self.enters.pop(number))
 
     def remember(self, before: Mapping[int, Any]) -> None:
-        """Keep values of variables, by their ids, for the way back."""
+        """Keep the values of variables from before the forward pass, by the variables' ids."""
         self.ledger.place(before.values())
         self.before.update(before)
 
     def leave(self, slopes: list[Any], shared: Any) -> None:
-        """Take the slopes of what entered a shard, and what the optimizer has for all weights."""
+        """Keep the gradients of a shard's inputs, and the optimizer's values that concern all weights."""
         self.ledger.drop(self.slopes)
         self.ledger.place(slopes)
         self.slopes, self.shared = slopes, shared

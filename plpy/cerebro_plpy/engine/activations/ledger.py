@@ -7,12 +7,12 @@ from typing import Any
 
 
 class DeviceLedger:
-    """A count of what is placed on a device and dropped again, and of the most that there was."""
+    """A count of the bytes that lie on a device (`held`), and of the most that have been there (`most`)."""
 
     def __init__(self) -> None:
         self.held = 0
         self.most = 0
-        # What came from the host and went back to it.
+        # The bytes that were copied from the host to the device, and back.
         self.moved = 0
 
     def place(self, arrays: Iterable[Any]) -> None:
@@ -26,5 +26,5 @@ class DeviceLedger:
         self.moved += size
 
     def run(self, extra: int) -> None:
-        """Count what a program takes besides what is placed."""
+        """Count a run of a program that takes `extra` bytes in addition to the bytes that are held."""
         self.most = max(self.most, self.held + extra)

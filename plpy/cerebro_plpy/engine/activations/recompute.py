@@ -1,7 +1,8 @@
-"""Has blocks of a model's layers computed again in the backward pass, in place of keeping what they made.
+"""Makes a model compute blocks of layers again in the backward pass, instead of keeping their outputs.
 
-A block is a function of what enters it and of the variables that it changes. Both are given to it twice: so
-Dropout draws the same numbers the second time, and BatchNormalization counts a mini-batch once.
+A block is a function of the tensors that enter it and of the variables that it changes. Both times it gets
+the same values of these: so Dropout draws the same numbers the second time, and BatchNormalization counts a
+mini-batch once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,11 @@ from cerebro_plpy.engine.backends.interfaces import Entering
 
 
 def apply(model: Any, names: Collection[str] | None, kept: Collection[str]) -> None:
-    """Let the model compute layers again where that saves memory: those named, or all but `kept` if None."""
+    """Make the model compute the layers `names` again where this saves memory; None means all layers.
+
+    The names may include models inside the model, with all their layers. Layers in `kept` are not computed
+    again.
+    """
     for inner in _nested(model):
         inside = names is None or inner.name in names
         apply(inner, None if inside else names, kept)
@@ -47,7 +52,7 @@ def _call(
     mask: Any = None,
     **others: Any,
 ) -> Any:
-    """Compute a model as Keras does, in training block by block."""
+    """Call a model as Keras does, but in training compute it block by block."""
     if not training:
         return usual(inputs, training=training, mask=mask, **others)
     keras = runtime.keras()
@@ -67,7 +72,10 @@ def _call(
 
 
 def run_nodes(nodes: Sequence[Any], context: dict[str, Any], tensors: dict[int, Any]) -> None:
-    """Compute layers as `Functional.call` of Keras does, with what the model was called with."""
+    """Compute layers one by one as Keras' `Functional.call` does, and add their outputs to `tensors`.
+
+    `context` has the arguments with which the model was called, such as `training`.
+    """
     for node in nodes:
         args, kwargs = node.arguments.fill_in(tensors)
         known = getattr(node.operation, "_call_context_args", {})
@@ -84,11 +92,11 @@ def _run_again(
     part: blocks.LayerBlock,
     tensors: dict[int, Any],
 ) -> None:
-    """Compute a block that is computed again, and hand on the variables that it has changed."""
+    """Compute a block that the backward pass computes again, and assign the variables that it changes."""
     keras = runtime.keras()
     stateless = keras.src.backend.common.stateless_scope.in_stateless_scope()
     changing = _variables(nodes, trainable=False)
-    # Outside of such a scope, engines find slopes only along variables that are read where they are used.
+    # Outside of a stateless scope, engines find slopes only for variables that are read where they are used.
     told = [*changing, *(_variables(nodes, trainable=True) if stateless else [])]
     taken = [tensors[key] for key in part.enters]
     changed: list[Any] = []
@@ -118,7 +126,7 @@ def _run_again(
 
 
 def _variables(nodes: Sequence[Any], *, trainable: bool) -> list[Any]:
-    """Return the variables of layers that train or do not; seeds are among the latter."""
+    """Return the trainable variables of layers, or their other variables, which include seeds."""
     which = "trainable_variables" if trainable else "non_trainable_variables"
     found = {id(v): v for node in nodes for v in getattr(node.operation, which, [])}
     return list(found.values())

@@ -20,27 +20,27 @@ from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 _NUMBER = 4
 # How many limits for the size of a shard are tried.
 _LIMITS = 64
-# A layer's input, its output, and what it computes with.
+# How many tensors a layer needs: its input, its output, and one to compute with.
 _PASSING = 3
-# How much programs take for each number that is counted, and besides: what XLA needs for convolutions and
-# recurrent layers is more than what they keep.
+# How many times the counted bytes a program takes, and how many bytes in addition: for convolutions and
+# recurrent layers, XLA needs more than these layers keep.
 _PROGRAM_SHARE = 2
 _PROGRAM_BYTES = 2**16
 
 
 @dataclass(frozen=True)
 class Span:
-    """Some layers in a row, by their places: what they hold, and what passes through them."""
+    """Consecutive layers of a net, by their places, with the sizes of their weights and outputs."""
 
     first: int
     last: int
     # The name of the layer with most weights.
     largest: str
     weight_bytes: int
-    # What the optimizer keeps of them, and what a step computes with: slopes, and copies if it needs any.
+    # What the optimizer keeps for the weights, and what a step needs: slopes, and copies if it makes any.
     slot_bytes: int
     step_bytes: int
-    # Numbers of a row that the backward pass needs; those of the largest output, and of what leaves.
+    # Numbers per row: that the backward pass needs, of the largest output, and of the last output.
     kept: int
     widest: int
     leaves: int
@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True)
 class SlotBytes:
-    """Bytes that an optimizer holds for a variable, and those that it computes with in a step besides."""
+    """The bytes that an optimizer keeps for one variable, and the further bytes that a step needs for it."""
 
     held: int
     step: int
@@ -60,8 +60,10 @@ class SlotBytes:
 
 @dataclass(frozen=True)
 class DeviceRoom:
-    """The memory of a device, and how many rows go through a net at a time when it trains and when it is
-    measured."""
+    """The memory of a device, and how many rows go through a net at a time.
+
+    `batch_size` is the number of rows in training, and `measured` the number when the net is measured.
+    """
 
     bytes: int
     batch_size: int
@@ -69,7 +71,10 @@ class DeviceRoom:
 
 
 def slots_of(optimizer: Any, count: int) -> list[list[Any]]:
-    """Return what a built optimizer keeps of each of its `count` variables."""
+    """Return the optimizer's own variables (slots) for each of the `count` variables that it trains.
+
+    The optimizer must be built.
+    """
     found: list[list[Any]] = [[] for _ in range(count)]
     for name, value in vars(optimizer).items():
         if is_of_each(name, value, count):
@@ -79,7 +84,10 @@ def slots_of(optimizer: Any, count: int) -> list[list[Any]]:
 
 
 def is_of_each(name: str, value: Any, count: int) -> bool:
-    """Return whether an attribute of an optimizer is a list with something for each of its variables."""
+    """Return whether an attribute of an optimizer is a list with a slot, or None, per trained variable.
+
+    `count` is the number of trained variables.
+    """
     if name in _NO_SLOTS or not isinstance(value, list) or len(value) != count:
         return False
     return all(each is None or hasattr(each, "assign") for each in value)
@@ -90,8 +98,8 @@ _NO_SLOTS = frozenset({"_variables", "_trainable_variables"})
 
 
 def slot_bytes_of(optimizer: Any, weight: int, held: int) -> SlotBytes:
-    """Return what an optimizer needs for a variable of `weight` bytes, of which it keeps `held` bytes."""
-    # Such steps have what the optimizer keeps twice: as it was, and as it may become.
+    """Return the `SlotBytes` of a variable of `weight` bytes, for which an optimizer keeps `held` bytes."""
+    # Such a step has the variables that the optimizer keeps twice: as they were, and as they may become.
     twice = optimizer.gradient_accumulation_steps or optimizer.use_ema
     step = 2 * weight + held if twice else weight
     return SlotBytes(held, max(step, _STEP_COPIES.get(type(optimizer).__name__, 1) * weight))
@@ -103,7 +111,7 @@ _STEP_COPIES = {"Muon": 6, "Adafactor": 2}
 
 
 def check_optimizer(optimizer: Any, slots: Sequence[Sequence[Any]]) -> None:
-    """Refuse an optimizer whose steps need all weights at once."""
+    """Raise an error if a step of the optimizer needs all weights at once."""
     if getattr(optimizer, "global_clipnorm", None) is not None:
         raise _refused("global_clipnorm needs the slopes of all weights at once", "Use clipnorm instead.")
     owned = {id(slot) for own in slots for slot in own}
@@ -115,7 +123,8 @@ def check_optimizer(optimizer: Any, slots: Sequence[Sequence[Any]]) -> None:
 def cut(model: Any, kept: Sequence[SlotBytes], room: DeviceRoom) -> tuple[Span, ...]:
     """Return the fewest shards with which a net stays within the device's memory.
 
-    `kept` says what the optimizer needs for each variable that trains.
+    `kept` has the optimizer's bytes for each variable that trains. Raise an error if no shards are small
+    enough.
     """
     if model.dtype_policy.name == "mixed_float16":
         raise _refused("a net in float16 looks at the slopes of all weights at once", "Use mixed_bfloat16.")
@@ -136,7 +145,7 @@ def cut(model: Any, kept: Sequence[SlotBytes], room: DeviceRoom) -> tuple[Span, 
 
 
 def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
-    """Return the most that lies on the device while a net trains or is measured in these shards."""
+    """Return the most bytes that lie on the device while a net trains or is measured in these shards."""
     forward = [(place, span.weight_bytes) for place, span in enumerate(spans[:-1])]
     backward = [(place, span.backward_bytes) for place, span in reversed(list(enumerate(spans)))]
     train = max(
@@ -156,7 +165,11 @@ def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
 
 
 def _held(steps: Sequence[tuple[int, int]]) -> list[int]:
-    """Return what is held in each step of a cycle: the shard of this step and that of the next."""
+    """Return the bytes of weights on the device at each step of a cycle: those of two shards.
+
+    `steps` has the place and the bytes of the shard of each step. The device holds the shard of a step and of
+    the next; the last step is followed by the first.
+    """
     following = [*steps[1:], steps[0]]
     return [
         max(own, its) if place == other else own + its
@@ -181,7 +194,7 @@ def _program_bytes(numbers: int) -> int:
 
 
 def _joined(spans: Sequence[Span], most: float, room: DeviceRoom) -> tuple[Span, ...]:
-    """Join spans in a row into shards of at most so many bytes while they are busy."""
+    """Join consecutive spans to shards, each of which needs at most `most` bytes while it is computed."""
     found = [spans[0]]
     for span in spans[1:]:
         both = _join(found[-1], span)
@@ -207,7 +220,7 @@ def _join(one: Span, other: Span) -> Span:
 
 
 def _spans(model: Any, kept: Sequence[SlotBytes]) -> list[Span]:
-    """Return the smallest spans of a net, from each place where it can be cut to the next."""
+    """Return the spans of a net between each two adjacent places where it can be cut."""
     functional = getattr(model, "_functional", None) or model
     nodes = blocks.nodes_of(functional)
     trained = {id(v): own for v, own in zip(model.trainable_variables, kept, strict=True)}
@@ -234,8 +247,10 @@ def _span(nodes: Sequence[Any], first: int, last: int, trained: dict[int, SlotBy
 
 
 def _places(functional: Any, nodes: Sequence[Any]) -> Iterator[int]:
-    """Yield the places between two layers where a net can be cut: one tensor passes there, without a mask,
-    and no variable is used on both sides."""
+    """Yield the places between two layers where a net can be cut.
+
+    One tensor without a mask passes there, and no variable is used on both sides.
+    """
     last_use = {id(tensor): place for place, node in enumerate(nodes) for tensor in node.input_tensors}
     last_use.update({id(tensor): len(nodes) for tensor in functional.outputs})
     last_read = {id(v): place for place, node in enumerate(nodes) for v in _variables(node)}
@@ -244,7 +259,7 @@ def _places(functional: Any, nodes: Sequence[Any]) -> Iterator[int]:
     for place, node in enumerate(nodes[:-1]):
         passing = {key for key in passing | {id(t) for t in node.outputs} if last_use.get(key, 0) > place}
         busy_until = max([busy_until, *(last_read[id(v)] for v in _variables(node))])
-        # What leaves must be what this layer has just made: inputs of the net are at hand all the time.
+        # The tensor must be the output of this layer: inputs of the net are at hand all the time.
         alone = passing == {id(tensor) for tensor in node.outputs} and len(passing) == 1
         if alone and busy_until <= place and not _is_masked(node.outputs[0]):
             yield place + 1
@@ -263,7 +278,7 @@ def bytes_of(variable: Any) -> int:
 
 
 def size_of(dtype: str) -> int:
-    """Return the bytes of a number of an element type, also of those that NumPy does not know."""
+    """Return the bytes of one number of an element type, including types that NumPy does not know."""
     of_like_size = {"bfloat16": "float16", "float8_e4m3fn": "int8", "float8_e5m2": "int8"}
     return np.dtype(of_like_size.get(dtype, dtype)).itemsize
 

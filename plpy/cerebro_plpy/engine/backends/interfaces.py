@@ -1,4 +1,4 @@
-"""The interfaces of a backend of Keras. Each is one file, on_<name>.py; its `make` gives a `KerasBackend`."""
+"""The interfaces of Keras' backends; `make` in a backend's file, on_<name>.py, is its class."""
 
 from __future__ import annotations
 
@@ -27,11 +27,14 @@ SECONDS_PER_CALL = 0.1
 
 @dataclass(frozen=True)
 class Feed:
-    """A dataset with its targets in the form the loss wants; the key names that form in its cache."""
+    """A dataset with its targets in the form that the loss needs, and the weights of its rows.
+
+    `key` stands for this form in the cache of the dataset (`Dataset.derived`).
+    """
 
     dataset: Dataset
     targets: list[np.ndarray]
-    # What each row counts: nothing, one array, or one for each output.
+    # The weights of the rows: no array, one array, or one for each output.
     weights: list[np.ndarray]
     key: Any
 
@@ -45,18 +48,18 @@ KnownArrays = Mapping[int, np.ndarray]
 
 
 class Loop(Protocol):
-    """One backend's way to run a compiled model over rows."""
+    """The interface of a loop that trains and tests a compiled model on rows."""
 
     def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
-        """Load the values of all variables; the loop has those that are known already."""
+        """Load the values of all variables except those in `known`, which the loop already holds."""
         ...
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
-        """Return the values of all variables; those that are known are returned as they are."""
+        """Return the values of all variables; the values in `known` are returned as they are."""
         ...
 
     def give(self, optimizer: Any) -> None:
-        """Train with the numbers of this optimizer, if the code takes them as inputs."""
+        """Use the numbers of this optimizer, such as `beta_1`, if the code takes them as inputs."""
         ...
 
     def reset_metrics(self) -> None: ...
@@ -77,26 +80,28 @@ class Loop(Protocol):
 
 
 BoundForward = Callable[[list[np.ndarray]], list[Any]]
-# Makes one number of each row's output and of the numbers that come with the row, by Keras' operations.
+# Returns one number per row from the row's output and the numbers that come with it, by Keras' operations.
 ScoreOf = Callable[[Any, Any], Any]
-# Returns each row's score and its slopes along each input, from inputs and what comes with the rows.
+# Returns each row's score and its slopes along each input, from inputs and the numbers that come with rows.
 Slope = Callable[[list[np.ndarray], np.ndarray], tuple[np.ndarray, list[np.ndarray]]]
 # Returns the slopes of the mean score along each trainable variable, from variables (trainable ones first),
-# inputs and what comes with the rows.
+# inputs and the numbers that come with the rows.
 Gradient = Callable[[list[Any], list[np.ndarray], np.ndarray], list[np.ndarray]]
 
 
 @dataclass(frozen=True)
 class Entering:
-    """Tensors that enter a block of layers, their masks, and values of variables that it does not read for
-    itself."""
+    """Tensors that enter a block of layers, their masks, and values of variables.
+
+    The block uses `values` in place of reading the variables.
+    """
 
     tensors: Sequence[Any]
     masks: Sequence[Any]
     values: Sequence[Any]
 
 
-# Returns what leaves a block of layers, and what else it makes: masks, and new values of variables.
+# Returns the tensors that leave a block of layers, and its further results: masks, and values of variables.
 Again = Callable[[Entering], tuple[list[Any], list[Any]]]
 
 
@@ -106,27 +111,29 @@ class Forward(Protocol):
     def __call__(self, variables: list[Any], batch: list[np.ndarray]) -> list[Any]: ...
 
     def bound(self, variables: list[Any]) -> BoundForward:
-        """Return a function of the inputs alone."""
+        """Return the forward pass for these variables, as a function of the inputs alone."""
         ...
 
 
 class KerasBackend(Protocol):
-    """One of Keras' backends."""
+    """The interface of a backend of Keras: TensorFlow, JAX or PyTorch."""
 
     # Whether another number of rows costs another compilation.
     fixed_rows = False
-    # The reason why compiled programs end with this process although they were to be kept.
+    # Why compiled programs are not kept beyond this process although they should be; None if they are.
     not_kept: str | None = None
 
     def set_up(self, wanted: runtime.Running) -> None:
-        """Give the backend its threads and its GPU."""
+        """Set the threads and the GPU that the backend uses, from the settings of this process."""
         ...
 
     def has_gpu(self) -> bool: ...
 
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> Loop:
-        """Return a loop whose code takes these numbers of the optimizer as inputs (madlib/inputs.py), with
-        the bits of the whole model, of which this may be a part."""
+        """Return a loop for `model` with the bits of the model `whole`, of which `model` may be a part.
+
+        `inputs` names the numbers of the optimizer that are inputs of the code (madlib/inputs.py).
+        """
         ...
 
     def make_sharded_loop(
@@ -137,46 +144,54 @@ class KerasBackend(Protocol):
         spans: Sequence[Span],
         room: DeviceRoom,
     ) -> Loop:
-        """Return a loop that has two of these shards on the device at a time, and more of them if
-        there is room. Runs on engines without such a loop are refused before they begin."""
+        """Return a loop that has two of these shards on the device at a time, or more if there is room.
+
+        A run on an engine without such a loop is refused before it begins.
+        """
         raise NotImplementedError
 
     def on_host(self) -> AbstractContextManager[None]:
-        """Return a context in which what is made lies in the memory of the host."""
+        """Return a context in which new variables and tensors lie in the memory of the host."""
         return nullcontext()
 
     def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Loop) -> Stack | None:
-        """Return a way to run a model in many states at once, beside the `loop` of one.
+        """Return a stack that runs a model in many states at once; None if it would give other bits.
 
-        Return None if it would not give the same bits.
+        `loop` is the loop that runs the same model in one state.
         """
         return None
 
     def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
-        """Return what a function makes of what it is given; nothing within is kept for the backward pass,
-        which calls it again. Slopes flow to its tensors, and through the first list of its results."""
+        """Return the results of `compute` for `given`; the backward pass calls `compute` once more.
+
+        Nothing that `compute` makes on the way is kept for the backward pass. Gradients flow through the
+        first list of its results to the tensors of `given`.
+        """
         ...
 
     def to_tensor(self, array: np.ndarray) -> Any:
-        """Copy an array to where the backend computes."""
+        """Return a copy of an array as a tensor on the device on which the backend computes."""
         ...
 
     def make_forward(self, model: Any, inputs: Sequence[Shape]) -> Forward: ...
 
     def make_slope(self, model: Any, inputs: Sequence[Shape], score: ScoreOf) -> Callable[[list[Any]], Slope]:
-        """Return a function of a model's variables that gives one for the score of its first output."""
+        """Return a function that takes a model's variables and returns a `Slope` for them.
+
+        A `Slope` computes scores from the model's first output, and their slopes: derivatives by the inputs.
+        """
         ...
 
     def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
-        """Return a function that gives the slopes of the mean score along a model's weights."""
+        """Return a function that computes the gradient of the mean score by the weights of a model."""
         ...
 
     def to_numpy(self, tensor: Any) -> np.ndarray:
-        """Copy a tensor of the backend, or an array, into a new array."""
+        """Return a copy of a tensor of the backend, or of an array, as a NumPy array."""
         return np.array(tensor)
 
     def seed(self, seed: int) -> None:
-        """Seed the backend's own generator, where Keras draws from one."""
+        """Seed the backend's own generator, if Keras draws from it."""
 
     def generator(self) -> Any:
         """Return the state of the backend's own generator."""
@@ -186,12 +201,12 @@ class KerasBackend(Protocol):
         """Restore the state of the backend's own generator."""
 
     def own_variables(self) -> list[Any]:
-        """Return variables that training depends on, beside those of the model and the optimizer."""
+        """Return the backend's own variables on which training depends, such as a generator's state."""
         return []
 
 
 class PlainForward:
-    """A forward function to which passing the variables costs nothing."""
+    """A forward pass for backends on which passing the variables at each call costs nothing."""
 
     def __init__(self, call: Callable[[list[Any], list[np.ndarray]], list[Any]]) -> None:
         self._call = call
@@ -204,7 +219,7 @@ class PlainForward:
 
 
 class VariableLoop:
-    """A base class for loops that leave the values in Keras' own variables."""
+    """A base class for loops that keep the values of variables in Keras' own variables."""
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
         self._model = model
@@ -222,7 +237,7 @@ class VariableLoop:
         ]
 
     def give(self, optimizer: Any) -> None:
-        """Do nothing: the optimizer's numbers are constants of the code."""
+        """Do nothing: the optimizer's numbers are constants of the compiled code."""
 
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
@@ -231,7 +246,7 @@ class VariableLoop:
         self.reset_metrics()
 
     def finish_pass(self) -> None:
-        """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
+        """Replace weights by their moving average if the optimizer keeps one, as at the end of Keras' fit."""
         self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
 
     def metrics(self) -> list[np.ndarray]:
@@ -250,13 +265,13 @@ def _assign(variables: list[Any], arrays: list[np.ndarray]) -> None:
 
 
 class Pace:
-    """A cutter of work into pieces of about `SECONDS_PER_CALL`; how work is cut never changes a result."""
+    """A cutter of work into pieces that take about `SECONDS_PER_CALL`; the cuts never change a result."""
 
     def __init__(self) -> None:
         self._units = 1
 
     def pieces(self, total: int, tick: Tick) -> Iterator[tuple[int, int]]:
-        """Yield ranges of work units, with a tick after each."""
+        """Yield the first and the end of each range of work units, and call `tick` after each range."""
         first = 0
         while first < total:
             last = min(first + self._units, total)
@@ -266,7 +281,10 @@ class Pace:
             first = last
 
     def stretches(self, sizes: Sequence[int], tick: Tick) -> Iterator[tuple[int, int]]:
-        """Yield ranges of items, each of several work units and never split, with a tick after each range."""
+        """Yield the first and the end of each range of items, and call `tick` after each range.
+
+        `sizes` has the number of work units of each item; an item is never split.
+        """
         first = 0
         while first < len(sizes):
             last, units = first + 1, sizes[first]

@@ -1,7 +1,7 @@
-"""JAX: numbers of an optimizer that a compiled step is given in place of constants.
+"""Passes numbers of an optimizer to a compiled step of JAX as inputs, in place of constants.
 
-Keras reads them from the optimizer while it is traced. Meanwhile they are objects that compare as numbers do,
-and where Keras computes with them they are the program's inputs.
+Keras reads the numbers from the optimizer while a step is traced. Meanwhile they are objects that compare as
+numbers do; where Keras computes with them, they are inputs of the program.
 """
 
 from __future__ import annotations
@@ -14,8 +14,10 @@ import numpy as np
 
 
 class GivenNumber:
-    """A number that only the program's caller knows. It compares as the number of the config that is
-    compiled; like that one it is not zero."""
+    """A number of an optimizer that is an input of a compiled program.
+
+    It compares as the number of the config for which the program is compiled, and is not zero.
+    """
 
     dtype = "float32"
     shape = ()
@@ -46,13 +48,13 @@ class GivenNumber:
 
 
 def numbers(optimizer: Any, names: Sequence[str]) -> np.ndarray:
-    """Return what programs take for an optimizer: each number, and one minus it."""
+    """Return an optimizer's numbers as programs take them: each number, and one minus the number."""
     values = [float(getattr(optimizer, name)) for name in names]
     return np.array([[value, 1 - value] for value in values], np.float32).reshape(-1, 2)
 
 
 def with_given(model: Any, names: Sequence[str]) -> Callable[[Any, Any, Any], Any]:
-    """Return Keras' step as a function of a state, of such numbers, and of a batch."""
+    """Return Keras' train step as a function of a state, of an optimizer's `numbers`, and of a batch."""
 
     def step(state: Any, given: Any, data: Any) -> Any:
         with given_to(model.optimizer, names, given):
@@ -63,7 +65,7 @@ def with_given(model: Any, names: Sequence[str]) -> Callable[[Any, Any, Any], An
 
 @contextmanager
 def given_to(optimizer: Any, names: Sequence[str], given: Any) -> Iterator[None]:
-    """Let an optimizer compute with numbers that the program is given."""
+    """Within the `with` block, let an optimizer compute with `given`, which is an input of the program."""
     constants = {name: getattr(optimizer, name) for name in names}
     try:
         for place, (name, value) in enumerate(constants.items()):

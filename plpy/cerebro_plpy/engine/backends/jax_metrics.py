@@ -1,4 +1,4 @@
-"""JAX: the parts that its loops share: metrics as arrays, and batches in the form that Keras' steps take."""
+"""Code that all loops on JAX share: metrics as arrays, and batches in the form that Keras' steps take."""
 
 from __future__ import annotations
 
@@ -15,15 +15,19 @@ from cerebro_plpy.engine.models import forms
 
 
 def release_values(variables: Iterable[Any]) -> None:
-    """Drop the values that Keras has given to variables: the loops have arrays of their own, and a large net
-    would be there twice."""
+    """Drop the values that Keras has given to variables, to save memory.
+
+    The loops have arrays of their own, so that a large net would be in memory twice.
+    """
     for variable in variables:
         variable._value = None
 
 
 class ArrayLoop:
-    """The part of a loop that does not depend on where weights lie: metrics as arrays, and the optimizer's
-    numbers. Keras' own variables are used only to read results."""
+    """A base class for loops on JAX, with the metrics and the numbers of the optimizer as arrays.
+
+    It does not depend on where weights lie. Keras' own variables are used only to read results.
+    """
 
     def __init__(self, model: Any, inputs: Sequence[str]) -> None:
         self._model, self._inputs = model, inputs

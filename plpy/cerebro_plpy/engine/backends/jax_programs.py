@@ -1,4 +1,4 @@
-"""Has JAX keep what it compiles in a folder, and load it from there in the sessions to come."""
+"""Makes JAX keep compiled programs in a folder, from which later sessions load them."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-# JAX has an interface for caches, but no public way to name one. Its own writes files in place, so that a
-# process that is killed leaves half of one for ever.
+# JAX has an interface for caches, but no public way to set one. Its own cache writes files in place, so that
+# a process that is killed leaves half a file for ever.
 from jax._src import compilation_cache, compilation_cache_interface
 
 from cerebro_plpy.programs import NotTrusted, Programs, name_kind
 
-# Whether this processor's programs can be loaded at all was tried once; the answer lies beside them.
+# The key of an entry beside the programs, which says whether they can be loaded on this processor at all.
 _TRIED = "loads"
 _YES = b"yes"
 _OPTIONS = {
@@ -41,7 +41,7 @@ class _Cache(compilation_cache_interface.CacheInterface):
 
 
 def keep_programs(folder: Path, threads: int) -> str | None:
-    """Keep the programs of this process in the folder; return the reason if that cannot be."""
+    """Keep the compiled programs of this process in a folder; return the reason if this is not possible."""
     try:
         programs = Programs(folder, name_kind("jaxlib", threads))
     except NotTrusted as error:
@@ -68,7 +68,7 @@ def _use(cache: _Cache | None) -> None:
 
 
 def _loads(cache: _Cache) -> bool:
-    """Compile a small program, load it, and compare."""
+    """Return whether a small program gives the same result when JAX loads it from the cache."""
     numbers = jnp.arange(16.0).reshape(4, 4)
     compiled = jax.jit(_try)(numbers)
     jax.clear_caches()

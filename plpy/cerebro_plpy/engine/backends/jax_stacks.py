@@ -1,10 +1,11 @@
-"""JAX: one net in many states, each trained on rows of its own, as one compiled program.
+"""Trains one net in many states on JAX, each on rows of its own, as one compiled program.
 
-The states are stacked, and a loop takes one after the other through the same steps as if it were alone: same
-kernels, same bits. What is saved is what surrounds the steps, which for a small net is most.
+The states are stacked, and a loop takes one after the other through the same steps as if it were trained
+alone: same kernels, same bits. This saves the work around the steps, which for a small net is most of the
+work.
 
-The batched form takes so many states at a time through each step, as one computation: faster for very small
-nets, with other last bits. The program is for a fixed number of places, whoever is in them and however many.
+The batched form computes each step for `BATCHED_PLACES` states at a time: faster for very small nets, with
+other last bits. Its program is for a fixed number of places, whichever states are in them and however many.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from cerebro_plpy.engine.backends.stacks import BATCHED_PLACES, Orders, power_of
 
 
 class JaxStack:
-    """The states of a bundle; a place of the stack that has no rows stays as it is."""
+    """The states of a bundle on JAX; a place of the stack that has no rows stays unchanged."""
 
     def __init__(
         self, model: Any, variables: Sequence[Any], *, inputs: Sequence[str], rows_of: Any, data: Any
@@ -38,7 +39,7 @@ class JaxStack:
         self._train = jax.jit(_each(partial(_steps, step, model, data)), donate_argnums=0)
         self._batched = jax.jit(partial(_batched, step, model, data), donate_argnums=0)
         self._test = jax.jit(_each(partial(_tests, model.test_step, model, data)), donate_argnums=0)
-        # JAX puts the keys of a dictionary in order, and that of metrics says which decides.
+        # The order of the metrics says which one decides, and JAX would sort the keys of a dictionary.
         self._names: list[str] = []
         self._values = jax.jit(partial(jax.lax.map, self._metric_values))
         self._paces: dict[Any, Pace] = {}
@@ -79,7 +80,7 @@ class JaxStack:
     def reset_metrics(self) -> None:
         self._model.reset_metrics()
         fresh = [runtime.to_numpy(variable) for variable in self._model.metrics_variables]
-        # Made by NumPy, for which JAX has nothing to compile.
+        # NumPy makes the arrays, so that JAX has nothing to compile for them.
         metrics = [settled(np.repeat(a[np.newaxis], self._places, axis=0)) for a in fresh]
         self._state = (*self._state[:3], metrics)
 
@@ -103,7 +104,7 @@ class JaxStack:
                 self._state = jax.block_until_ready(state)
 
     def results(self) -> Mapping[str, np.ndarray]:
-        """Return the values of the metrics in each place."""
+        """Return the values of each metric, with one value for each place of the stack."""
         found = self._values(self._state[3])
         return {name: runtime.to_numpy(value) for name, value in zip(self._names, found, strict=True)}
 
@@ -116,13 +117,16 @@ class JaxStack:
 
 
 def settled(array: Any) -> Any:
-    """Return an array that is bound to its device, as arrays made of rows in shared memory are: a program is
-    compiled a second time if what it is given is not."""
+    """Return an array that JAX has committed to its device.
+
+    Arrays made of rows in shared memory are committed, too; for arguments that are not, JAX would compile a
+    program a second time.
+    """
     return jax.device_put(array, jax.devices()[0])
 
 
 def _each(one: Any) -> Any:
-    """Return a program that takes the states first..last of a stack through their batches."""
+    """Return a program that applies `one` to the states at the places `first` to `last` - 1 of a stack."""
 
     def run(stack: Any, given: Any, arrays: Any, batches: Any, places: Any) -> Any:
         (order, counts), (first, last) = batches, places
@@ -149,7 +153,10 @@ def _steps(
 def _batched(
     step: Any, model: Any, data: Any, stack: Any, given: Any, arrays: Any, batches: Any, parts: Any
 ) -> tuple[Any, ...]:
-    """Take parts first..last of a stack, each of a fixed number of places, through their batches together."""
+    """Train the parts `first` to `last` - 1 of a stack; the states of each part are computed together.
+
+    Each part has `BATCHED_PLACES` places.
+    """
     (order, counts), (first, last), width = batches, parts, BATCHED_PLACES
 
     def part(number: Any, stack: Any) -> Any:
@@ -176,7 +183,7 @@ def _batched(
 def _tests(
     step: Any, model: Any, data: Any, state: Any, given: Any, arrays: Any, order: Any, count: Any
 ) -> Any:
-    """Measure a state on its batches, for which an optimizer's numbers are of no use."""
+    """Measure a state on its batches; `given`, the numbers of the optimizer, is not used."""
     trainable, others, optimizer, metrics = state
 
     def body(number: Any, metrics: Any) -> Any:

@@ -1,4 +1,4 @@
-"""JAX: many batches in one compiled loop, over rows that stay on the device."""
+"""Trains on JAX: many batches in one compiled loop, over rows that stay on the device."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Jax(KerasBackend):
 
     def set_up(self, wanted: Running) -> None:
         with threads.no_signals():
-            # What makes its threads.
+            # This call makes JAX's threads.
             jax.devices()
             folder = find_folder(wanted.cache_folder)
             self.not_kept = None if folder is None else keep_programs(folder, wanted.threads)
@@ -115,7 +115,7 @@ class Jax(KerasBackend):
 # JAX compiles for each shape, and Keras' own fit does too: a full batch and the last, smaller one
 # are two programs, here and there.
 
-# In the names of layers that pass a window over their input, or go through it step by step.
+# Found in the names of layers that pass a window over their input, or go through it step by step.
 _WINDOWED = ("Conv", "RNN", "LSTM", "GRU")
 
 # Up to this size, rows are copied into arrays that have room for more, so that tables of about as many rows,
@@ -146,7 +146,7 @@ class JaxLoop(ArrayLoop):
         return self._state.save(known)
 
     def finish_pass(self) -> None:
-        """Put the optimizer's average of the weights in place, if it keeps one, as at the end of a fit."""
+        """Replace weights by their moving average if the optimizer keeps one, as at the end of Keras' fit."""
         optimizer = self._model.optimizer
         if not optimizer.use_ema:
             return
@@ -201,7 +201,7 @@ class _JaxState:
         self.trainable: list[Any] = []
         self.non_trainable: list[Any] = []
         self.optimizer: list[Any] = []
-        # Of what was saved, the arrays that no training changes, by their variables.
+        # The arrays of frozen variables at the last save, by the ids of the variables.
         self._kept: dict[int, Any] = {}
 
     def get(self, optimizer: bool) -> tuple[list[Any], ...]:
@@ -253,24 +253,24 @@ class _JaxState:
 
 
 def _copied(array: np.ndarray, dtype: Any) -> Any:
-    """Return a copy, since the steps are given these buffers to write over."""
+    """Return a copy of an array on the device, since the steps write over the buffers that they get."""
     made = settled(jnp.array(array, dtype, copy=True))
-    # JAX copies on the side, and a large array is to go before the next one is copied.
+    # JAX copies in the background, and a large array must be freed before the next one is copied.
     return jax.block_until_ready(made) if array.nbytes > _AWAITED_BYTES else made
 
 
 def _differs_within_a_loop(model: Any) -> bool:
-    """Return whether XLA computes the model in another way within a loop.
+    """Return whether XLA may compute the model in another way within a loop.
 
-    On the CPU it does so for convolutions: slower, with other last bits. Recurrent layers, loops themselves,
-    gain nothing by it.
+    On the CPU it does so for convolutions: slower, with other last bits. Recurrent layers, which are loops
+    themselves, gain nothing by a loop, so for them True is returned, too.
     """
     names = (type(layer).__name__ for layer in model._flatten_layers())
     return any(part in name for name in names for part in _WINDOWED)
 
 
 def _repeat(model: Any, step: Any) -> Any:
-    """Run a step of Keras over batches first..last of the given order."""
+    """Return a function that runs a step of Keras over the batches `first` to `last` - 1."""
 
     def run(state: Any, given: Any, batches: Any, first: Any, last: Any) -> Any:
         arrays, order = batches
@@ -286,7 +286,7 @@ def _repeat(model: Any, step: Any) -> Any:
 
 
 def _test(model: Any, state: Any, given: Any, data: Any) -> Any:
-    """Run Keras' test step, for which an optimizer's numbers are of no use."""
+    """Run Keras' test step; `given`, the numbers of the optimizer, is not used."""
     return model.test_step(state, data)
 
 
@@ -297,7 +297,10 @@ def _rows_on_device(feed: Feed) -> tuple[list[Any], list[Any], list[Any]]:
 
 
 def _inputs(feed: Feed, *, copies: bool) -> list[Any]:
-    """Return the rows; those that fill their room already, and those that are too many, without a copy."""
+    """Return the inputs on the device; with `copies`, as copies that have room for more rows.
+
+    Arrays that need no further room are not copied if the device can use their memory.
+    """
     roomy = [_with_room(array) if copies else array for array in feed.inputs]
     return [
         _array(array) if len(room) == len(array) else settled(room)
@@ -306,7 +309,7 @@ def _inputs(feed: Feed, *, copies: bool) -> list[Any]:
 
 
 def _with_room(array: np.ndarray) -> np.ndarray:
-    """Return the array with zeros after its rows: it has one of eight lengths for each power of two."""
+    """Return the array with zero rows added, so that only eight lengths occur per power of two."""
     rows = len(array)
     step = 2 ** max(0, rows.bit_length() - 4)
     room = np.zeros((-(-rows // step) * step, *array.shape[1:]), array.dtype)
@@ -315,7 +318,7 @@ def _with_room(array: np.ndarray) -> np.ndarray:
 
 
 def _array(array: np.ndarray) -> Any:
-    """Return the rows on the device, without a copy where its memory is this process's."""
+    """Return an array on the device, without a copy if the device uses this process's memory."""
     if is_shareable(array) and jax.default_backend() == "cpu":
         return jnp.from_dlpack(array)
     return jnp.asarray(array)
@@ -330,10 +333,11 @@ def _labels(feed: Feed, *, copies: bool) -> tuple[list[Any], list[Any]]:
 
 
 def _again(compute: Again) -> Callable[..., Any]:
-    """Return a function that is computed again in the backward pass.
+    """Return `compute` as a function that JAX computes again in the backward pass.
 
-    On processors, XLA removes the barriers of `jax.checkpoint` and finds that both computations are the same:
-    it keeps the results of the first. So the second gets a factor of one that is known only when it is due.
+    On processors, XLA removes the barriers of `jax.checkpoint`, finds that both computations are equal, and
+    keeps the results of the first. So the inputs of the second are multiplied by a one that is computed from
+    the gradients, and so is known only in the backward pass.
     """
 
     def first(tensors: list[Any], masks: list[Any], values: list[Any]) -> tuple[list[Any], list[Any]]:
@@ -366,7 +370,7 @@ def _forward(model: Any, variables: list[Any], batch: list[Any]) -> list[Any]:
 def _slope(model: Any, score: ScoreOf, variables: list[Any], batch: list[Any], given: Any) -> Any:
     def total(batch: list[Any]) -> tuple[Any, Any]:
         scores = score(_forward(model, variables, batch)[0], given)
-        # Rows do not touch each other: the slopes of the sum are those of each.
+        # Rows do not affect each other: the slopes of the sum are the slopes of each row.
         return scores.sum(), scores
 
     (_, scores), slopes = jax.value_and_grad(total, has_aux=True)(batch)

@@ -1,4 +1,4 @@
-"""TensorFlow: many batches in one graph, over rows that stay on the device."""
+"""Trains on TensorFlow: many batches in one graph, over rows that stay on the device."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.engine.models import forms
 from cerebro_plpy.memory import LARGE_BYTES
 
-# Keras' step on some rows of what `tensors_of` gives.
+# Runs Keras' step on some rows of the tensors that `tensors_of` returns.
 OnRows = Callable[[Any, Any], Any]
 
 
@@ -56,14 +56,14 @@ class TensorFlow(KerasBackend):
             return
         _choose_gpu(wanted)
         with threads.no_signals():
-            # What makes its threads.
+            # This call makes TensorFlow's threads.
             tf.config.list_logical_devices()
 
     def has_gpu(self) -> bool:
         return bool(tf.config.list_physical_devices("GPU"))
 
     def to_numpy(self, tensor: Any) -> np.ndarray:
-        # Which has copied already.
+        # numpy() has made a copy already.
         return np.asarray(tensor.numpy()) if hasattr(tensor, "numpy") else np.array(tensor)
 
     def make_loop(
@@ -89,7 +89,7 @@ class TensorFlow(KerasBackend):
             return left
 
         left = tf.recompute_grad(run)(*(given.tensors[place] for place in sloped))
-        # Those of the first call; the second comes later.
+        # The results of the first call; the second call comes later.
         return list(left), beside[0]
 
     def to_tensor(self, array: np.ndarray) -> Any:
@@ -121,8 +121,8 @@ def _choose_gpu(wanted: Running) -> None:
 class TensorFlowLoop(VariableLoop):
     """A loop whose functions have one explicit signature, with a batch dimension that is open or fixed.
 
-    A function traced for one batch size and relaxed later keeps both traces, whose last bits may differ, so
-    that a result would depend on what this process did before.
+    TensorFlow would trace a function for one batch size, and again for all sizes when it meets another. The
+    last bits of the two traces may differ, so that a result would depend on what this process did before.
     """
 
     def __init__(self, model: Any, variables: list[Any]) -> None:
@@ -135,8 +135,11 @@ class TensorFlowLoop(VariableLoop):
         self._is_large = _bytes_of(variables) > LARGE_BYTES
 
     def load(self, arrays: Iterable[np.ndarray], known: KnownArrays) -> None:
-        """Load all values at once: a call of Keras for each variable costs more than training a small net on
-        few rows. A large state is loaded variable by variable, so that it is never there twice."""
+        """Load the values of all variables: of a small net in one call, of a large one one by one.
+
+        A call for each variable would cost more than training a small net on few rows. A large net would be
+        in memory twice in a single call.
+        """
         if self._is_large:
             for place, (variable, array) in enumerate(zip(self._variables, arrays, strict=True)):
                 if place not in known:
@@ -147,7 +150,7 @@ class TensorFlowLoop(VariableLoop):
         self._assign([tf.constant(array) for array in arrays])
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
-        """Return views of a large net's values, which then are in no variable any more; else copies."""
+        """Return copies of all values; of a large net, views of them, after which its variables are empty."""
         if not self._is_large:
             return super().save(known)
         found = [
@@ -189,7 +192,7 @@ class TensorFlowLoop(VariableLoop):
             function(tensors, rows, size, tf.constant(first, tf.int64), tf.constant(last, tf.int64))
 
     def _function(self, what: str, feed: Feed, fixed: int | None) -> Any:
-        """Run a step of Keras over batches first..last of the given order."""
+        """Return a graph that runs a step of Keras over the batches `first` to `last` - 1."""
         nothing = self._model.get_metrics_result()
         step = self.step(what, feed, fixed)
 
@@ -208,7 +211,7 @@ class TensorFlowLoop(VariableLoop):
         return tf.function(run, input_signature=signature, autograph=False)
 
     def step(self, what: str, feed: Feed, fixed: int | None) -> OnRows:
-        """Return Keras' step, in training or testing, on some rows; traced once for all loops around it."""
+        """Return Keras' train or test step as a function of some rows; all graphs share one trace of it."""
         key = what, len(feed.weights), fixed
         if key not in self._steps:
             traced = self._model.train_step if what == "train" else self._model.test_step
@@ -228,7 +231,7 @@ def _on_rows(model: Any, step: Any, fixed: int | None, tensors: Any, rows: Any) 
 
 
 class _TracedForward:
-    """A forward pass as one graph for every number of rows."""
+    """A forward pass as one graph for any number of rows."""
 
     def __init__(self, model: Any, inputs: Sequence[Shape]) -> None:
         self._model = model
@@ -242,8 +245,11 @@ class _TracedForward:
         return [output.numpy() for output in self._concrete(*variables, *map(tf.constant, batch))]
 
     def bound(self, variables: list[Any]) -> BoundForward:
-        """Return a graph of the inputs alone: TensorFlow looks at every tensor that it is given, and on one
-        row that would cost more than the model."""
+        """Return the forward pass as a graph of the inputs alone, which holds the variables.
+
+        TensorFlow looks at every tensor that a graph is given, which for one row would cost more than the
+        model.
+        """
         concrete = _traced(lambda *batch: self._run(*variables, *batch), self._inputs)
         return lambda batch: [output.numpy() for output in concrete(*map(tf.constant, batch))]
 
@@ -258,9 +264,10 @@ class _TracedForward:
 
 
 class _BoundSlope:
-    """A score and its slopes along the inputs, as one graph for every number of rows.
+    """A score and its slopes along the inputs, as one graph for any number of rows.
 
-    It holds the variables: to look at each of them in every call would cost TensorFlow more than a small net.
+    The graph holds the variables: for TensorFlow, looking at each of them in every call would cost more than
+    a small net.
     """
 
     def __init__(self, model: Any, inputs: Sequence[Shape], score: ScoreOf, variables: list[Any]) -> None:
@@ -297,7 +304,7 @@ def _gradient(
         found, _ = model.stateless_call(trainable, variables[split:], inputs, training=False)
         mean = tf.reduce_mean(score(runtime.keras().tree.flatten(found)[0], tf.constant(given)))
     slopes = tape.gradient(mean, trainable, unconnected_gradients=tf.UnconnectedGradients.ZERO)
-    # Those of an embedding come as the rows that were taken.
+    # The slopes of an embedding come as slopes of the rows that were used.
     return [tf.convert_to_tensor(slope).numpy() for slope in slopes]
 
 

@@ -1,4 +1,4 @@
-"""PyTorch: batch after batch, as Keras itself does it."""
+"""Trains on PyTorch, batch after batch, as Keras itself does."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ class Torch(KerasBackend):
             return left
 
         left = torch.utils.checkpoint.checkpoint(run, *given.tensors, use_reentrant=False)
-        # Those of the first call; the second comes later.
+        # The results of the first call; the second call comes later.
         return list(left), beside[0]
 
     def to_tensor(self, array: np.ndarray) -> Any:
@@ -82,7 +82,7 @@ class Torch(KerasBackend):
 
 
 class Generator:
-    """PyTorch's own generator, which Keras' Dropout draws from if it was given no seed."""
+    """PyTorch's own generator as a variable; Keras' Dropout draws from it if it has no seed."""
 
     path = "torch/generator"
 
@@ -108,7 +108,7 @@ class TorchLoop(VariableLoop):
         super().finish_pass()
 
     def _open_loaders(self, count: int) -> None:
-        """Draw what Keras' fit draws: each DataLoader takes one number to begin with."""
+        """Draw as many random numbers as Keras' fit does: each DataLoader draws one when it begins."""
         for _ in range(count):
             torch.empty((), dtype=torch.int64).random_()
 

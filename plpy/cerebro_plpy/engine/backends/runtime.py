@@ -29,14 +29,14 @@ _DISTRIBUTIONS = {
     "jax": ("jax",),
     "torch": ("torch",),
 }
-# What Keras and TensorFlow import where it is installed, only to be able to work together with it. That takes
-# as long as all the rest, and half as much memory again, in every process.
+# Packages that Keras and TensorFlow import if they are installed, only to work together with them. That takes
+# as long as all other imports, and half as much memory again, in every process.
 _COMPANIONS = ("IPython", "jax", "matplotlib", "pandas", "sklearn")
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """The one GPU of its host that a process is to see, and the part of its memory that it may take."""
+    """The only GPU of its host that a process may see, and how much of the GPU's memory it may take."""
 
     device: str
     fraction: float
@@ -45,12 +45,12 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Running:
-    """The settings that this process was started with; none can change afterwards."""
+    """The settings with which this process was started; none of them can change afterwards."""
 
     backend: str
     threads: int
     use_gpus: bool
-    # A process keeps the one that it has: asking for another is no reason to refuse.
+    # Not compared: a process keeps its GPU, and a call that names another one is not refused.
     gpu: Gpu | None = field(default=None, compare=False)
     # Where compiled programs are kept for other sessions (programs.py).
     cache_folder: str | None = field(default=None, compare=False)
@@ -61,7 +61,7 @@ class Running:
 class _Started:
     running: Running | None = None
     backend: KerasBackend | None = None
-    # What the server calls at the end of this process; it must not be collected before.
+    # The function that the server calls at the end of this process; it must not be collected before.
     before_exit: Any = None
 
 
@@ -74,7 +74,10 @@ def start(
     *,
     calls: int = 1,
 ) -> None:
-    """Bring up Keras on one backend; calling again with the same arguments does nothing."""
+    """Start Keras on one backend; calling again with the same arguments does nothing.
+
+    Raise an error if Keras already runs in this process with other settings.
+    """
     wanted = Running(backend, threads, use_gpus, gpu, cache_folder, calls)
     if _running() == wanted:
         return
@@ -94,7 +97,7 @@ def _running() -> Running | None:
 
 
 def backend() -> str:
-    """Give the name of the backend that runs in this process."""
+    """Return the name of the backend that runs in this process."""
     running = _running()
     if running is None:
         raise _not_started()
@@ -102,19 +105,19 @@ def backend() -> str:
 
 
 def threads_of(backend: str) -> int | None:
-    """Give the number of threads that this process has, if it runs on that backend."""
+    """Return the number of threads of this process if it runs on the given backend; else None."""
     running = _running()
     return running.threads if running is not None and running.backend == backend else None
 
 
 def keras() -> Any:
-    """Give the Keras module; it is imported nowhere else, so that nothing loads before `start`."""
+    """Return the Keras module; raise an error if `start` has not imported it yet."""
     backend()
     return sys.modules["keras"]
 
 
 def get_keras_backend() -> KerasBackend:
-    """Give the backend that runs in this process."""
+    """Return the backend that runs in this process."""
     found = memory.get_instance(_Started).backend
     if found is None:
         raise _not_started()
@@ -127,7 +130,10 @@ def _not_started() -> CerebroError:
 
 @contextlib.contextmanager
 def generators_kept() -> Iterator[None]:
-    """Put the process's random generators back: Keras draws from them, and other code may rely on them."""
+    """Restore the states of this process's random generators at the end of the `with` block.
+
+    Keras draws from the generators, and other code may rely on them.
+    """
     python, legacy, its_own = random.getstate(), np.random.get_state(), get_keras_backend().generator()
     try:
         yield
@@ -138,10 +144,10 @@ def generators_kept() -> Iterator[None]:
 
 
 def seed_generators(seed: int) -> None:
-    """Seed what Keras draws initial values from.
+    """Seed the generators from which Keras draws initial values.
 
-    That is what keras.utils.set_random_seed does, without TensorFlow's own seed, which nothing here draws
-    from and whose setting throws away every kernel that is ready.
+    keras.utils.set_random_seed would also seed TensorFlow's own generator. Nothing here draws from it, and
+    seeding it throws away all kernels that are ready.
     """
     random.seed(seed)
     np.random.seed(seed)
@@ -149,7 +155,7 @@ def seed_generators(seed: int) -> None:
 
 
 def to_numpy(value: Any) -> np.ndarray:
-    """Copy a variable or tensor of the backend's."""
+    """Return a copy of a variable or tensor of the backend as a NumPy array."""
     return get_keras_backend().to_numpy(value.value if hasattr(value, "path") else value)
 
 
@@ -158,7 +164,7 @@ def is_started() -> bool:
 
 
 def versions() -> dict[str, str]:
-    """Give the versions of everything that decides the bits of a result."""
+    """Return the versions of all software that decides the bits of a result, by name."""
     found = {"python": ".".join(map(str, sys.version_info[:3]))}
     for name in ("numpy", "keras"):
         found[name] = importlib.metadata.version(name)
@@ -187,7 +193,7 @@ def _check(wanted: Running) -> None:
 
 
 def _check_foreign_keras(wanted: Running) -> None:
-    """Refuse to start if other code in this process has imported Keras with another backend."""
+    """Raise an error if other code in this process has imported Keras with another backend."""
     loaded = sys.modules.get("keras")
     if loaded is not None and loaded.backend.backend() != wanted.backend:
         raise CerebroError(
@@ -231,12 +237,12 @@ def _set_environment(wanted: Running) -> None:
     elif wanted.gpu is not None:
         settings |= {
             "CUDA_VISIBLE_DEVICES": wanted.gpu.device,
-            # No more than its part, and that as it is needed: others may be at work on the same GPU.
+            # Take no more than its part, and only as needed: other processes may use the same GPU.
             "XLA_PYTHON_CLIENT_MEM_FRACTION": str(wanted.gpu.fraction),
             "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
             "TF_FORCE_GPU_ALLOW_GROWTH": "true",
         }
-    # For those who look which GPUs there are: this process sees them no more.
+    # For code that looks which GPUs there are, since this process does not see them any more.
     os.environ.setdefault("CEREBRO_SEEN_GPUS", os.environ.get("CUDA_VISIBLE_DEVICES", "all"))
     os.environ.update(settings)
 
@@ -244,8 +250,8 @@ def _set_environment(wanted: Running) -> None:
 def _end_at_once() -> None:
     """Let this process end without the destructors of the C++ libraries.
 
-    Threads of theirs may still be at work, on what was cancelled, and crash when things go from under them:
-    JAX does now and then. A backend that crashes takes the sessions of the whole server with it.
+    Threads of the libraries may still work on cancelled computations, and crash when their memory is freed,
+    as JAX sometimes does. A server process that crashes ends the sessions of the whole server.
     """
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "on_exit"):
@@ -254,8 +260,8 @@ def _end_at_once() -> None:
     server = ctypes.PyDLL(None)
     if memory.get_instance(_Started).before_exit is not None or not hasattr(server, "on_proc_exit"):
         return
-    # What is said last is done first, and libraries go on to say what they want done as they are used: a
-    # backend that ends says it once more, after all of them.
+    # Functions that are registered last are called first, and libraries register more as they are used: so a
+    # server process that ends registers this function again, after all others.
     again = ctypes.CFUNCTYPE(None, ctypes.c_int, ctypes.c_void_p)(
         lambda code, arg: libc.on_exit(libc._exit, None)
     )
@@ -276,7 +282,7 @@ def _import(wanted: Running) -> None:
 
 @contextlib.contextmanager
 def hidden(names: Iterable[str]) -> Iterator[None]:
-    """Hide modules, unless they are imported already, so that what imports them takes them for missing."""
+    """Within the `with` block, make modules that are not yet imported look as if they were not installed."""
     absent = [name for name in names if name not in sys.modules]
     sys.modules.update(dict.fromkeys(absent))  # pyright: ignore[reportArgumentType, reportCallIssue]
     try:
@@ -288,9 +294,9 @@ def hidden(names: Iterable[str]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _uncollected() -> Iterator[None]:
-    """Import without the garbage collector, which goes through all that has come so far again and again.
+    """Turn the garbage collector off within the `with` block, where it would slow down imports.
 
-    Nor does it later: what has been imported stays.
+    At the end, exclude all existing objects from later collections: imported modules stay anyway.
     """
     collects = gc.isenabled()
     gc.disable()
@@ -304,7 +310,7 @@ def _uncollected() -> Iterator[None]:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Hide what the C++ libraries print while they load: it would land in the server's log."""
+    """Hide the output of C++ libraries within the `with` block, since it would land in the server's log."""
     sys.stdout.flush()
     sys.stderr.flush()
     saved = [os.dup(1), os.dup(2)]

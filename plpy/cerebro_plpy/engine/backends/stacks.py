@@ -1,4 +1,4 @@
-"""The order of work for many states of one net, each with rows of its own, batch by batch."""
+"""Stacks many states of one net, and cuts the rows of each state into batches."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BATCHED_PLACES = 16
 
 @dataclass(frozen=True)
 class Orders:
-    """The rows of each state of a stack in a pass, in the order of its batches of one size."""
+    """The rows of each state of a stack for one pass, in the order in which batches take them."""
 
     rows: Sequence[np.ndarray]
     batch_size: int
@@ -31,28 +31,34 @@ class Orders:
 
 @dataclass(frozen=True)
 class Batches:
-    """Batches of one size: for each place in the stack rows (places, batches, size), and how many count."""
+    """Batches of one size, for all places of a stack.
+
+    `order` has the numbers of rows, in the shape (places, batches, size). `counts` says how many of these
+    batches each place has; the remaining ones do not count.
+    """
 
     order: np.ndarray
     counts: np.ndarray
 
 
 class Stack(Protocol):
-    """An engine's way to run a compiled model in many states."""
+    """The interface by which an engine runs a compiled model in many states at once."""
 
     def room(self, count: int, *, batched: bool) -> int:
-        """Return the number of places in a stack of this many states."""
+        """Return how many places a stack of `count` states needs."""
         ...
 
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
-        """Load states variable by variable, each with as many places; the first places have optimizers with
-        these numbers, if code takes any."""
+        """Load stacked states: for each variable, an array with a value for each place.
+
+        `optimizers` are the optimizers of the first places, whose numbers are used if the code takes any.
+        """
         ...
 
     def save(self) -> list[np.ndarray]: ...
 
     def clear(self) -> None:
-        """Let go of all states."""
+        """Drop all states, to free their memory."""
         ...
 
     def reset_metrics(self) -> None: ...
@@ -65,10 +71,10 @@ class Stack(Protocol):
 
 
 def batches(of: Orders, places: int) -> list[Batches]:
-    """Cut each order of rows as it would be cut alone: first full batches, then what is left.
+    """Return the batches of each state as if it trained alone: full batches, then the remaining rows.
 
-    Where a program is compiled for each shape: the numbers of places and batches are powers of two, of which
-    as many count as there are. There is room for the longest order.
+    Since a program is compiled for each shape, the numbers of places and batches are powers of two, with room
+    for the longest order. Counts say which batches are real.
     """
     orders, size = of.rows, of.batch_size
     lengths = np.array([len(order) for order in orders])
@@ -100,7 +106,7 @@ def power_of_two(number: int) -> int:
 
 
 def stacked(states: Sequence[State], places: int) -> list[np.ndarray]:
-    """Return the variables of states, stacked one after the other; the places left over are zeros."""
+    """Return for each variable an array of its values in all states; the places left over are zeros."""
     first = states[0]
     found = []
     for number, array in enumerate(first.arrays):

@@ -1,4 +1,4 @@
-"""TensorFlow: the rows of a dataset in the form that its functions take."""
+"""Turns the rows of a dataset into tensors of TensorFlow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def tensors_of(feed: Feed) -> tuple[Any, ...]:
 
 
 def _tensor(array: np.ndarray) -> Any:
-    """Return rows as a tensor, without a copy where TensorFlow's memory is this process's."""
+    """Return an array as a tensor, without a copy if TensorFlow computes in this process's memory."""
     if is_shareable(array) and not tf.config.get_visible_devices("GPU"):
         return tf.experimental.dlpack.from_dlpack(array.__dlpack__())
     return tf.constant(array)
@@ -30,7 +30,7 @@ def _labels(feed: Feed) -> tuple[list[Any], list[Any]]:
 
 
 def specs_of(feed: Feed) -> Any:
-    """Return the specs of these tensors, for any number of rows."""
+    """Return the specs of the tensors that `tensors_of` returns, for any number of rows."""
 
     def spec(array: np.ndarray) -> Any:
         return tf.TensorSpec([None, *array.shape[1:]], array.dtype)

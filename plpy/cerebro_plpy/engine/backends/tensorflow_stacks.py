@@ -1,8 +1,8 @@
-"""TensorFlow: one net in many states, each trained on rows of its own, by one graph.
+"""Trains one net in many states on TensorFlow, each on rows of its own, by one graph.
 
-The graph walks over stacked states: it puts one after the other into the model's variables, and takes it
-there through the same function of a step as if it were alone. Same kernels, same bits. What is saved is what
-surrounds the steps in Python. The graph is for any number of states and rows.
+The graph goes through the stacked states: it puts one after the other into the model's variables, and trains
+it there by the same function as if it were alone: same kernels, same bits. This saves the work around the
+steps in Python. One graph serves any number of states and rows.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
 
 
 class TensorFlowStack:
-    """The states of a bundle, trained in the model of a single loop, which holds another state afterwards."""
+    """The states of a bundle, trained in the model of `loop`, whose own state is lost by this."""
 
     def __init__(self, model: Any, variables: Sequence[Any], loop: TensorFlowLoop) -> None:
         self._model = model
         self._variables = list(variables)
         self._loop = loop
         own = {id(variable) for variable in model.variables}
-        # What measures has no use for an optimizer's.
+        # The places of the variables that measuring needs, which are none of the optimizer's.
         self._measuring = [place for place, v in enumerate(self._variables) if id(v) in own]
         self._stacked = [_stacked(variable.shape, variable.dtype) for variable in self._variables]
         logs = {name: tf.convert_to_tensor(value) for name, value in model.get_metrics_result().items()}
@@ -62,7 +62,7 @@ class TensorFlowStack:
 
     def train(self, feed: Feed, orders: Orders, tick: Tick, *, batched: bool) -> None:
         if batched:
-            # The planner asks for it on JAX alone: other bits than were asked for must not come of it.
+            # The planner asks for it on JAX alone, and another form would give other bits than it asked for.
             raise CerebroError("TensorFlow has no batched form", sqlstate=INTERNAL)
         for fixed in sorted(set(orders.fixed)):
             places = [place for place, own in enumerate(orders.fixed) if own is fixed]
@@ -99,12 +99,12 @@ class TensorFlowStack:
 
     @cached_property
     def _fresh(self) -> list[Any]:
-        """The values that metrics begin with."""
+        """The values of the metrics' variables after a reset."""
         self._model.reset_metrics()
         return [tf.constant(runtime.to_numpy(variable)) for variable in self._model.metrics_variables]
 
     def _walk(self, what: str, feed: Feed, fixed: int | None) -> Any:
-        """Return a function that takes some places of the stack through their batches."""
+        """Return a graph that trains or tests the states at some places of the stack on their batches."""
         nothing = self._model.get_metrics_result()
         step = self._loop.step(what, feed, fixed)
         trains = what == "train"
@@ -122,7 +122,7 @@ class TensorFlowStack:
                 self._put_back(place, logs, trains)
                 return number + 1, logs
 
-            # It returns what the function for one state does (on_tensorflow.py).
+            # The graph returns the same as the graph for a single state (on_tensorflow.py).
             count = tf.size(places, tf.int64)
             return _repeat(lambda number, _: number < count, train_place, tf.constant(0, tf.int64), nothing)
 
@@ -146,13 +146,16 @@ class TensorFlowStack:
 
 
 def put(variable: Any, value: Any) -> None:
-    """Set a variable's value whatever its shape: the variables of a large net are empty once it is saved."""
+    """Set a variable's value, even if it has another shape: a large net is empty once it is saved."""
     tensor = tf.convert_to_tensor(value, variable.dtype)
     tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tensor, validate_shape=False)
 
 
 def _stacked(shape: Any, dtype: Any) -> Any:
-    """Make a variable of any number of places, in the host's memory, where all types can be written so."""
+    """Return a variable for any number of places, in the memory of the host.
+
+    On other devices, values of some types cannot be written place by place.
+    """
     with tf.device("CPU:0"):
         return tf.Variable(tf.zeros([0, *shape], dtype), shape=[None, *shape], trainable=False)
 

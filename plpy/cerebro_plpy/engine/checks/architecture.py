@@ -1,4 +1,4 @@
-"""Architectures: a model's JSON, checked, brought into Keras 3's form, and described without its weights."""
+"""Checks a model's JSON, converts it to Keras 3's form, and describes the model without its weights."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ MAX_LENGTH = 4_000_000
 
 @dataclass(frozen=True)
 class DescribedModel:
-    """A description of a model that has not been built. Shapes are those of one row."""
+    """A description of a model that has not been built. Shapes are the shapes of one row."""
 
     json: str
     inputs: tuple[Shape, ...]
@@ -40,19 +40,19 @@ class DescribedModel:
     output_names: tuple[str, ...]
     parameters: int
     flops_per_row: int
-    # What one row costs, by family of layers (`counting`).
+    # The work for one row, by family of layers (`counting`).
     work: Mapping[str, float] = field(hash=False)
     weight_shapes: tuple[tuple[int, ...], ...]
     adapters: tuple[lora.Adapter, ...] = ()
-    # Layers that do nothing before they are given weights.
+    # Names of layers that do nothing before they are given weights.
     adaptable: tuple[str, ...] = ()
-    # Digests of the registered layers in it.
+    # Digests of the registered layers in the model.
     functions: tuple[str, ...] = ()
     # The layers whose outputs no training changes.
     trunk: tuple[trunk.TrunkLayer, ...] = field(default=(), hash=False)
     # How many of the parameters training changes.
     trained: int = 0
-    # What the backward pass needs of a row.
+    # The uses of layers whose outputs the backward pass needs.
     uses: tuple[NetUses, ...] = field(default=(), hash=False)
 
 
@@ -61,12 +61,12 @@ def describe(
     input_shapes: tuple[Shape, ...] | None = None,
     max_parameters: int = 2_000_000_000,
 ) -> DescribedModel:
-    """Check an architecture and describe it; no weight is allocated, and nothing is computed."""
+    """Check an architecture and return its description; no weight is allocated, and nothing is computed."""
     try:
         return _describe(model_arch, input_shapes, max_parameters, registered.known())
     except CerebroError:
         raise
-    # What stands in a place where nothing of its kind may stand: there are more such ways than checks.
+    # A value of the JSON may have a wrong type in more ways than the checks look for.
     except (AttributeError, LookupError, RecursionError, TypeError, ValueError) as error:
         raise CerebroError(
             "the architecture is malformed",
@@ -76,7 +76,7 @@ def describe(
 
 
 def build(architecture_json: str) -> Any:
-    """Make a model with its weights from JSON that `describe` gave."""
+    """Return a Keras model with weights, made from the `json` of a `DescribedModel`."""
     config = json.loads(architecture_json)
     model = _deserialize(config, _custom_objects(config))
     derived.follow_weights(model)
@@ -84,7 +84,7 @@ def build(architecture_json: str) -> Any:
 
 
 def layers(architecture_json: str) -> list[list[Any]]:
-    """Return each layer's name and class, the shape of a row of its output, its parameters and sources."""
+    """Return for each layer its name, class, output shape of one row, number of parameters, and sources."""
     config = json.loads(architecture_json)
     taken = {layer["config"].get("name"): sources(layer) for layer in config["config"].get("layers", [])}
     with unallocated():
@@ -102,7 +102,7 @@ def layers(architecture_json: str) -> list[list[Any]]:
 
 
 def _row_shape(layer: Any) -> list[int | None] | None:
-    """Return the shape of a row of a layer's first output; None if the layer is used in several ways."""
+    """Return the shape of a row of a layer's first output; None if Keras knows no output of the layer."""
     try:
         found = runtime.keras().tree.flatten(layer.output)[0]
     except (AttributeError, ValueError):
@@ -112,19 +112,22 @@ def _row_shape(layer: Any) -> list[int | None] | None:
 
 @contextmanager
 def unallocated() -> Iterator[None]:
-    """Let models be built within as shapes alone: their variables never get a value."""
+    """Give models that are built within the `with` block only shapes: their variables never get values."""
     keras = runtime.keras()
     state = keras.src.backend.common.global_state
     try:
         with runtime.generators_kept(), keras.StatelessScope(initialize_variables=False):
             yield
     finally:
-        # Keras would give values to whatever waits here as soon as the next model is built.
+        # Keras would give values to the variables that wait here as soon as the next model is built.
         state.set_global_attribute("uninitialized_variables", [])
 
 
 def output_names(model: Any) -> list[str]:
-    """Return the names by which losses and metrics address outputs; a Sequential has them only inside."""
+    """Return the names of a model's outputs, by which losses and metrics address the outputs.
+
+    A Sequential has no such names: its output is addressed by the name of its last layer.
+    """
     return list(getattr(model, "output_names", None) or [model.layers[-1].name])
 
 
@@ -135,9 +138,12 @@ def _describe(
     max_parameters: int,
     functions: Sequence[registered.Function],
 ) -> DescribedModel:
-    """Describe an architecture, cached for each set of `functions`, which decide what its names mean."""
+    """Return the description of an architecture, from a cache if all arguments are equal.
+
+    `functions` are the registered functions that the caller may use; they decide what names in the JSON mean.
+    """
     config = canonical(model_arch, input_shapes)
-    # Before Keras has it: it takes the config of a functional model apart.
+    # Before Keras gets the config: Keras takes the config of a functional model apart.
     text = json.dumps(config, sort_keys=True, separators=(",", ":"))
     layers = _custom_objects(config)
 
@@ -164,7 +170,7 @@ def _too_large(what: str, limit: int) -> CerebroError:
 
 
 def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) -> dict[str, Any]:
-    """Parse an architecture, translate Keras 2 to Keras 3 and refuse whatever could run code."""
+    """Return an architecture as parsed JSON of Keras 3; raise an error if it could run code."""
     config = _parse(model_arch)
     if legacy.is_legacy(config):
         config = legacy.translate(config)
@@ -188,7 +194,7 @@ def _name_layers(config: dict[str, Any]) -> None:
 
 
 def _drop_compile_config(value: Any) -> None:
-    """Remove compile_config, with which Keras would compile the model: how to compile is said elsewhere."""
+    """Remove `compile_config` at any depth: compile parameters are no part of an architecture here."""
     if isinstance(value, dict):
         value.pop("compile_config", None)
         value = list(value.values())
@@ -217,7 +223,7 @@ def _parse(model_arch: str) -> dict[str, Any]:
 
 
 def _custom_objects(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the classes of the registered layers in a config, and the objects of KerasHub."""
+    """Return, by registered name, the classes and functions in an architecture that Keras does not have."""
     registered_layers = validate.registered_layers(config).items()
     of_hub = hub.objects(validate.hub_names(config))
     members = own.objects() if validate.has_members(config) else {}
@@ -241,14 +247,14 @@ def _deserialize(config: dict[str, Any], layers: dict[str, Any]) -> Any:
         ) from error
 
 
-# What Keras says of a name that it does not know, and where it has the names that it does know.
+# Keras' message about a name that it does not know: the kind of the name, and the name.
 _UNKNOWN = re.compile(
     r"Could not interpret (activation|regularizer|initializer|constraint)\b.*identifier: '?(\w+)"
 )
 
 
 def _meant(message: str) -> str | None:
-    """Return a hint with the name that was probably meant."""
+    """Return a hint with the name that was probably meant, if Keras' message is about an unknown name."""
     found = _UNKNOWN.search(message)
     if found is None:
         return None
@@ -263,7 +269,7 @@ def _meant(message: str) -> str | None:
 
 
 def _give_input_shape(config: dict[str, Any], input_shapes: tuple[Shape, ...]) -> None:
-    """Tell the first layer of a Sequential that leaves its input open what comes in."""
+    """Insert an input layer into a Sequential whose first layer does not say the shape of its input."""
     if config["class_name"] != "Sequential" or _has_input(config):
         return
     shape = [None, *input_shapes[0]]
@@ -328,7 +334,7 @@ def _largest_tensor(model: Any) -> int:
 
 
 def _leaves(model: Any) -> list[Any]:
-    """Return the layers that compute; a wrapper counts as one, whatever it wraps."""
+    """Return the layers of a model and of all models inside it; a wrapper counts as one layer."""
     layers = []
     for layer in model.layers:
         layers += _leaves(layer) if hasattr(layer, "layers") else [layer]

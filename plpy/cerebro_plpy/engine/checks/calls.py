@@ -1,4 +1,4 @@
-"""Keras objects made from parsed calls: names are looked up among Keras' own classes and nowhere else."""
+"""Makes Keras objects from parsed calls, whose names must be listed here, cerebro's own, or registered."""
 
 from __future__ import annotations
 
@@ -46,22 +46,22 @@ _METRIC_ABBREVIATIONS = _LOSS_ABBREVIATIONS | {"acc", "accuracy"}
 
 
 def optimizer(call: Call) -> Any:
-    """Make a new optimizer."""
+    """Return a new optimizer, made from a call such as `Adam(learning_rate=0.1)`."""
     return _instance(call, "optimizer", OPTIMIZERS, "optimizers")
 
 
 def losses(spec: Any) -> Any:
-    """Make what compile(loss=) takes, keeping the structure of lists and dictionaries."""
+    """Return the losses that `spec` names, in the same lists and dictionaries, for compile(loss=)."""
     return _map(spec, _loss)
 
 
 def metrics(spec: Any) -> Any:
-    """Make what compile(metrics=) takes, keeping the structure of lists and dictionaries."""
+    """Return the metrics that `spec` names, in the same lists and dictionaries, for compile(metrics=)."""
     return _map(spec, _metric)
 
 
 def compile_arguments(params: CompileParams, outputs: int = 1) -> dict[str, Any]:
-    """Make fresh arguments for model.compile() of a net with this many outputs."""
+    """Return new arguments of model.compile() for a net with this number of outputs."""
     return {
         "optimizer": optimizer(params.optimizer),
         "loss": losses(params.loss),
@@ -72,7 +72,7 @@ def compile_arguments(params: CompileParams, outputs: int = 1) -> dict[str, Any]
 
 
 def is_for_each(spec: Any) -> bool:
-    """Return whether metrics are one alone, which is for each output, as in Keras 2."""
+    """Return whether `spec` is a list of a single metric, which applies to each output, as in Keras 2."""
     return isinstance(spec, list | tuple) and len(spec) == 1 and not isinstance(spec[0], list | tuple)
 
 
@@ -124,7 +124,7 @@ def _snake(name: str) -> str:
 
 
 def _name(name: str, what: str, classes: frozenset[str], abbreviations: frozenset[str]) -> str:
-    """Return the spelling that Keras takes; one that it takes already stays: results are named by it."""
+    """Return a name as Keras spells it; an accepted spelling stays, since results are named by it."""
     if name.lower() in abbreviations:
         return name.lower()
     found = _find(name, what, classes)
@@ -167,7 +167,7 @@ def _argument(value: Any) -> Any:
 
 
 def one_line(error: BaseException) -> str:
-    """Bring a message of Keras onto one line of bearable length."""
+    """Return the message of a Keras error on one line of at most 600 characters."""
     # Keras wraps the reason in the whole config of the object that it could not make.
     text = str(error).rpartition("Exception encountered:")[2] or str(error)
     text = " ".join(text.split()) or type(error).__name__

@@ -1,4 +1,4 @@
-"""Checks that a config fits its data: every mismatch is found before any training, with both values."""
+"""Checks that a config fits its packed table, before any training; errors name the values of both."""
 
 from __future__ import annotations
 
@@ -44,9 +44,11 @@ def check_config(
     null_classes: tuple[bool, ...] = (),
     made: set[Compiled] | None = None,
 ) -> None:
-    """Raise an error that says what does not fit; shapes are those of one row, classes the last dimension.
+    """Raise an error if a config does not fit its packed table; the error says what does not fit.
 
-    `null_classes` tells in which targets NULL is one of the classes, `made` what Keras has made for others.
+    Shapes are the shapes of one row, and the last dimension of a label of classes is their number.
+    `null_classes` says for which targets NULL is one of the classes. `made` holds compile parameters that
+    Keras has accepted for other configs, and gets the ones that it accepts now.
     """
     _check_count("inputs", len(arch.inputs), len(input_shapes))
     _check_count("outputs", len(arch.outputs), len(target_shapes))
@@ -78,7 +80,7 @@ def _check_input(name: str, wanted: Shape, given: Shape) -> None:
 
 @dataclass(frozen=True)
 class _Packed:
-    """The labels that the packed table has for an output."""
+    """The labels that the packed table has for one output of the model."""
 
     shape: Shape
     kind: str
@@ -165,7 +167,10 @@ def _check_one_column(where: str, name: str, target: _Packed) -> None:
 
 
 def _check_spread(what: str, spec: Any, names: list[str]) -> None:
-    """Refuse metrics that are neither one alone, nor one entry for each output, nor a dict by their names."""
+    """Raise an error if the metrics do not say which of several outputs they are for.
+
+    Allowed are a single metric, a list with one entry per output, and a dictionary by names of outputs.
+    """
     count = len(names)
     if count == 1 or not spec or calls.is_for_each(spec):
         return
@@ -184,7 +189,7 @@ def _check_spread(what: str, spec: Any, names: list[str]) -> None:
 
 
 def _check_metrics(arch: DescribedModel, params: CompileParams, chosen: list[Any]) -> None:
-    """Refuse metrics that want labels in another form than the loss: indices or one column per class."""
+    """Raise an error if a metric and the loss need labels in different forms: class indices or columns."""
     names = list(arch.output_names)
     for spec in (params.metrics, params.weighted_metrics):
         for number, metric in forms.metrics_per_output(spec, names):
@@ -204,9 +209,9 @@ def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:
 
 
 def _check_compiles(params: CompileParams, made: set[Compiled]) -> None:
-    """Let Keras refuse the arguments that it would refuse later, without building the model.
+    """Raise an error if Keras refuses the compile parameters; no model is built for this.
 
-    It looks at a learning rate's type alone: of configs that differ in that number, one is made.
+    Keras checks only the type of a learning rate, so of configs that differ in its value only one is tried.
     """
     compiled = params.compile_key(), type(params.optimizer.get("learning_rate"))
     if compiled not in made:

@@ -1,4 +1,4 @@
-"""Checks that all layers of a functional model belong to it: Keras makes even those that do not."""
+"""Checks that each layer of a functional model has sources and leads to an output."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from cerebro_plpy.errors import CerebroError
 
 
 def check(config: dict[str, Any]) -> None:
-    """Refuse layers that nothing comes into, or that no output comes from, in a model and those within.
+    """Raise an error if a layer has no source or leads to no output, in a model or a model inside it.
 
-    Keras makes their weights, and computes what has no tensor of the model's to wait for, but no bound on the
-    model counts them. Its own to_json never holds any.
+    Keras makes the weights of such layers, and computes layers that need no tensor of the model, but no limit
+    on the model counts them. Keras' own to_json never writes such layers.
     """
     for model in _models(config):
         _check_model(model)
@@ -52,7 +52,7 @@ def _check_model(model: dict[str, Any]) -> None:
 
 
 def _names(value: Any, known: dict[str, Any]) -> Iterator[str]:
-    """Yield the layers that are named as the source of a tensor, [name, node, tensor], at any depth."""
+    """Yield the names of known layers in references to tensors, `[name, node, tensor]`, within a value."""
     if isinstance(value, dict):
         for item in cast("dict[str, Any]", value).values():
             yield from _names(item, known)

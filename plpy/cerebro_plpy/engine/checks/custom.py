@@ -1,6 +1,6 @@
-"""Registered functions: their source is executed once in this process, for each version that is asked for.
+"""Executes the source of registered functions: once in a process for each version that is needed.
 
-Only a superuser can have written it: whatever comes here has been read from the extension's own table.
+Only a superuser can have written the source: it is read from the extension's own table.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cerebro_plpy.madlib.registered import LAYER, LOSS
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.literal import Call
 
-# What may be wrong with source before any of it runs.
+# Errors that compiling a source may raise.
 _MALFORMED = (SyntaxError, ValueError, RecursionError, MemoryError, OverflowError)
 
 
@@ -45,7 +45,7 @@ class FunctionSource:
 
 
 class _Taken:
-    """The sources that this process has, and what they define, by digest."""
+    """The sources of registered functions in this process, and the objects that they define, by digest."""
 
     def __init__(self) -> None:
         self.sources: dict[str, FunctionSource] = {}
@@ -53,7 +53,10 @@ class _Taken:
 
 
 def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
-    """Keep sources until they are asked for; return them as functions that a call may name."""
+    """Keep the sources of registered functions in this process; return the functions that a call may name.
+
+    Raise an error if a source does not match its digest.
+    """
     taken = [FunctionSource(**source) for source in sources]
     for source in taken:
         known = registered.digest(source.name, source.kind, source.higher_is_better, source.source)
@@ -67,7 +70,7 @@ def take(sources: Iterable[Mapping[str, Any]]) -> list[registered.Function]:
 
 
 def get(digest: str) -> Any:
-    """Return the function or class that a source defines, executing the source at its first use."""
+    """Return the function or class that the source with this digest defines; execute it at the first use."""
     known = memory.get_instance(_Taken)
     if digest not in known.objects:
         if digest not in known.sources:
@@ -77,7 +80,7 @@ def get(digest: str) -> Any:
 
 
 def loss(call: Call) -> Any:
-    """Make what compile(loss=) takes."""
+    """Return the loss that a call of a registered function makes, in a form for compile(loss=)."""
     found, kwargs = _find_function(call), dict(call.kwargs)
     if isinstance(found, type):
         return losses.weighable(_made(call, partial(found, **kwargs)))
@@ -87,7 +90,10 @@ def loss(call: Call) -> Any:
 
 
 def metric(call: Call) -> Any:
-    """Make what compile(metrics=) takes; its results go by the name that it is registered with."""
+    """Return the metric that a call of a registered function makes, in a form for compile(metrics=).
+
+    Its results have the name of the registered function, unless the call gives another name to a class.
+    """
     found, kwargs = _find_function(call), dict(call.kwargs)
     keras = runtime.keras()
     if not isinstance(found, type):
@@ -115,13 +121,13 @@ def _made(call: Call, make: Any) -> Any:
 
 
 def _check_arguments(call: Call, found: Any) -> None:
-    """Refuse arguments that the function does not take beside the labels and the predictions."""
+    """Raise an error if a function does not take labels, predictions and the arguments of the call."""
     try:
         inspect.signature(found).bind(None, None, **dict(call.kwargs))
     except TypeError as error:
         raise _refused(call, f"The function is called with y_true and y_pred: {error}.") from None
     except ValueError:
-        # What is written in C may have no signature.
+        # A function that is written in C may have no signature.
         pass
 
 
@@ -153,7 +159,7 @@ def _execute(source: FunctionSource) -> Any:
 
 @contextmanager
 def unregistered() -> Iterator[None]:
-    """Undo what a source registers with Keras meanwhile, under names of its choice."""
+    """Undo all registrations with Keras that are made within the `with` block."""
     registration = runtime.keras().src.saving.object_registration
     lists = registration.GLOBAL_CUSTOM_OBJECTS, registration.GLOBAL_CUSTOM_NAMES
     before = [dict(each) for each in lists]
@@ -188,13 +194,13 @@ def _checked(source: FunctionSource, module: types.ModuleType) -> Any:
 
 
 def line_of(error: BaseException, file: str) -> int | None:
-    """Return the last line of a source file that an error passed on its way; None if it passed none."""
+    """Return the last line of `file` in the traceback of an error; None if the file is not in it."""
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == file]
     return lines[-1] if lines else None
 
 
 def place_of(error: BaseException) -> str:
-    """Return, for a message, the line of a registered function where an error arose; else an empty text."""
+    """Return ` (line 3 of name)` if an error arose in the registered function `name`; else an empty text."""
     for source in memory.get_instance(_Taken).sources.values():
         line = line_of(error, source.file)
         if line is not None:

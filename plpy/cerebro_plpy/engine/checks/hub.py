@@ -1,7 +1,7 @@
-"""Layers of KerasHub, where the server has it: those that are numbers and built-in parts, and nothing else.
+"""Admits the layers of KerasHub that hold no code and read no files, if the server has KerasHub.
 
 A backbone, a task, a tokenizer or a preset can read files, download, or make any number of layers of a few
-numbers. None of them is here: a backbone comes as the graph of its layers.
+numbers. None of them is admitted: an architecture has the layers of a backbone instead.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ LAYERS = frozenset(
     """CachedMultiHeadAttention FNetEncoder PositionEmbedding RotaryEmbedding SinePositionEncoding
     TokenAndPositionEmbedding TransformerDecoder TransformerEncoder""".split()
 )
-# An activation of its own, which BERT and others name.
+# An activation of KerasHub, which BERT and other nets name.
 FUNCTIONS = frozenset({"gelu_approximate"})
 _FUNCTIONS_AT = f"{PACKAGE}.src.utils.keras_utils"
-# What it imports where that is there: what downloads, reads files of tokens, or is another engine.
+# Packages that KerasHub imports if they are installed: they download, read files of tokens, or are engines.
 _COMPANIONS = (
     "huggingface_hub", "kagglehub", "kagglesdk", "safetensors", "sentencepiece", "tensorflow_text",
     "transformers",
@@ -34,7 +34,7 @@ _COMPANIONS = (
 
 
 class _Objects(dict[str, Any]):
-    """The objects of KerasHub that this process has asked for, by registered name."""
+    """The classes and functions of KerasHub that this process has imported, by registered name."""
 
 
 def registered_name(name: str) -> str:
@@ -42,7 +42,7 @@ def registered_name(name: str) -> str:
 
 
 def is_named(found: dict[str, Any]) -> bool:
-    """Return whether a serialized object says that it is KerasHub's."""
+    """Return whether a serialized object claims to be an object of KerasHub."""
     module, written = found.get("module"), found.get("registered_name")
     config = found.get("config")
     return (
@@ -53,7 +53,10 @@ def is_named(found: dict[str, Any]) -> bool:
 
 
 def pin(found: dict[str, Any]) -> bool:
-    """Rewrite an admitted layer or function in its one form, importing nothing; return whether it is one."""
+    """Rewrite an admitted object of KerasHub in canonical form; return False if it is not admitted.
+
+    Nothing is imported for this.
+    """
     name, written, config = found["class_name"], found.get("registered_name"), found.get("config")
     if name == "function" and isinstance(config, str):
         known = config.removeprefix(f"{PACKAGE}>")
@@ -69,7 +72,7 @@ def pin(found: dict[str, Any]) -> bool:
 
 
 def reason(name: Any) -> str:
-    """Return why an object of KerasHub's is not admitted."""
+    """Return why an object of KerasHub is not admitted."""
     if isinstance(name, str) and name.endswith("Backbone"):
         return (
             "A few numbers make a net of any size of it. Write the graph of its layers: db.load_pretrained"
@@ -82,7 +85,7 @@ def reason(name: Any) -> str:
 
 
 def is_known(kind: type) -> bool:
-    """Return whether a class is Keras' own, or one of KerasHub's, which does what Keras' own do."""
+    """Return whether a class comes from Keras or from KerasHub."""
     return kind.__module__.startswith(("keras.", f"{PACKAGE}."))
 
 
@@ -91,7 +94,7 @@ def is_installed() -> bool:
 
 
 def objects(names: Collection[str]) -> dict[str, Any]:
-    """Return the classes and functions of these registered names."""
+    """Return the classes and functions of KerasHub that have these registered names."""
     known = memory.get_instance(_Objects)
     for name in set(names) - set(known):
         known[name] = _get(name.removeprefix(f"{PACKAGE}>"))
@@ -131,7 +134,7 @@ def missing(name: str) -> CerebroError:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Import KerasHub without what could download, and without engines other than this process's."""
+    """Within the `with` block, hide packages that can download, and engines other than the running one."""
     others = [name for name in runtime.BACKENDS if name != runtime.backend()]
     with runtime.hidden([*_COMPANIONS, *others]):
         yield

@@ -1,4 +1,4 @@
-"""Architectures that Keras 2 wrote, brought into Keras 3's form."""
+"""Translates architectures that Keras 2 wrote into Keras 3's form."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ _MODULES = (
 
 
 def is_legacy(config: dict[str, Any]) -> bool:
-    """Return whether Keras 2 wrote a config.
+    """Return whether Keras 2 wrote an architecture.
 
-    Keras 3 names a module beside every class; Keras 2 did so for its last versions' inner objects only.
+    Keras 3 writes a module beside every class name. The last versions of Keras 2 did so only for inner
+    objects.
     """
     if "module" in config:
         return False
@@ -54,7 +55,7 @@ def is_legacy(config: dict[str, Any]) -> bool:
 
 
 def translate(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the same model as Keras 3 writes it."""
+    """Return an architecture in the form of Keras 3, converted from the form of Keras 2."""
     return _model(config)
 
 
@@ -80,7 +81,7 @@ def _sequential(inner: dict[str, Any]) -> dict[str, Any]:
 
 
 def _input_shape(layer: dict[str, Any]) -> list[int | None] | None:
-    """Find the shape of the input, which older models keep in their first layer, or in its first layer."""
+    """Return the input shape in the config of a first layer, or of the layer that it wraps; else None."""
     inner = _fields(layer)
     if layer.get("class_name") in validate.MODELS:
         return None
@@ -101,7 +102,7 @@ def _input_layer(shape: list[int | None], first: dict[str, Any]) -> dict[str, An
 
 
 def _functional(found: dict[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
-    """Keep the old lists of inbound nodes, which Keras 3 still reads beside its own."""
+    """Return a functional model in Keras 3's form, with its inbound nodes as Keras 2 wrote them."""
     layers = []
     for old in inner["layers"]:
         new = _layer(old)
@@ -142,14 +143,14 @@ def _arguments(name: str, old: dict[str, Any]) -> dict[str, Any]:
 
 
 def _policy(dtype: Any) -> str:
-    """Return the name of a dtype policy, which Keras 2 wrote as an object, or left out."""
+    """Return the name of a dtype policy, which may be a name or an object in Keras 2; float32 if missing."""
     if isinstance(dtype, dict):
         dtype = _fields(dtype).get("name")
     return dtype if isinstance(dtype, str) else "float32"
 
 
 def _value(value: Any) -> Any:
-    """Translate what stands in a layer's config: other layers, initializers, regularizers, constraints."""
+    """Return a value of a layer's config in Keras 3's form, for example an initializer or an inner layer."""
     if isinstance(value, list):
         return [_value(item) for item in value]
     if not isinstance(value, dict) or "class_name" not in value:

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA): layers of Keras whose kernel stays and is corrected by two small matrices."""
+"""Low-rank adapters (LoRA): two small matrices that correct the kernel of a layer, which does not train."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Shapes = Sequence[tuple[int, ...]]
 
 @dataclass(frozen=True)
 class Adapter:
-    """The places of a kernel and its two matrices among a model's weights."""
+    """The places of a layer's kernel and of its two adapter matrices among the model's weights."""
 
     kernel: int
     a: int
@@ -46,23 +46,23 @@ def _adapter(layer: Any, places: dict[int, int]) -> Adapter:
 
 
 def can_merge(found: Collection[Adapter]) -> bool:
-    """Return whether there are adapters, and all can be added to their kernels."""
+    """Return whether there are adapters, and all of them can be added to their kernels."""
     return bool(found) and all(one.adds for one in found)
 
 
 def added(found: Collection[Adapter]) -> set[int]:
-    """Return the places of the weights that a model without adapters does not have."""
+    """Return the places of the adapter matrices, which the model without adapters does not have."""
     return {place for one in found for place in (one.a, one.b)}
 
 
 def base_size(shapes: Shapes, found: Collection[Adapter]) -> int:
-    """Return how many numbers a model without adapters has."""
+    """Return how many numbers the weights of the model have without the adapter matrices."""
     more = added(found)
     return sum(math.prod(shape) for place, shape in enumerate(shapes) if place not in more)
 
 
 def merged(weights: Sequence[np.ndarray], found: Collection[Adapter]) -> list[np.ndarray]:
-    """Return the weights of the model without adapters that computes the same."""
+    """Return the weights of a model without adapters that computes the same as the model with adapters."""
     own = list(weights)
     for one in found:
         own[one.kernel] = own[one.kernel] + np.float32(one.scale) * (own[one.a] @ own[one.b])

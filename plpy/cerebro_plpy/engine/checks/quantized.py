@@ -1,7 +1,7 @@
 """Quantized layers: which kinds a net may hold, and why no others.
 
-Of int8, kernels and scales stay as they are, whatever trains: adapters beside them do. Both are exact in the
-32-bit floats of MADlib's form of weights.
+Only int8 is allowed: training never changes the kernels and scales of such a layer, only adapters beside
+them, and both are exact in the 32-bit floats of MADlib's form of weights.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 MODE = "int8"
-# Those whose int8 form has a gradient for what comes in, and takes adapters.
+# Layers whose int8 form has a gradient with respect to its input, and takes adapters.
 LAYERS = frozenset({"Dense", "EinsumDense", "Embedding"})
 POLICY = "QuantizedDTypePolicy"
 # Policies of the other kinds: how each begins as a text.
@@ -29,7 +29,7 @@ _REASONS = {
 
 
 def mode_of(layer: Mapping[str, Any]) -> str | None:
-    """Return how a layer of an architecture is quantized; None if it is not."""
+    """Return how a layer of an architecture is quantized, for example "int8"; None if it is not."""
     config = layer.get("config")
     policy = config.get("dtype") if isinstance(config, Mapping) else None
     if isinstance(policy, Mapping):
@@ -46,7 +46,7 @@ def mode_of(layer: Mapping[str, Any]) -> str | None:
 
 
 def refusal(layer: Mapping[str, Any]) -> str | None:
-    """Return why a layer may not be quantized as it is; None if it may, or is not."""
+    """Return why the quantization of a layer is not allowed; None if there is nothing to refuse."""
     mode = mode_of(layer)
     if mode is None or (mode == MODE and layer.get("class_name") in LAYERS):
         return None
@@ -55,5 +55,5 @@ def refusal(layer: Mapping[str, Any]) -> str | None:
 
 
 def is_quantized(layer: Any) -> bool:
-    """Return whether a live layer is one of these, of which all but bias and adapters stays as it is."""
+    """Return whether a built layer is quantized as int8, so that only its bias and adapters can change."""
     return type(layer).__name__ in LAYERS and getattr(layer, "quantization_mode", None) == MODE

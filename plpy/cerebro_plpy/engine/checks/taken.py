@@ -1,4 +1,4 @@
-"""The names that a registered function must not have: Keras' own, and those that come with the package."""
+"""The names that a registered function must not have: names that Keras or this package uses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerebro_plpy.madlib.names import LOSSES, METRICS, OPTIMIZERS, SCHEDULES
 from cerebro_plpy.madlib.nearest import fold
 from cerebro_plpy.madlib.spellings import LOSS_TEXTS, METRIC_TEXTS, OLD_LOSSES, OLD_METRICS, OWN_TEXTS
 
-# What results, summaries and grids call things, and what says nothing.
+# Words that results, summaries and grids use for other things, and words that say nothing.
 _WORDS: Final = (
     "acc compile crossentropy ce false function functional lambda layer learning_rate loss metric metrics"
     " model none null object optimizer public sequential true val_loss y_pred y_true"
@@ -25,7 +25,7 @@ _OURS: Final = (
     validate.MODELS, validate.LAYERS, validate.INITIALIZERS, validate.REGULARIZERS, validate.CONSTRAINTS,
     validate.POLICIES, validate.ACTIVATIONS,
 )  # fmt: skip
-# Names of the installed Keras, which may have more than those.
+# Modules of the installed Keras, which may have more names than the lists above.
 _MODULES: Final = (
     "losses metrics layers activations initializers regularizers constraints optimizers dtype_policies models"
 ).split()

@@ -1,6 +1,6 @@
-"""Refuses architectures of anything but built-in parts of Keras that are data and cannot run code.
+"""Refuses architectures that hold anything but listed objects, which are data and cannot run code.
 
-The names are written out, so that a later Keras with a layer that loads files or code does not widen this.
+The names are written out, so that a layer of a later Keras that loads files or code is not allowed by itself.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ LAYERS = frozenset(
     UnitNormalization UpSampling1D UpSampling2D UpSampling3D ZeroPadding1D ZeroPadding2D
     ZeroPadding3D""".split()
 )
-# AugMix chooses by Python's own generator while a net is traced, and so otherwise in each session.
+# AugMix draws from Python's own generator while a net is traced, and so differs in each session.
 _REASONS = {
     "AugMix": "What it does follows no seed, so that no run could be repeated. The Random layers follow one.",
     "StochasticDepth": "What it drops follows no seed, so that no run could be repeated. Make the net with"
@@ -73,7 +73,7 @@ _MODULES = {
     "keras.src.models.sequential": frozenset({"Sequential"}),
     "keras.src.models.model": frozenset({"Model"}),
     "keras.layers": LAYERS,
-    # What nets of keras.applications have besides.
+    # Layers of nets of keras.applications that keras.layers does not have.
     "keras.src.applications.convnext": frozenset({"LayerScale"}),
     "keras.src.applications.inception_resnet_v2": frozenset({"CustomScaleLayer"}),
     "keras.initializers": INITIALIZERS,
@@ -89,7 +89,10 @@ _CUSTOM = "Custom objects are not allowed, but layers that a superuser has regis
 
 
 def check(config: dict[str, Any]) -> None:
-    """Refuse everything that is not on the lists, at any depth; registered layers get their version."""
+    """Raise an error if an architecture holds an object that is not on the lists, at any depth.
+
+    The version of each registered layer is written into the architecture.
+    """
     if config.get("class_name") not in MODELS:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")
     for path, found in _objects(config, "model", 0):
@@ -106,7 +109,7 @@ def check(config: dict[str, Any]) -> None:
 
 
 def registered_layers(config: Mapping[str, Any]) -> dict[str, str]:
-    """Return the registered names of the registered layers in a checked architecture, with their digests."""
+    """Return the digest of each registered layer in a checked architecture, by its registered name."""
     names = {found.get("registered_name") for _, found in _objects(config, "model", 0)}
     matches = (_REGISTERED.fullmatch(name) for name in names if isinstance(name, str))
     return {match[0]: match[2] for match in matches if match}
@@ -117,7 +120,7 @@ def has_members(config: dict[str, Any]) -> bool:
 
 
 def hub_names(config: dict[str, Any]) -> set[str]:
-    """Return the registered names of KerasHub's objects in a checked architecture."""
+    """Return the registered names of the objects of KerasHub in a checked architecture."""
     return {found["registered_name"] for _, found in _objects(config, "model", 0) if hub.is_named(found)}
 
 
@@ -135,7 +138,10 @@ def _check_hub(path: str, found: dict[str, Any]) -> None:
 
 
 def _pin(path: str, found: dict[str, Any]) -> bool:
-    """Say in which version a registered layer is meant; no name of Keras' own can be one's."""
+    """Write the version of a registered layer into its JSON; return False if it is no registered layer.
+
+    A registered layer cannot have a name that Keras uses.
+    """
     name, written = found["class_name"], found.get("registered_name")
     pinned = _REGISTERED.fullmatch(written) if isinstance(written, str) else None
     if not isinstance(name, str):
@@ -154,7 +160,7 @@ def _pin(path: str, found: dict[str, Any]) -> bool:
 
 
 def _objects(value: Any, path: str, depth: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield every serialized object within, with the place where it stands."""
+    """Yield every serialized object within a value, with its path in the architecture."""
     if depth > _DEPTH:
         raise CerebroError(f"the architecture is nested more than {_DEPTH} levels deep")
     if isinstance(value, dict):
@@ -190,7 +196,7 @@ def _check_object(path: str, found: dict[str, Any]) -> None:
 
 
 def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
-    """Refuse a name without a module that is not among Keras' own, where Keras would look it up."""
+    """Raise an error if an object without a module has a class name that is not on the lists."""
     if name == "function":
         _check_function(path, found)
     elif name not in VALUES and not any(name in names for names in _MODULES.values()):
@@ -198,7 +204,7 @@ def _check_without_module(path: str, name: str, found: dict[str, Any]) -> None:
 
 
 def _meant(name: str, module: str) -> str | None:
-    """Return the name that was probably meant, among those that Keras has under that module."""
+    """Return the allowed name in a module that was probably meant by `name`; None if there is none."""
     return None if name in _REASONS else nearest(name, sorted(_MODULES.get(module, ())))
 
 
@@ -214,7 +220,7 @@ def _is_operation(name: str) -> bool:
 
 
 def _check_registered(path: str, name: str, written: Any) -> None:
-    """Refuse a registered name by which code that a package added to Keras would be reached."""
+    """Raise an error if a registered name could reach code that a package has added to Keras."""
     if written not in (None, name, "function") and written not in ACTIVATIONS:
         raise _refused(f"registered name {written!r}", path, _CUSTOM)
 

@@ -1,4 +1,4 @@
-"""Looks into a net: how large its weights and the gradients of a loss are, and which units say nothing."""
+"""Examines a net: the sizes of its weights and of a loss's gradients, and its dead and saturated units."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import ScoreOf
 from cerebro_plpy.engine.models.inference import Inference, Loaded
 
-# Activations that are 0 on one side, where nothing is learned.
+# Activations that are 0 on one side, where a unit learns nothing.
 _RECTIFYING = ("relu", "relu6")
 # The least and the greatest value of activations that are flat at both ends.
 _BOUNDED = {"tanh": (-1.0, 1.0), "sigmoid": (0.0, 1.0), "hard_sigmoid": (0.0, 1.0), "softsign": (-1.0, 1.0)}
@@ -25,9 +25,9 @@ Batch = tuple[list[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class LayerFacts:
-    """A layer: the quadratic means of its weights and of their gradients, and shares of its units.
+    """Facts about a layer: the quadratic means of its weights and of their gradients, and its units.
 
-    None stands for what a layer does not have.
+    `dead` and `saturated` are shares of the units. A fact that the layer does not have is None.
     """
 
     name: str
@@ -42,7 +42,10 @@ class LayerFacts:
 
 @dataclass
 class _UnitCounts:
-    """Counts of what the units of a layer gave: whether ever another number than 0, and how often an end."""
+    """Counts of the outputs of a layer's units: whether any was not 0, and how many were at an end.
+
+    An end is the least or the greatest value of the activation.
+    """
 
     activation: str
     rows: int = 0
@@ -70,10 +73,10 @@ class _UnitCounts:
 
 
 def inspect(net: Inference, loaded: Loaded, loss: ScoreOf, batches: Iterable[Batch]) -> list[LayerFacts]:
-    """Return facts about each layer, from a loss on batches of rows, all of the same length."""
+    """Return facts about each layer of a net, from a loss on batches with the same number of rows."""
     model, layers = net.model, _layers(net.model)
     gradient = runtime.get_keras_backend().make_gradient(model, loss)
-    # What the answers end with is flat by design: a net that is sure is no fault.
+    # The last layers are flat by design: it is no fault if a net is sure of its answers.
     inner = {layer.name: _UnitCounts(_activation(layer)) for layer in layers if not _is_last(model, layer)}
     watched = [layer for layer in layers if layer.name in inner and inner[layer.name].activation]
     outputs = _make_outputs(net, loaded, watched)
@@ -98,7 +101,7 @@ def _layers(model: Any) -> list[Any]:
 
 
 def _activation(layer: Any) -> str:
-    """Return the name of the function that a layer ends with, if it is one that is looked at."""
+    """Return the name of a layer's activation; an empty text if units with it are not examined."""
     if type(layer).__name__ == "ReLU":
         return "relu"
     name = getattr(getattr(layer, "activation", None), "__name__", "")
@@ -112,7 +115,7 @@ def _is_last(model: Any, layer: Any) -> bool:
 def _make_outputs(
     net: Inference, loaded: Loaded, layers: Sequence[Any]
 ) -> Callable[[list[np.ndarray]], list[np.ndarray]]:
-    """Return a function that gives what leaves these layers."""
+    """Return a function that computes the outputs of these layers from the inputs of the net."""
     if not layers:
         return lambda inputs: []
     model = net.model

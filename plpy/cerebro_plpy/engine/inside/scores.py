@@ -1,6 +1,7 @@
 """Scores of a net's output that can be explained: a quantity, or the logarithm of a class's odds.
 
-The odds of a class are its probability by that of all others. `given` has a one at the place of the class.
+The odds of a class are its probability divided by the probability of all other classes. `given` is 1 at the
+place of the class, and 0 elsewhere.
 """
 
 from __future__ import annotations
@@ -10,9 +11,9 @@ from typing import Any
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.backends.interfaces import ScoreOf
 
-# Below this no probability counts, and of one alone none as close to 1.
+# The least probability that counts; and how close a single probability may come to 0 and 1.
 _LEAST, _NEAREST = 1e-30, 1e-7
-# Takes a logit out of a sum of exponentials.
+# Subtracted from a logit, it takes the logit out of a sum of exponentials.
 _OUT = 1e9
 
 
@@ -27,7 +28,7 @@ def odds_of_probabilities(output: Any, given: Any) -> Any:
 
 
 def odds_of_probability(output: Any, given: Any) -> Any:
-    """Return the odds of one of two classes, of which the output has the second one's probability."""
+    """Return the log odds of one of two classes; the output is the probability of the second class."""
     ops = _ops()
     share = ops.clip(output[:, 0], _NEAREST, 1 - _NEAREST)
     return (ops.log(share) - ops.log(1 - share)) * (2 * given[:, 0] - 1)
@@ -39,17 +40,17 @@ def odds_of_logits(output: Any, given: Any) -> Any:
 
 
 def odds_of_logit(output: Any, given: Any) -> Any:
-    """Return the odds of one of two classes, of which the output has the second one's logit."""
+    """Return the log odds of one of two classes; the output is the logit of the second class."""
     return output[:, 0] * (2 * given[:, 0] - 1)
 
 
 def chosen(output: Any, given: Any) -> Any:
-    """Return the number at the place of the one: a quantity, or the odds of a class among several."""
+    """Return the number of the output at the place where `given` is 1: a quantity, or a class's log odds."""
     return _ops().sum(output * given, axis=-1)
 
 
 def make_squared_error(unit: float) -> ScoreOf:
-    """Return the square of by how many such units a quantity is off."""
+    """Return a function for the squared difference between answer and label, both measured in `unit`."""
 
     def squared_error(output: Any, given: Any) -> Any:
         return _ops().square((_ops().reshape(output, (-1,)) - given[:, 0]) / unit)
@@ -58,7 +59,7 @@ def make_squared_error(unit: float) -> ScoreOf:
 
 
 def make_log_loss(odds: ScoreOf) -> ScoreOf:
-    """Return minus the logarithm of the probability that these are the odds of."""
+    """Return a function for minus the logarithm of a class's probability; `odds` computes its log odds."""
 
     def log_loss(output: Any, given: Any) -> Any:
         return _ops().softplus(-odds(output, given))

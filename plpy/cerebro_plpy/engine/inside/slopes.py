@@ -1,4 +1,4 @@
-"""The slopes of a net's score along its inputs; of codes, along the vectors that an Embedding has."""
+"""The slopes of a net's score: its derivatives by the inputs, or, for codes, by their Embedding's vectors."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from cerebro_plpy.engine.models import trunk
 from cerebro_plpy.engine.models.inference import Loaded, inference, pad
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 
-# The numbers of points in one call; large nets take fewer. Where each number is a program of its own, points
-# are filled up to the one or the other.
+# The most points in one call; large nets take fewer. Where each number of points needs its own program, calls
+# are filled up to one of these two numbers.
 FEW, MOST_ROWS = 32, 256
 # Layers whose output jumps where their input changes.
 _OF_CODES = (
@@ -31,7 +31,7 @@ _OF_CODES = (
 
 @dataclass(frozen=True)
 class Opening:
-    """A place where numbers enter a net: an input, or the vectors for its codes.
+    """A place where numbers enter a net: an input, or the vectors that an Embedding has for its codes.
 
     `table` is the place of these vectors among the net's variables.
     """
@@ -41,7 +41,7 @@ class Opening:
 
 
 class Slopes:
-    """The slopes of one score of an architecture."""
+    """The slopes of one score of an architecture, for any weights; a slope is a derivative of the score."""
 
     def __init__(self, described: DescribedModel, score: ScoreOf) -> None:
         self.net = inference(described)
@@ -65,7 +65,7 @@ class Slopes:
         self.output_width = int(model.outputs[0].shape[-1])
 
     def takers(self, number: int) -> list[str]:
-        """Return the layers that take an input as numbers."""
+        """Return the names of the layers that take input `number`; none if only Embeddings take it."""
         model = self.net.model
         source = _source(model.inputs[number])
         return [] if Opening(number) not in self.openings else trunk.takers(model, source)
@@ -74,7 +74,11 @@ class Slopes:
         return BoundSlopes(self, loaded)
 
     def bind(self, loaded: Loaded) -> Slope:
-        """Return one model's score and slopes as a function of points, opening by opening, and marks."""
+        """Return a function that computes scores and slopes of one model.
+
+        Its arguments are a list with an array of points for each opening, and the numbers `given` to the
+        score.
+        """
         slope = self._slope([loaded.tensors[place] for place in self._variables])
 
         def at(points: list[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
@@ -90,12 +94,12 @@ class Slopes:
 
 @functools.lru_cache(maxsize=16)
 def slopes(described: DescribedModel, score: ScoreOf) -> Slopes:
-    """Give the process's slopes of an architecture."""
+    """Return this process's slopes of a score of an architecture, which are made at the first call."""
     return Slopes(described, score)
 
 
 class BoundSlopes:
-    """The slopes of one model."""
+    """The slopes of one score, for the weights of one model; a slope is a derivative of the score."""
 
     def __init__(self, net: Slopes, loaded: Loaded) -> None:
         self._net, self._loaded, self._slope = net, loaded, net.bind(loaded)
@@ -107,15 +111,15 @@ class BoundSlopes:
         }
 
     def answer(self, inputs: list[np.ndarray]) -> np.ndarray:
-        """Return the net's only output for a few rows."""
+        """Return the only output of the net for a few rows."""
         return self._net.net.predict(self._loaded, inputs)[0]
 
     def at(self, points: Sequence[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return score and slopes at some points, of which there are no more than `rows`."""
+        """Return scores and slopes at some points, which may be at most `rows`."""
         return self._slope(list(points), given)
 
     def enter(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return a row's numbers at each opening."""
+        """Return the numbers of the first row at each opening."""
         return [self._enter(one, inputs[one.input][0]) for one in self.openings]
 
     def _enter(self, one: Opening, row: np.ndarray) -> np.ndarray:
@@ -124,7 +128,11 @@ class BoundSlopes:
     def enter_mean(
         self, inputs: Sequence[np.ndarray], shares: Sequence[np.ndarray | None]
     ) -> list[np.ndarray]:
-        """Return the mean row's numbers, given the shares of codes, (codes, places), where they are known."""
+        """Return the numbers of the mean row at each opening.
+
+        `inputs` is the mean row. `shares` has for each input the share of each code among the rows, with the
+        shape (codes, places), or None: with shares, the mean of the codes' vectors is returned.
+        """
         found = []
         for one, entered in zip(self.openings, self.enter([row[np.newaxis] for row in inputs]), strict=True):
             known = shares[one.input]
@@ -134,7 +142,10 @@ class BoundSlopes:
         return found
 
     def leave(self, parts: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Add up what stands at each opening for each number of the inputs."""
+        """Return, for each number of the inputs, the sum of the numbers in `parts` that belong to it.
+
+        `parts` has an array for each opening; all numbers of a code's vector belong to the code.
+        """
         found: dict[int, np.ndarray] = {}
         for one, part in zip(self.openings, parts, strict=True):
             own = part if one.table is None else part.sum(axis=-1)
@@ -154,7 +165,10 @@ def _opening(model: Any, operation: Any, inputs: dict[int, int], places: dict[in
 
 
 def _embeddings(model: Any) -> list[Any]:
-    """Return the Embeddings, each of which takes an input as it is; refuse codes in any other place."""
+    """Return a model's Embeddings; raise an error if codes are used in any other place.
+
+    An Embedding must take an input of the model as it is.
+    """
     inputs = {id(_source(tensor)) for tensor in model.inputs}
     found = []
     for operation in trunk.operations(model):

@@ -1,6 +1,6 @@
-"""Counts the work of a net: what one row costs, by family of layers, and how many layers there are.
+"""Counts the work of a net: operations for one row by family of layers, and the number of layers.
 
-Estimates of times begin with it (`planner/estimating/rates.py`). Nothing is computed: shapes suffice.
+Estimates of times are based on these counts (`planner/estimating/rates.py`), which need only shapes.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ DENSE, CONVOLUTION, RECURRENT, ATTENTION, EMBEDDING = (
 _RECURRENT = frozenset(
     {"LSTM", "GRU", "SimpleRNN", "RNN", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"}
 )
-# The others are KerasHub's.
+# The last two are layers of KerasHub.
 _EMBEDDING = frozenset({"Embedding", "PositionEmbedding", "TokenAndPositionEmbedding"})
 _ATTENTION = frozenset({"MultiHeadAttention", "GroupedQueryAttention", "Attention", "AdditiveAttention"})
 
 
 def flops(layer: Any) -> int:
-    """Return a layer's operations for one row: two per weight and place where it is used."""
+    """Return a layer's operations for one row: two for each weight, at each place where it is used."""
     weights = sum(math.prod(w.shape) for w in getattr(layer, "weights", []) if len(w.shape) > 1)
     if family(layer) == EMBEDDING:
         return 0
@@ -40,7 +40,7 @@ def family(layer: Any) -> str:
 
 
 def work(layers: list[Any]) -> Mapping[str, float]:
-    """Return operations for one row by family, layers, sequential steps, and numbers that layers pass on."""
+    """Return counts for one row: operations by family, layers, sequential steps, and numbers in outputs."""
     found: dict[str, float] = {"layers": len(layers), "steps": 0, "numbers": 0}
     for layer in layers:
         kind = family(layer)

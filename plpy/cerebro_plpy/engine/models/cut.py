@@ -1,8 +1,9 @@
-"""A model cut in two: a trunk whose outputs are kept, and a head that trains on them.
+"""A model cut in two: a trunk whose outputs are kept, and a head that trains on these outputs.
 
-The bits are those of the whole model. A batch of the head holds what the trunk makes of a batch of as many
-rows: the last bits of a row's output may depend on how many rows it is computed with, not on which. Whether
-they are the same on this machine is tried on two mini-batches before it is relied on.
+Training the head gives the bits of training the whole model. For this, the trunk computes its outputs in
+batches of the training batch size: the last bits of a row's output may depend on the number of rows in the
+batch, but not on the other rows. Before the head is used, two mini-batches test whether the bits are the same
+on this machine.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from cerebro_plpy.madlib.layers import ends
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
-# How many mini-batches tell whether the head gives the bits of the whole.
+# How many mini-batches test whether the head gives the bits of the whole model.
 TRIED = 2
 
 
@@ -45,7 +46,7 @@ class _Cuts(dict[tuple[str, str, Recomputed, tuple[str, ...]], "Cut | None"]):
 
 
 def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
-    """Return the process's cut behind these layers; None if Keras makes no model of what is behind them."""
+    """Return this process's cut of a model behind the layers `names`; None if Keras cannot make the head."""
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
     key = (text, code, model.again, tuple(names))
@@ -54,14 +55,14 @@ def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) 
         try:
             return Cut(model, params, names)
         except (TypeError, ValueError, KeyError, AttributeError):
-            # It would only have been faster.
+            # Training the head would only have been faster.
             return None
 
     return memory.kept(memory.get_instance(_Cuts), key, MOST_COMPILED, make)
 
 
 def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
-    """Return the process's trunk with these layers."""
+    """Return this process's trunk that consists of the layers `names`."""
     key = (architecture_json, tuple(names))
     return memory.kept(
         memory.get_instance(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names)
@@ -74,7 +75,7 @@ def forget() -> None:
 
 
 class Pass:
-    """A model of layers that do not train, through which rows pass once."""
+    """A model of layers that do not train, whose outputs are computed once for each row."""
 
     def __init__(self, model: Any) -> None:
         self._model = model
@@ -87,7 +88,7 @@ class Pass:
     def outputs(
         self, values: Sequence[np.ndarray], batches: Iterable[list[np.ndarray]]
     ) -> Iterator[list[np.ndarray]]:
-        """Yield the outputs for the inputs of each batch."""
+        """Yield the outputs for the inputs of each batch; `values` are the values of the variables."""
         tensors = [runtime.get_keras_backend().to_tensor(value) for value in values]
         for batch in batches:
             yield [np.asarray(output) for output in self._forward(tensors, batch)]
@@ -95,7 +96,7 @@ class Pass:
     def features(
         self, values: Sequence[np.ndarray], blocks: Iterable[Block], rows: int, batch_size: int, tick: Tick
     ) -> list[np.ndarray]:
-        """Return the outputs for a number of rows, each computed in a full batch.
+        """Return the outputs for the `rows` rows of the blocks, each computed in a full batch.
 
         The last batch is filled up with the first rows.
         """
@@ -110,7 +111,10 @@ class Pass:
 
 
 class Trunk(Pass):
-    """A model of some layers of an architecture, from its inputs or from the outputs of those `before`."""
+    """The layers `names` of an architecture as a model; its inputs are the outputs of the layers `before`.
+
+    Without `before`, its inputs are those of the architecture.
+    """
 
     def __init__(self, architecture_json: str, names: Sequence[str], before: Sequence[str] = ()) -> None:
         self.architecture_json, self.names = architecture_json, names
@@ -122,14 +126,14 @@ class Trunk(Pass):
         places = {id(variable): place for place, variable in enumerate(self._built.variables)}
         self.places = [places[id(variable)] for variable in self.variables]
         weights = {id(weight): place for place, weight in enumerate(self._built.weights)}
-        # Seeds that a layer has and draws nothing with are not what its outputs depend on.
+        # Outputs do not depend on the seeds of a layer that draws nothing.
         self._weighty = [number for number, v in enumerate(self.variables) if id(v) in weights]
         self._weight_places = {number: weights[id(self.variables[number])] for number in self._weighty}
         self._structure = _structure(architecture_json, names, tensors)
         self._digests: dict[str, str] = {}
 
     def of_state(self, state: State) -> list[np.ndarray]:
-        """Return the values that a state has for the trunk's variables."""
+        """Return the values of the trunk's variables from a state of the whole model."""
         return [state.arrays[place] for place in self.places]
 
     def of_weights(self, weights: bytes) -> list[np.ndarray]:
@@ -142,15 +146,21 @@ class Trunk(Pass):
         return found
 
     def digest(self, values: Sequence[np.ndarray]) -> str:
-        """Return a digest of what outputs depend on besides the rows; alike trunks of several
-        nets share it."""
+        """Return a digest of all that the trunk's outputs depend on, except the rows.
+
+        Equal trunks of different nets have the same digest.
+        """
         found = hashlib.sha256(self._structure)
         for number in self._weighty:
             found.update(np.ascontiguousarray(values[number]).reshape(-1).view(np.uint8).data)
         return found.hexdigest()
 
     def digest_of(self, state: State) -> str:
-        """Return the digest for a state, cached by the digest of its frozen variables if these suffice."""
+        """Return the digest for the values in a state.
+
+        It is cached by the digest of the state's frozen variables, if all weights of the trunk are among
+        them.
+        """
         frozen = state.frozen
         if frozen is None or not {self.places[number] for number in self._weighty} <= set(
             state.frozen_places
@@ -177,8 +187,10 @@ def _full(blocks: Iterable[Block], batch_size: int) -> Iterator[list[np.ndarray]
 
 
 def _structure(architecture_json: str, names: Sequence[str], tensors: Sequence[Any]) -> bytes:
-    """Describe the layers, with their places in place of the names by which alike layers of several nets
-    differ; the inputs in their order; and what leaves them."""
+    """Return a description of the layers `names`, their inputs in order, and the tensors that leave them.
+
+    Numbers replace the names of the layers, by which equal layers of different nets differ.
+    """
     config = json.loads(architecture_json)
     layers = [layer for layer in config["config"]["layers"] if layer["config"].get("name") in names]
     numbers = {layer["config"]["name"]: f"#{number}" for number, layer in enumerate(layers)}
@@ -207,7 +219,7 @@ def _numbered(value: Any, numbers: dict[str, str]) -> Any:
 
 
 class Cut:
-    """A model's head and trunk, which train the states of the whole model by the head alone."""
+    """A model cut into trunk and head, which trains states of the whole model by training the head."""
 
     def __init__(self, model: CompiledModel, params: CompileParams, names: Sequence[str]) -> None:
         self._whole = model
@@ -219,21 +231,22 @@ class Cut:
         own = {id(variable): place for place, variable in enumerate(built.variables)}
         kept = self._head.layout.variables[len(head.variables) :]
         behind = len(model.layout.variables) - len(kept)
-        # Where a variable of the head stands in a state of the whole: moments and the like at its end.
+        # The places of the head's variables in a state of the whole model; moments and the like are last.
         self._places = [own[id(v)] for v in head.variables] + list(range(behind, behind + len(kept)))
         in_order = [id(v) for v in head.trainable_variables] == [id(v) for v in built.trainable_variables]
         self.fits = in_order and behind == len(built.variables)
-        # Whether it gave the same bits as the whole, by batch size.
+        # Whether the head gave the bits of the whole model, by batch size.
         self._tried: dict[int, bool] = {}
         self._frozen: dict[str, states.Frozen | None] = {}
 
     def gives_the_same(
         self, state: State, params: CompileParams, batch_size: int, few: Callable[[int], Dataset], tick: Tick
     ) -> bool:
-        """Return whether training on a few rows gives the same bits, whole and by the head.
+        """Return whether training the head on a few rows gives the bits of training the whole model.
 
-        An engine may put arithmetic on both sides of a cut together in the whole, with other last bits; and
-        on some processors those of a row depend on its place in the mini-batch, which shuffling moves.
+        An engine may fuse arithmetic from both sides of the cut in the whole model, with other last bits. On
+        some processors, the last bits of a row depend on its place in the mini-batch, which shuffling
+        changes.
         """
         if batch_size not in self._tried:
             rows = few(TRIED * batch_size)
@@ -258,7 +271,7 @@ class Cut:
         rows: int | None = None,
         params: CompileParams | None = None,
     ) -> tuple[State, dict[str, float]]:
-        """Train a state as the whole model does, by the head on the trunk's outputs."""
+        """Train a state of the whole model by training the head, with the trunk's outputs as inputs."""
         trained, logs = self._head.train(
             self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows, params=params
         )

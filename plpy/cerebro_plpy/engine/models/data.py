@@ -1,4 +1,4 @@
-"""Rows in memory, in the form that the training loops want."""
+"""Rows in memory, in the form that the training loops use."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import numpy as np
 ONE_HOT = "one-hot"
 INDEX = "index"
 VALUE = "value"
-# Not a target, but what each row counts: it lies with the targets.
+# Not a target, but the weights of the rows, which are kept with the targets.
 WEIGHT = "weight"
 
 # The alignment of arrays in memory; TensorFlow and JAX copy arrays that begin elsewhere.
@@ -34,19 +34,19 @@ class Target:
 
 @dataclass(frozen=True)
 class TargetForm:
-    """The form in which a loss wants the labels: class indices, float rows of a width, or one 0/1 column."""
+    """The form in which a loss needs labels: class indices, `width` floats, or one column of 0 and 1."""
 
     name: str
     width: int | None
 
 
-# For each output, what classes count; None where all count the same.
+# For each output, the weights of classes; None where all classes count the same.
 ClassWeights = Sequence[dict[int, float] | None] | None
 
 
 @dataclass
 class Dataset:
-    """Some rows: the model's inputs and targets, with whatever was derived from them."""
+    """Some rows: the model's inputs and targets, with data that was computed from them."""
 
     inputs: list[np.ndarray]
     targets: list[Target]
@@ -61,7 +61,7 @@ class Dataset:
         return sum(a.nbytes for a in self.inputs) + sum(t.values.nbytes for t in self.targets)
 
     def derived(self, key: Any, make: Callable[[], Any]) -> Any:
-        """Keep something costly, such as a copy on the device, as long as the rows are kept."""
+        """Return the data for `key`, which `make` computes at the first call; keep it as long as the rows."""
         if key not in self._derived:
             self._derived[key] = make()
         return self._derived[key]
@@ -76,7 +76,11 @@ class Dataset:
         return last.values.reshape(-1) if last.kind == WEIGHT else None
 
     def sample_weights(self, class_weight: ClassWeights) -> list[np.ndarray]:
-        """Return the rows' weights, their own and by class: nothing, one array, or one for each output."""
+        """Return the weights of the rows: their own weights times the weights of their classes.
+
+        The list is empty without any weights. With class weights it has an array for each output, else a
+        single array.
+        """
         own = self.weights
         if class_weight is None:
             return [] if own is None else [own]
@@ -96,14 +100,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Block:
-    """Rows of one dataset in the order in which they are to be visited."""
+    """Rows of one dataset, in the order in which a training loop uses them."""
 
     dataset: Dataset
     order: np.ndarray
 
 
 def convert(target: Target, form: TargetForm) -> np.ndarray:
-    """Bring stored labels into the form that a loss wants."""
+    """Return stored labels in the form that a loss needs."""
     if target.kind == VALUE:
         return np.ascontiguousarray(target.values, np.float32)
     if form.name == SPARSE:
@@ -116,9 +120,9 @@ def convert(target: Target, form: TargetForm) -> np.ndarray:
 
 
 def batched(blocks: Iterable[Block], batch_size: int) -> Iterator[Block]:
-    """Regroup blocks so that batches cross their borders.
+    """Yield the rows of blocks as new blocks, so that a batch can have rows of several blocks.
 
-    Every block yielded holds full batches, except the last one, which may end with a part of one.
+    Each new block holds full batches, except that the last one may end with a smaller batch.
     """
     rest: Dataset | None = None
     for block in blocks:
@@ -143,7 +147,10 @@ def whole(dataset: Dataset) -> Block:
 
 
 def concatenate(datasets: Iterable[Dataset], rows: int) -> Dataset:
-    """Copy the rows of several datasets into one; each is asked for when those before it are copied."""
+    """Return a dataset with the rows of several datasets, which has `rows` rows in all.
+
+    The datasets are requested one after the other, each when the rows before it have been copied.
+    """
     joined: list[np.ndarray] = []
     kinds: list[str] = []
     done = 0
@@ -160,7 +167,7 @@ def concatenate(datasets: Iterable[Dataset], rows: int) -> Dataset:
 
 
 def room(shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """Return an array to be filled, in memory that every engine can use as it is."""
+    """Return an array to be filled, in memory that every engine can use without a copy."""
     size = math.prod(shape) * dtype.itemsize
     memory = np.empty(size + ALIGNMENT, np.uint8)
     start = -memory.ctypes.data % ALIGNMENT
@@ -179,7 +186,7 @@ def _indices(target: Target) -> np.ndarray:
 
 
 def _sample_weight(target: Target, class_weight: dict[int, float]) -> np.ndarray:
-    """Weigh each row by its class, as Keras does: classes that are not named count 1."""
+    """Return the weight of each row's class, as in Keras: a class that is not named has the weight 1."""
     if not class_weight:
         return np.ones(len(target.values), np.float32)
     classes = np.rint(target.values).astype(np.int32) if target.kind == VALUE else _indices(target)

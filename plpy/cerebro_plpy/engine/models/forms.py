@@ -1,4 +1,4 @@
-"""Finds the form of the labels that a model's losses and metrics want."""
+"""Finds the form in which a model's losses and metrics need the labels."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _WANT_DENSE = frozenset(
 
 
 def of_model(model: Any, params: CompileParams) -> list[TargetForm]:
-    """Give the form of the labels for each output."""
+    """Return the form of the labels for each output of a model."""
     chosen = per_output(params.loss, architecture.output_names(model))
     return [of_output(spec, tensor.shape) for spec, tensor in zip(chosen, model.outputs, strict=True)]
 
 
 def per_output(spec: Any, output_names: list[str]) -> list[Any]:
-    """Spread compile()'s argument over the outputs as Keras does."""
+    """Return an argument of compile(), such as `loss`, as a list with one entry per output, as in Keras."""
     if isinstance(spec, dict):
         return [spec.get(name) for name in output_names]
     if isinstance(spec, list | tuple) and len(spec) == len(output_names):
@@ -46,7 +46,7 @@ def per_output(spec: Any, output_names: list[str]) -> list[Any]:
 
 
 def metrics_per_output(spec: Any, output_names: list[str]) -> list[tuple[int, Any]]:
-    """Give each metric with the number of its output, as Keras would spread them."""
+    """Return each metric with the number of its output, assigned to the outputs as in Keras."""
     if not spec:
         return []
     found = [spec] if len(output_names) == 1 else per_output(spec, output_names)
@@ -54,7 +54,7 @@ def metrics_per_output(spec: Any, output_names: list[str]) -> list[tuple[int, An
 
 
 def first_name(spec: Any) -> str:
-    """Return the name of the first metric of whatever compile() is given."""
+    """Return the name of the first metric in an argument of compile(), or "accuracy" if there is none."""
     found = _flat(spec)
     named = found[0] if found else "accuracy"
     return named if isinstance(named, str) else str(getattr(named, "name", named))
@@ -69,7 +69,7 @@ def _flat(spec: Any) -> list[Any]:
 
 
 def metric_wants(metric: Any) -> str | None:
-    """Give the form of labels that a metric needs, if it cannot do with either."""
+    """Return the form of labels that a metric needs; None if it takes class indices as well as columns."""
     name = name_of(metric)
     if name.startswith("sparse"):
         return SPARSE
@@ -77,12 +77,12 @@ def metric_wants(metric: Any) -> str | None:
 
 
 def name_of(spec: Any) -> str:
-    """Give the folded name of a loss or metric, which may be a name or a call."""
+    """Return the name of a loss or metric, given as a name or a call, without case and underscores."""
     return fold(spec if isinstance(spec, str) else getattr(spec, "name", ""))
 
 
 def of_output(loss: Any, shape: tuple[int | None, ...]) -> TargetForm:
-    """Give the form for one output of the given shape (batch dimension first)."""
+    """Return the form of the labels for one output of the given shape (batch dimension first)."""
     if name_of(loss).startswith("sparse"):
         return TargetForm(SPARSE, shape[-1])
     if len(shape) > 1 and shape[-1] == 1:
@@ -91,7 +91,7 @@ def of_output(loss: Any, shape: tuple[int | None, ...]) -> TargetForm:
 
 
 def build_metrics(model: Any, forms: list[TargetForm]) -> None:
-    """Let Keras create the variables of its metrics before anything is compiled."""
+    """Make Keras create the variables of the model's metrics before a program is compiled."""
     inputs = [_symbolic(t.shape, t.dtype) for t in model.inputs]
     targets = [_target(form, tensor.shape) for form, tensor in zip(forms, model.outputs, strict=True)]
     weight = np.ones(2, np.float32) if len(targets) == 1 else None
@@ -100,7 +100,7 @@ def build_metrics(model: Any, forms: list[TargetForm]) -> None:
 
 
 def pack(model: Any, inputs: list[Any]) -> Any:
-    """Give inputs in the structure that the model was made with."""
+    """Return inputs in the structure with which the model was made."""
     from keras import tree
 
     return (
@@ -113,7 +113,7 @@ def one_or_all(values: list[Any]) -> Any:
 
 
 def if_any(values: list[Any]) -> list[Any]:
-    """Return the values as one further argument in a list, or an empty list if there are none."""
+    """Return a list with the values as a single argument, or an empty list if there are no values."""
     return [one_or_all(values)] if values else []
 
 

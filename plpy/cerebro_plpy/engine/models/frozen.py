@@ -1,4 +1,4 @@
-"""Finds the variables of a model that no training changes: they need not go with a state to each visit."""
+"""Finds the variables of a model that no training changes, so that a stored state leaves them out."""
 
 from __future__ import annotations
 
@@ -8,16 +8,16 @@ from cerebro_plpy.engine import own
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import hub, quantized
 
-# It writes its layer's kernel in every training step, trainable or not.
+# This layer writes the kernel of the layer that it wraps in every training step, trainable or not.
 _WRITING = "SpectralNormalization"
 
 
 def frozen(model: Any) -> set[int]:
-    """Return the ids of these variables: weights of layers of Keras' own that are not trainable, or that LoRA
-    keeps.
+    """Return the ids of a model's frozen variables, which no training changes.
 
-    Anything else that is not trained may change all the same: seeds, moving statistics, whatever a registered
-    layer has.
+    They are weights that are not trainable or that LoRA keeps, statistics of a frozen BatchNormalization, and
+    kernels of quantized layers. All other variables may change: seeds, moving statistics, and whatever a
+    registered layer has.
     """
     layers = list(model._flatten_layers(include_self=False, recursive=True))
     trained = {id(variable) for variable in model.trainable_variables}
@@ -33,10 +33,11 @@ def frozen(model: Any) -> set[int]:
 
 
 def hold(model: Any) -> None:
-    """Freeze what is inside frozen layers. Keras makes it when it builds them, and lets it train: with a
-    frozen MultiHeadAttention, model_from_json gives another net than the one whose to_json was called.
+    """Freeze the layers inside frozen layers.
 
-    Models within are no more than their layers, each of which says for itself.
+    Keras makes the inner layers when it builds a layer, and lets them train: with a frozen
+    MultiHeadAttention, model_from_json returns another net than the one whose to_json was called. The layers
+    of a model inside the model are each treated by themselves.
     """
     for layer in model.layers:
         if isinstance(layer, runtime.keras().Model):

@@ -1,7 +1,7 @@
-"""The forward pass alone: one compiled function per architecture, to which the weights are arguments.
+"""The forward pass: one compiled function per architecture, which takes the weights as arguments.
 
-Models that share an architecture share the function, whatever they were compiled with for training, and
-no optimizer is made for any of them.
+Models that share an architecture share the function, whatever their compile parameters, and no optimizer is
+made for any of them.
 """
 
 from __future__ import annotations
@@ -29,22 +29,22 @@ Predict = Callable[[list[np.ndarray]], list[np.ndarray]]
 
 # How much work one call into a backend may be, so that a cancel is noticed soon.
 FLOPS_PER_CALL = 5_000_000_000
-# What the layers of usual nets make of as many rows stays in a processor's caches.
+# The outputs of usual layers for so many rows stay in a processor's caches.
 MOST_ROWS = 256
-# How far NumPy may be from the engine.
+# How far the answers of NumPy may be from the answers of the engine.
 TOLERANCE = 1e-5
 
 
 @dataclass(frozen=True)
 class Loaded:
-    """The variables of one model where the backend wants them."""
+    """The variables of one model as tensors of the engine."""
 
     tensors: list[Any]
     nbytes: int
 
 
 class Inference:
-    """An architecture's forward pass."""
+    """The forward pass of an architecture."""
 
     def __init__(self, described: DescribedModel) -> None:
         self._backend = runtime.get_keras_backend()
@@ -62,7 +62,7 @@ class Inference:
         self.rows = max(1, min(MOST_ROWS, FLOPS_PER_CALL // max(1, described.flops_per_row)))
 
     def load(self, weights: bytes) -> Loaded:
-        """Take the weights of a model in MADlib's form."""
+        """Return a model's variables as the engine needs them, from weights in MADlib's form."""
         arrays = zip(self.model.weights, self._split(weights), strict=True)
         given = {id(variable): array for variable, array in arrays}
         found = [self._array(v, given).astype(v.dtype, copy=False) for v in self.variables]
@@ -85,17 +85,17 @@ class Inference:
 
     @staticmethod
     def _array(variable: Any, given: dict[int, np.ndarray]) -> np.ndarray:
-        """Return a variable's given weight; what is no weight, such as a seed, stays as it was made."""
+        """Return a variable's value in `given`; for a variable that is no weight, its own value."""
         return given[id(variable)] if id(variable) in given else runtime.to_numpy(variable)
 
     def predict(self, loaded: Loaded, inputs: list[np.ndarray]) -> list[np.ndarray]:
-        """Give the outputs, float32, for a few rows in one call."""
+        """Return the outputs, in float32, for a few rows in one call of the engine."""
         return [np.asarray(output, np.float32) for output in self._call(loaded.tensors, inputs)]
 
     def bound(self, loaded: Loaded, weights: bytes | None = None) -> Predict:
-        """Return the same for one model alone, which costs less to call and more to make.
+        """Return a function that predicts with one model: slower to make than `predict`, faster to call.
 
-        With the weights, nets that are plain and light enough are computed by NumPy: for a single row that is
+        If `weights` is given, NumPy computes a net that is plain and light enough: for a single row it is
         faster.
         """
         call = self._call.bound(loaded.tensors)
@@ -116,7 +116,7 @@ class Inference:
         return answer
 
     def _agrees(self, by_engine: Predict, own: Predict) -> bool:
-        """Return whether NumPy gives what the engine gives, for rows of ones and of a half."""
+        """Return whether NumPy and the engine give the same answers, for rows of ones and of halves."""
         for value in (1.0, 0.5):
             rows = [
                 np.full((1, *(size or 1 for size in shape)), value, np.float32)
@@ -134,7 +134,7 @@ class Inference:
     def predict_many(
         self, loaded: Loaded, inputs: list[np.ndarray], batch_rows: int, threads: Threads
     ) -> list[np.ndarray]:
-        """Give the outputs for any number of rows, with a tick after each call into the backend."""
+        """Return the outputs for any number of rows, computed in threads that look for cancels."""
         starts = range(0, len(inputs[0]), batch_rows)
         found = threads.run([partial(self._predict_batch, loaded, inputs, at, batch_rows) for at in starts])
         return found[0] if len(found) == 1 else [np.concatenate(parts) for parts in zip(*found, strict=True)]
@@ -154,12 +154,12 @@ class Inference:
 
 @functools.lru_cache(maxsize=16)
 def inference(described: DescribedModel) -> Inference:
-    """Give the process's function for an architecture, compiling it if it is not there yet."""
+    """Return this process's forward pass for an architecture, compiling it at the first call."""
     return Inference(described)
 
 
 def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarray]:
-    """Cut MADlib's concatenation of float32 into arrays of these shapes."""
+    """Return arrays of the given shapes, cut from weights in MADlib's form."""
     sizes = [math.prod(shape) for shape in shapes]
     if len(weights) != 4 * sum(sizes):
         raise CerebroError(
@@ -174,6 +174,6 @@ def split(weights: bytes, shapes: tuple[tuple[int, ...], ...]) -> list[np.ndarra
 
 
 def pad(array: np.ndarray, rows: int) -> np.ndarray:
-    """Return a batch that is filled up with its last row, so that it needs no program of its own."""
+    """Return a batch filled up to `rows` with its last row, so that it needs no program of its own."""
     missing = rows - len(array)
     return array if missing == 0 else np.concatenate([array, np.repeat(array[-1:], missing, axis=0)])

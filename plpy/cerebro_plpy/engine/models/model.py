@@ -1,4 +1,4 @@
-"""One compiled model for all configs that differ only in the values of variables."""
+"""Compiled models: one for all configs that differ only in the values of variables."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 # Which layers are computed again in the backward pass: none, all that can be, or those named.
 Recomputed: TypeAlias = bool | tuple[str, ...]
-# A session may live for days; a run with more than these compiles some of them again.
+# A session may live for days, and keeps so many models; a run with more compiles some of them again.
 MOST_COMPILED = 64
 # The most optimizers that a compiled model keeps, for configs that differ in their numbers.
 MOST_OPTIMIZERS = 256
@@ -47,8 +47,10 @@ def compiled(
     again: Recomputed = False,
     room: DeviceRoom | None = None,
 ) -> CompiledModel:
-    """Return the process's model for these, compiling it if it is not there yet; `again` says which layers
-    are computed again in the backward pass, `room` what the device may hold."""
+    """Return this process's compiled model for an architecture and parameters; compile it if needed.
+
+    `again` says which layers are computed again in the backward pass, `room` how much the device may hold.
+    """
     code = params.compile_key(inputs_of(params, runtime.backend(), architecture_json))
     key = (architecture_json, code, again, room)
     make = partial(CompiledModel, architecture_json, params, again=again, room=room)
@@ -56,18 +58,21 @@ def compiled(
 
 
 def again_of(asked: bool | Sequence[str]) -> Recomputed:
-    """Return what the option `recompute` asks for."""
+    """Return the value of a run's option `recompute`, with a tuple of names in place of a list."""
     return asked if isinstance(asked, bool) else tuple(asked)
 
 
 def forget() -> None:
-    """Drop every compiled model, to give back its memory."""
+    """Drop every compiled model of this process, to free its memory."""
     memory.get_instance(_CompiledModels).clear()
 
 
 class CompiledModel:
-    """A model whose variables are set from a config's state before each visit; or a part of one, given with
-    the whole, from whose states its own are made (`cut.py`)."""
+    """A model whose variables are set from a config's state before each visit.
+
+    `part`, if given, is a pair: a part of a model, which is compiled, and the whole model. States of the part
+    are made from states of the whole (`cut.py`).
+    """
 
     def __init__(
         self,
@@ -97,15 +102,15 @@ class CompiledModel:
             self._loop = backend.make_sharded_loop(self._model, variables, self._inputs, spans, room)
         else:
             self._loop = backend.make_loop(self._model, variables, self._inputs, whole or self._model)
-        # What the loop holds of a state, and no training changes: its digest.
+        # The digest of the frozen variables that the loop holds.
         self._held: str | None = None
 
     def _where_it_fits(self) -> AbstractContextManager[None]:
-        """Have Keras make variables in the host's memory where the device has no room for all of them."""
+        """Return a context in which Keras makes variables in the host's memory if the model is in shards."""
         return runtime.get_keras_backend().on_host() if self._is_sharded else nullcontext()
 
     def initial_state(self, params: CompileParams, seed: int, weights: bytes | None) -> State:
-        """Return the state that a new model with this seed would hold."""
+        """Return the state of a new model with this seed, and with `weights` if they are given."""
         with runtime.generators_kept(), self._where_it_fits():
             runtime.seed_generators(seed)
             state = self._blank_state(params) if self._starts_blank else self._built_state(params)
@@ -115,7 +120,7 @@ class CompiledModel:
         return state
 
     def started(self, state: State, weights: bytes) -> State:
-        """Return a copy of a state with these weights, which shares nothing with other states."""
+        """Return a copy of a state with the given weights, which shares no frozen variables with others."""
         made = replace(states.whole(state), arrays=list(state.arrays))
         _set_weights(made, weights, self.layout.added)
         return made
@@ -125,7 +130,7 @@ class CompiledModel:
         return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
 
     def _blank_state(self, params: CompileParams) -> State:
-        """Make an initial state without compiling: the model follows from seeds, the moments are zero."""
+        """Return an initial state without compiling: weights follow from seeds, the optimizer adds zeros."""
         model, optimizer = architecture.build(self.architecture_json), calls.optimizer(params.optimizer)
         found = [runtime.to_numpy(variable) for variable in (*model.variables, *optimizer.variables)]
         rest = self.layout.variables[len(found) :]
@@ -142,11 +147,12 @@ class CompiledModel:
         params: CompileParams | None = None,
         moves: bool = False,
     ) -> tuple[State, dict[str, float]]:
-        """Train a state on the blocks of each pass; the logs are those of the last pass. `params` are its
-        config's, where this was perhaps compiled for another. If it `moves`, the state loses its arrays.
+        """Train a state on the blocks of each pass; return the new state and the metrics of the last pass.
 
-        `rows` is the number of rows of each pass: if it is given, TensorFlow's bits are those of Keras' fit
-        also where it is a multiple of the batch size.
+        `params` are the parameters of the state's config, if this model was perhaps compiled for another
+        config. With `moves`, the given state loses its arrays, which saves memory. `rows` is the number of
+        rows of each pass: if it is given, TensorFlow computes the bits of Keras' fit even if the batch size
+        divides it.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._load(state, moves=moves)
@@ -164,8 +170,10 @@ class CompiledModel:
         return trained, self._results()
 
     def _load(self, state: State, *, moves: bool) -> None:
-        """Load a state, which loses its arrays if it moves; what the loop holds of it already stays, unless
-        work on it is broken off."""
+        """Load a state into the loop; with `moves`, the state loses its arrays.
+
+        Frozen variables that the loop already holds are not loaded again, unless earlier work was broken off.
+        """
         held, self._held = self._held, None
         known = state.frozen is not None and held == state.frozen.digest
         leaves_much = moves and state.nbytes > memory.LARGE_BYTES
@@ -175,7 +183,7 @@ class CompiledModel:
 
     @cached_property
     def stack(self) -> StackedModel | None:
-        """A way to train many states at once; None if it would not give the same bits."""
+        """The model in a form that trains many states at once; None if it would not give the same bits."""
         made = runtime.get_keras_backend().make_stack(
             self._model, self.layout.variables, self._inputs, self._loop
         )
@@ -185,12 +193,11 @@ class CompiledModel:
         return StackedModel(made, self._feed, self.layout.state, optimizer, self._hold_nothing)
 
     def _hold_nothing(self) -> None:
-        """Forget which state's frozen variables are loaded: others put states into the model."""
+        """Forget which frozen variables the loop holds, since a stack loads other states into the model."""
         self._held = None
 
     def _optimizer(self, params: CompileParams) -> Any:
-        """Return an optimizer with a config's numbers; it is kept, as making it takes as long as
-        mini-batches."""
+        """Return an optimizer with the numbers of a config, from a cache, as making it takes some time."""
         make = partial(calls.optimizer, params.optimizer)
         return memory.kept(self._optimizers, repr(params.optimizer), MOST_OPTIMIZERS, make)
 
@@ -199,7 +206,7 @@ class CompiledModel:
     ) -> list[np.ndarray]:
         """Return the raw variables of loss and metrics over the blocks; `merge` makes values of them.
 
-        If it `moves`, a large state has lost its arrays if this fails.
+        With `moves`, a large state has lost its arrays if the evaluation fails.
         """
         moves = moves and state.nbytes > memory.LARGE_BYTES
         self._load(state, moves=moves)
@@ -213,7 +220,7 @@ class CompiledModel:
         return metrics
 
     def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
-        """Sum the variables of several segments and name the values that follow from them."""
+        """Return loss and metrics by name, from the raw variables that `evaluate` returned per segment."""
         sums = [
             np.asarray(np.sum(np.stack(arrays), axis=0, dtype=np.float64))
             for arrays in zip(*parts, strict=True)
@@ -233,7 +240,7 @@ class CompiledModel:
 
 
 class StackedModel:
-    """A compiled model in many states, each with rows of its own."""
+    """A compiled model that trains many states at once, each on rows of its own."""
 
     def __init__(
         self,
@@ -246,14 +253,14 @@ class StackedModel:
         self._stack, self._feed, self._state, self._optimizer = stack, feed, state, optimizer
         self._begin = begin
         self._frozen: list[Frozen | None] = []
-        # Whether each form gave the bits that it has to, by what a trial was of.
+        # Whether each form gave the right bits in its trial, by the facts that the trial depends on.
         self.tried: dict[object, bool] = {}
 
     @contextmanager
     def loaded(
         self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool
     ) -> Iterator[None]:
-        """Hold states of configs with these parameters, and let go of them afterwards: they may be many."""
+        """Load the states of configs with these parameters, and drop them at the end of the `with` block."""
         self._begin()
         self._frozen = [state.frozen for state in states]
         places = self._stack.room(len(states), batched=batched)
@@ -265,7 +272,10 @@ class StackedModel:
             self._stack.clear()
 
     def _optimizers(self, params: Sequence[CompileParams]) -> list[Any]:
-        """Return each config's optimizer, if code takes its numbers; groups share that of their config."""
+        """Return an optimizer for each state; an empty list if its numbers are constants in the program.
+
+        States of groups share the optimizer of their config.
+        """
         if self._optimizer is None:
             return []
         made = {key: self._optimizer(each) for key, each in {id(each): each for each in params}.items()}
@@ -318,7 +328,10 @@ class _StateLayout:
         self._step = next((n for n, v in enumerate(self.variables) if v is model.optimizer.iterations), None)
 
     def starts_blank(self, unbuilt: Any) -> bool:
-        """Return whether what the built optimizer adds is all zeros, and nothing hidden comes after."""
+        """Return whether building the optimizer adds only zeros, and the engine adds no variables.
+
+        `unbuilt` is the optimizer before it is built.
+        """
         added = [v for v, kind in zip(self.variables, self.kinds, strict=True) if kind == states.OPTIMIZER]
         added = added[len(unbuilt.variables) :]
         visible = self.kinds[-1] == states.OPTIMIZER
@@ -347,11 +360,11 @@ def _compiled(model: Any, params: CompileParams) -> Any:
 
 
 def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:
-    """Return what the state says of its first visit, and whether this visit runs code compiled for the batch
-    size.
+    """Return whether all batches of the first visit were full, and whether this visit has a fixed batch.
 
-    It does on rows that batches divide, but only if the fit began with such rows: code for open batches, once
-    there, serves both. The two differ in divisions by the batch size, hence not for powers of two.
+    With a fixed batch, the visit runs code that is compiled for the batch size. It does if all its batches
+    are full, but only if those of the first visit were: code for batches of any size, once compiled, serves
+    both. The two kinds of code differ in divisions by the batch size, hence not for powers of two.
     """
     if rows is None:
         return state.fixed_batch, False
@@ -361,18 +374,20 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 
 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
-    """Return whether a state's first visit had full batches only, after a visit to this many rows."""
+    """Return whether all batches of a state's first visit were full; this visit may be the first."""
     return _fixed_batch(state, rows, batch_size)[0]
 
 
 def has_fixed_batches(state: State, rows: int, batch_size: int) -> bool:
-    """Return whether a visit to this many rows runs code for batches of exactly this size."""
+    """Return whether a visit to this many rows runs code that is compiled for exactly this batch size."""
     return _fixed_batch(state, rows, batch_size)[1]
 
 
 def _set_weights(state: State, weights: bytes, added: Collection[int]) -> None:
-    """Overwrite the weights with MADlib's float32 concatenation; where it has those of the net without
-    adapters, these stay as their seed has made them."""
+    """Overwrite the weights of a state with `weights`, which are in MADlib's form.
+
+    If `weights` lacks the adapter matrices, whose places are `added`, these keep their values.
+    """
     flat = np.frombuffer(weights, "<f4") if len(weights) % 4 == 0 else np.empty(0, "<f4")
     places = state.weight_order
     expected = sum(state.arrays[i].size for i in places)

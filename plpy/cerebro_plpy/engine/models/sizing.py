@@ -1,4 +1,4 @@
-"""Computes the bytes of a config's state before there is one: shapes suffice."""
+"""Computes the bytes of a config's state before the state is made, from shapes alone."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ from cerebro_plpy.engine.state import OPTIMIZER, OTHER, WEIGHT, size_of
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
-# In place of a variable's dimensions: small, and told apart in the shapes of what an optimizer keeps of it.
+# Stand-ins for a variable's dimensions: small, and all different, so that they can be told apart in the
+# shapes of the optimizer's variables.
 _STAND_INS: tuple[int, ...] = (2, 3, 5, 7, 11, 13, 17)
 
 
 @dataclass(frozen=True)
 class Sizes:
-    # What changes of a state, and what does not.
+    # Bytes of the stored state, without its frozen variables, and bytes of these.
     state_bytes: int
     frozen_bytes: int
     weight_bytes: int
@@ -44,7 +45,7 @@ class _SizedVariable:
 
 
 def of_config(architecture_json: str, params: CompileParams) -> Sizes:
-    """Return the sizes of a config's state, by an architecture from `describe` and these parameters."""
+    """Return the sizes of a config's state; `architecture_json` is the `json` of a `DescribedModel`."""
     known, key = memory.get_instance(_KnownSizes), (architecture_json, params.compile_key())
     if key not in known:
         own = _variables(architecture_json)
@@ -60,7 +61,7 @@ def of_config(architecture_json: str, params: CompileParams) -> Sizes:
 
 
 def shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) -> tuple[Span, ...]:
-    """Return the shards in which a config's net trains on a device with so much memory."""
+    """Return the shards in which a config's net trains on a device with this room."""
     known, key = memory.get_instance(_KnownShards), (architecture_json, params.compile_key(), room)
     if key not in known:
         known[key] = _shards_of(architecture_json, params, room)
@@ -87,11 +88,11 @@ def _shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) 
 
 
 class _KnownShards(dict[tuple[str, str, DeviceRoom], tuple[Span, ...]]):
-    """Shards by architecture, by what its code depends on, and by the memory of the device."""
+    """The shards of nets, by architecture, by the compile parameters that matter, and by the device."""
 
 
 class _KnownSizes(dict[tuple[str, str], Sizes]):
-    """Sizes by architecture and what its code depends on: learning rates make no difference."""
+    """The sizes of states, by architecture and the compile parameters that matter, without learning rates."""
 
 
 @functools.lru_cache(maxsize=64)
@@ -118,7 +119,10 @@ def _variables(architecture_json: str) -> Sequence[_SizedVariable]:
 
 
 def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, Sequence[int], str, str]]:
-    """Return what an optimizer keeps of these variables."""
+    """Return the path, shape, element type and kind of each variable that an optimizer keeps.
+
+    `trained` are the variables that the optimizer trains.
+    """
     found = []
     _build(optimizer, trained)
     by_name = {variable.path.replace("/", "_"): variable for variable in trained}
@@ -130,7 +134,7 @@ def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, 
 
 
 def _build(optimizer: Any, trained: Sequence[_SizedVariable]) -> None:
-    """Build an optimizer for small stand-ins of these variables."""
+    """Build an optimizer for small stand-ins of the variables that it is to train."""
     small: list[Any] = []
     for variable in trained:
         zeros = np.zeros(_STAND_INS[: len(variable.shape)], variable.dtype)
@@ -145,12 +149,12 @@ def _shape(variable: Any) -> tuple[int, ...]:
 
 
 def _shape_for(slot: Any, of: _SizedVariable) -> tuple[int, ...]:
-    """Return the shape that an optimizer's variable has for this one, in place of its stand-in."""
+    """Return the shape of an optimizer's variable for the trained variable `of`, not for its stand-in."""
     dimensions = dict(zip(_STAND_INS, of.shape, strict=False))
     return tuple(dimensions.get(d, d) for d in _shape(slot))
 
 
 def _find_weight(path: str, by_name: dict[str, _SizedVariable]) -> _SizedVariable | None:
-    """Return the variable that an optimizer's variable is kept for, by its name in the path, or None."""
+    """Return the trained variable that is named in the path of an optimizer's variable, or None."""
     within = [name for name in by_name if name in path]
     return by_name[max(within, key=len)] if within else None

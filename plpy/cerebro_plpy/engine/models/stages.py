@@ -1,4 +1,4 @@
-"""Layers that train from a later epoch on: makes the architecture of such an epoch."""
+"""Makes the architecture of an epoch from which on more layers train."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerebro_plpy.madlib.layers import layers, name_of
 
 
 def thawed(architecture_json: str, patterns: Sequence[str]) -> str:
-    """Return the architecture in which the layers of these names train, with all that is inside them."""
+    """Return the architecture in which layers whose names match a pattern train, with all layers inside."""
     model = json.loads(architecture_json)
     for layer in layers(model["config"]["layers"]):
         if any(fnmatchcase(name_of(layer), pattern) for pattern in patterns):
@@ -21,5 +21,5 @@ def thawed(architecture_json: str, patterns: Sequence[str]) -> str:
 
 
 def names(architecture_json: str) -> list[str]:
-    """Return the names of all layers."""
+    """Return the names of all layers of an architecture."""
     return [name_of(layer) for layer in layers(json.loads(architecture_json)["config"]["layers"])]

@@ -1,4 +1,4 @@
-"""Runs Keras without computing a number: shapes alone come out, however large the tensors would be."""
+"""Runs Keras without computing any number: tensors have only shapes, however large they would be."""
 
 from __future__ import annotations
 
@@ -12,7 +12,10 @@ T = TypeVar("T")
 
 
 def without_computing(work: Callable[[], T]) -> T:
-    """Do work on tensors that are all symbols of the backend's; they are of no use afterwards."""
+    """Call `work` so that all its tensors are symbols of the engine, and return its result.
+
+    The tensors cannot be used afterwards.
+    """
     return _WAYS[runtime.backend()](work)
 
 

@@ -1,4 +1,4 @@
-"""Trunks of several nets as one model: the layers that they have in common are computed once for all."""
+"""Joins trunks of several nets to one model, in which layers that they have in common are computed once."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class TrunkWithValues:
 
 @dataclass(frozen=True)
 class _JoinedLayer:
-    """A layer in the model, its output, and the outputs that it takes."""
+    """A layer in the joined model, its output tensor, and the tensors that it takes."""
 
     operation: Any
     tensor: Any
@@ -33,7 +33,7 @@ class _JoinedLayer:
 
 @dataclass
 class _Joined:
-    """The layers that are in the model so far, by name, and the values of their variables."""
+    """The layers that are in the joined model so far, by name, and the values of their variables."""
 
     inputs: Sequence[Any]
     layers: dict[str, _JoinedLayer] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class _Joined:
 
 
 class TogetherPass(Pass):
-    """A model with the outputs of several trunks."""
+    """A model that computes the outputs of several trunks."""
 
     def __init__(self, parts: Sequence[TrunkWithValues]) -> None:
         with runtime.generators_kept():
@@ -73,7 +73,7 @@ def _form_of_inputs(model: Any) -> tuple[tuple[str, tuple[int | None, ...]], ...
 
 
 def _join(joined: _Joined, number: int, model: Any, part: TrunkWithValues) -> list[Any]:
-    """Add the layers of a trunk that are not there yet; return the tensors that leave it."""
+    """Add the layers of a trunk that the joined model does not have; return the tensors that leave it."""
     values = zip(part.trunk.places, part.values, strict=True)
     joined.values |= {id(model.variables[place]): value for place, value in values}
     tensors = {id(own): tensor for own, tensor in zip(model.inputs, joined.inputs, strict=True)}
@@ -102,7 +102,7 @@ def _join(joined: _Joined, number: int, model: Any, part: TrunkWithValues) -> li
 
 
 def _is_same(joined: _Joined, known: _JoinedLayer, operation: Any, taken: Sequence[Any]) -> bool:
-    """Return whether a layer of another trunk does the same as one that is in the model."""
+    """Return whether a layer of another trunk computes the same as a layer of the joined model."""
     other = known.operation
     if type(other) is not type(operation) or other.get_config() != operation.get_config():
         return False

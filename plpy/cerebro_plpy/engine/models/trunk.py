@@ -1,7 +1,7 @@
-"""The trunk of a model: the part whose output no training changes, so that it need be computed only once.
+"""The trunk of a model: the layers whose outputs no training changes, so that they can be computed once.
 
 It consists of layers that are frozen or have no weights, that draw nothing at random, and whose inputs come
-from such layers alone. Where it is cut off, a head remains that trains on what leaves it (`cut.py`).
+from such layers alone. The other layers are the head, which trains on the outputs of the trunk (`cut.py`).
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ class TrunkLayer:
     """A layer of a trunk, or an input of the model."""
 
     name: str
-    # The places in the trunk of those whose outputs it takes; whether a layer outside takes its own.
+    # The places of its sources in the trunk; whether a layer outside the trunk takes its output.
     sources: tuple[int, ...]
     leaves: bool
-    # What one row costs, by family of layers, and how many numbers it becomes.
+    # The work for one row, by family of layers, and how many numbers its output has.
     work: dict[str, float]
     numbers: int
 
 
 def layers(model: Any) -> list[TrunkLayer]:
-    """Return the layers of the trunk, each behind its sources; none if it holds nothing but inputs."""
+    """Return the layers of a model's trunk, each behind its sources; none if the trunk has only inputs."""
     inside = _inside(model)
     places = {id(operation): place for place, operation in enumerate(inside)}
     outside = _taken_outside(model, places)
@@ -47,7 +47,10 @@ def layers(model: Any) -> list[TrunkLayer]:
 
 
 def leaving(model: Any, names: Collection[str]) -> list[Any]:
-    """Return the tensors that leave these layers, which must hold the sources of each of them."""
+    """Return those outputs of the layers `names` that other layers take, or that are outputs of the model.
+
+    The names must include the sources of each of the layers.
+    """
     chosen = [operation for operation in _graph(model).operations if operation.name in names]
     places = {id(operation): place for place, operation in enumerate(chosen)}
     outside = _taken_outside(model, places)
@@ -60,35 +63,35 @@ def operations(model: Any) -> list[Any]:
 
 
 def sources(model: Any, operation: Any) -> list[Any]:
-    """Return the operations whose outputs another one takes; none if the model uses it several times."""
+    """Return the operations whose outputs an operation takes; none if the model uses it several times."""
     node = _node(model, operation)
     return [] if node is None else _sources(node)
 
 
 def output(model: Any, operation: Any) -> Any:
-    """Return the tensor that an operation gives in the model, which uses it once."""
+    """Return the output tensor of an operation that the model uses once."""
     return _node(model, operation).output_tensors[0]
 
 
 def call_again(model: Any, operation: Any, tensors: Mapping[int, Any]) -> Any:
-    """Return an operation's output for other tensors, by the ids of those that it takes in the model."""
+    """Return an operation's output for other inputs: `tensors` has them by the ids of its usual inputs."""
     arguments, named = _node(model, operation).arguments.fill_in(tensors)
     return operation(*arguments, **named)
 
 
 def takers(model: Any, source: Any) -> list[str]:
-    """Return the names of the operations that take another's output."""
+    """Return the names of the operations in a model that take the output of `source`."""
     return [node.operation.name for node in _nodes(model) if any(one is source for one in _sources(node))]
 
 
 def _graph(model: Any) -> Any:
-    """Return the model's graph, which a Sequential has inside."""
+    """Return the functional graph of a model, which a Sequential has inside."""
     return getattr(model, "_functional", None) or model
 
 
 def _inside(model: Any) -> list[Any]:
     unchanged = frozen.frozen(model)
-    # An output of the model stays with what is compared with the labels.
+    # An output of the model is compared with the labels, and so belongs to the head.
     ends = {id(tensor._keras_history.operation) for tensor in _graph(model).outputs}
     found: dict[int, Any] = {}
     for operation in _graph(model).operations:
@@ -96,7 +99,7 @@ def _inside(model: Any) -> list[Any]:
         if node is None or len(node.output_tensors) != 1 or id(operation) in ends:
             continue
         if None in node.output_tensors[0].shape[1:]:
-            # Nobody knows how much room it would take.
+            # The room that its outputs would take is not known.
             continue
         if all(id(source) in found for source in _sources(node)) and _stays(operation, unchanged):
             found[id(operation)] = operation
@@ -108,7 +111,7 @@ def _nodes(model: Any) -> list[Any]:
 
 
 def _node(model: Any, operation: Any) -> Any:
-    """Return the only place where the model uses an operation; None if there are several."""
+    """Return the node at which the model uses an operation; None if there are several nodes or none."""
     nodes = [node for node in _nodes(model) if node.operation is operation]
     return nodes[0] if len(nodes) == 1 else None
 
@@ -127,7 +130,7 @@ def _taken_outside(model: Any, inside: Collection[int]) -> set[int]:
 
 
 def _stays(operation: Any, unchanged: Collection[int]) -> bool:
-    """Return whether an operation gives the same for the same rows in every step of training."""
+    """Return whether an operation's output for a row is the same in every step of training."""
     parts = [operation]
     if hasattr(operation, "_flatten_layers"):
         parts = list(operation._flatten_layers(include_self=True, recursive=True))
@@ -151,7 +154,7 @@ def _part_stays(part: Any, unchanged: Collection[int]) -> bool:
 
 
 def _draws(part: Any) -> bool:
-    """Return whether a part draws at random; recurrent cells have a generator whether they draw or not."""
+    """Return whether a layer draws random numbers; recurrent cells have a generator even if they do not."""
     drops = [getattr(part, name, None) for name in ("dropout", "recurrent_dropout")]
     if all(isinstance(rate, int | float) for rate in drops):
         return any(drops)

@@ -12,7 +12,7 @@ Apply = Callable[[Array], Array]
 
 
 def _sigmoid(x: Array) -> Array:
-    # exp of no large number: it would overflow.
+    # The argument of exp is never large, so that it does not overflow.
     e = np.exp(-np.abs(x))
     return np.where(x >= 0, 1 / (1 + e), e / (1 + e))
 
@@ -82,7 +82,7 @@ def _leaky(x: Array) -> Array:
 
 
 def _erf(x: Array) -> Array:
-    """Return the error function, to 2e-7: formula 7.1.26 of Abramowitz and Stegun's handbook."""
+    """Return the error function to within 2e-7, by formula 7.1.26 of Abramowitz and Stegun's handbook."""
     size = np.abs(x)
     t = 1 / (1 + np.float32(0.3275911) * size)
     powers = np.float32(1.061405429)

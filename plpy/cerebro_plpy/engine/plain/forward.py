@@ -1,6 +1,6 @@
-"""A net's forward pass without an engine, which takes seconds to come up while somebody waits.
+"""A net's forward pass by NumPy, for answers without waiting seconds until an engine has started.
 
-Only for nets of layers which `plain_layers` knows, with parameters that it knows, each used once.
+It is only for nets whose layers and parameters `layers.py` and `members.py` know, with each layer used once.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from cerebro_plpy.errors import CerebroError
 
 LAYERS = {**layers.LAYERS, **members.LAYERS}
 _MODULES = (None, "keras.layers")
-# What NumPy takes longer for than an engine: convolutions, by their multiplications, and steps of recurrent
-# layers, each of which costs as much as so many.
+# Layers for which NumPy takes longer than an engine: convolutions, which count by their multiplications, and
+# recurrent layers, of which each step counts as so many multiplications.
 _CONVOLUTIONS, _RECURRENT = ("Conv1D", "Conv2D"), ("GRU", "LSTM", "SimpleRNN")
 _OF_A_STEP = 250_000
-# Up to here calling an engine costs as much.
+# Up to so much work, calling an engine costs as much as NumPy.
 _LIGHT = 100_000
 
 
@@ -41,7 +41,7 @@ class PlainNet:
 
     described: DescribedModel
     nbytes: int
-    # Of one row, beyond what an engine takes as long for.
+    # The work for one row in layers for which NumPy takes longer than an engine.
     work: int
     steps: tuple[LayerStep, ...]
     # The places of the outputs' values.
@@ -49,7 +49,7 @@ class PlainNet:
 
     @property
     def is_light(self) -> bool:
-        """Whether a row costs no more than with an engine that is already running."""
+        """Whether NumPy computes a row as fast as an engine that is already running."""
         return self.work <= _LIGHT
 
     def __call__(self, inputs: list[Array]) -> list[Array]:
@@ -67,13 +67,13 @@ class PlainNet:
 def plain_net(
     model_arch: str, weights: bytes, input_shapes: tuple[Shape, ...] | None = None
 ) -> PlainNet | None:
-    """Make a net that NumPy computes; None where an engine is needed, which then also says what may be wrong.
+    """Return a net that NumPy computes; None if it takes an engine, which also reports a malformed net.
 
-    The shapes are those of a row, for a net that does not say what comes in.
+    `input_shapes` are shapes of one row, for a net that does not say the shapes of its inputs.
     """
     try:
         return _make(canonical(model_arch, input_shapes), weights)
-    # Whatever stands in such a place where something else should: the engine knows what to say of it.
+    # The JSON has something in a wrong place: the engine knows which error to raise.
     except (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
         return None
 
@@ -137,7 +137,7 @@ def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder) -> Laye
 
 
 def _is_at_home(layer: Mapping[str, Any]) -> bool:
-    """Return whether a layer is the one that its name stands for here, and not another's of this name."""
+    """Return whether a layer is the one that `LAYERS` has, and not another layer with its class name."""
     module, written = layer.get("module"), layer.get("registered_name")
     if layer["class_name"] in members.PLACES:
         place, names = members.PLACES[layer["class_name"]]
@@ -156,7 +156,7 @@ def _input_shape(layer: Mapping[str, Any]) -> Size:
 
 
 class _WeightsInOrder:
-    """A cutter of MADlib's concatenation of float32 into arrays, one after the other."""
+    """A reader of weights in MADlib's form, which returns them as arrays one after the other."""
 
     def __init__(self, weights: bytes) -> None:
         self._flat = np.frombuffer(weights, "<f4")

@@ -1,8 +1,8 @@
 """Layers computed by NumPy, as Keras computes them: for a first answer without waiting for an engine.
 
-Each function makes one layer's forward pass from its parameters. It takes those that it knows; if
-anything is left, or has a value that it does not know, the layer is not for here. All arrays are float32,
-channels come last. tests/unit/test_plain.py holds each entry of LAYERS against Keras.
+Each function makes the forward pass of one layer from the layer's parameters. It takes the parameters that it
+knows; if others are left, or a value is not known, NotHere is raised. All arrays are float32, channels come
+last. tests/unit/test_plain.py compares each entry of LAYERS with Keras.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ import numpy as np
 from cerebro_plpy.engine.plain.activations import ACTIVATIONS, Apply, Array, linear, positive, softmax
 
 Size = tuple[int, ...]
-# The next weights of the model, by their shape.
+# Returns the next weights of the model, in the given shape.
 Take = Callable[..., Array]
-# From the outputs of the layers before.
+# Returns a layer's output from the outputs of the layers before it.
 LayerCall = Callable[..., Array]
-# For inputs of that shape a row.
+# Makes a layer's forward pass for inputs whose rows have the given shape.
 Make = Callable[["Params", Size, Take], LayerCall]
 
 
 class NotHere(Exception):
-    """Raised for a layer, or a parameter of one, that only an engine computes."""
+    """Raised for a layer, or for a parameter of a layer, that only an engine can compute."""
 
 
 class Params:
-    """The parameters of a layer; each is taken once."""
+    """The parameters of a layer, from which a function takes those that it knows, each once."""
 
     def __init__(self, given: Mapping[str, Any]) -> None:
         self._left = {name: value for name, value in given.items() if not _is_idle(name)}
@@ -44,7 +44,7 @@ class Params:
         return self._left.pop(name, default)
 
     def want(self, **values: Any) -> None:
-        """Raise NotHere if a parameter has any other value than this one."""
+        """Take the named parameters; raise NotHere if one has another value than the given one."""
         for name, value in values.items():
             if self.take(name, value) != value:
                 raise NotHere
@@ -69,7 +69,7 @@ class Params:
 
 
 def _is_idle(name: str) -> bool:
-    """Return whether a parameter only trains or names a layer, and so changes nothing of what comes out."""
+    """Return whether a parameter does not change a layer's output, for example a name or an initializer."""
     return name.endswith(("_initializer", "_regularizer", "_constraint")) or name in {
         "name", "trainable", "seed", "autocast", "lora_rank", "lora_alpha", "quantization_config",
     }  # fmt: skip
@@ -253,7 +253,7 @@ def _channels_last(params: Params) -> None:
 
 
 def _windows(x: Array, size: Size, strides: Size, dilation: Size) -> Array:
-    """Return all places of a window: rows, places, channels, and within the window."""
+    """Return the input seen through each window: rows, windows, channels, and places in the window."""
     reach = tuple((n - 1) * d + 1 for n, d in zip(size, dilation, strict=True))
     axes = tuple(range(1, 1 + len(size)))
     found = np.lib.stride_tricks.sliding_window_view(x, reach, axis=axes)
@@ -263,7 +263,7 @@ def _windows(x: Array, size: Size, strides: Size, dilation: Size) -> Array:
 
 
 def _padding(kind: str, shape: Size, size: Size, strides: Size, dilation: Size) -> list[tuple[int, int]]:
-    """Return how many places are added before and behind, on each axis of the window."""
+    """Return how many places are added before and after the input, for each axis of a window."""
     if kind == "valid":
         return [(0, 0)] * len(size)
     reach = [(n - 1) * d for n, d in zip(size, dilation, strict=True)]
@@ -323,7 +323,7 @@ def _pooling(rank: int, kind: str) -> Make:
             if kind == "max":
                 return _windows(_pad(x, added, -np.inf), size, steps, once).max(axis=within)
             total = _windows(_pad(x, added), size, steps, once).sum(axis=within)
-            # Places that were added do not count.
+            # Added places do not count.
             return total / _windows(_pad(np.ones_like(x), added), size, steps, once).sum(axis=within)
 
         return apply
@@ -357,7 +357,7 @@ def _global_pooling(rank: int, kind: str) -> Make:
     return make
 
 
-# From an input and the states to the states that follow; with the units, and how many states there are.
+# Returns the next states from an input and the states. A cell comes with its units and number of states.
 Advance = Callable[[Array, Sequence[Array]], Sequence[Array]]
 Cell = Callable[["Params", int, "Take"], tuple[Advance, int, int]]
 
@@ -365,7 +365,7 @@ Cell = Callable[["Params", int, "Take"], tuple[Advance, int, int]]
 def _recurrent(
     cell: Callable[[Params, int, Take], tuple[Advance, int, int]],
 ) -> Make:
-    """Return a layer that carries states from one step to the next; the first of them is its output."""
+    """Return the maker of a recurrent layer, whose output is the first of the values that `cell` computes."""
 
     def make(params: Params, shape: Size, take: Take) -> Apply:
         params.want(return_state=False, stateful=False, zero_output_for_mask=False, time_major=False)

@@ -1,4 +1,4 @@
-"""Layers of nets with members and of ensembles, computed by NumPy as those of `plain_layers` are."""
+"""Layers of nets with members and of ensembles, computed by NumPy like the layers in `layers.py`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from cerebro_plpy.engine.plain.layers import Make, NotHere, Params, Size, Take
 from cerebro_plpy.madlib.layers import COS, LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 _EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
-# What a layer or an operation says of itself, where that is not what Keras' layers say.
+# The modules and registered names of layers and operations that keras.layers does not have.
 PLACES = {
     MEMBERS: (None, (MEMBERS_REGISTERED,)),
     TAKE: (OPERATIONS, (None, TAKE)),
@@ -80,7 +80,10 @@ def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
 
 
 def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Array]:
-    """Return how an equation is computed: for one row, to read it takes einsum longer than to compute it."""
+    """Return a function that computes an einsum equation, if possible without einsum.
+
+    For one row, einsum takes longer to read an equation than to compute it.
+    """
     if kernel == taken[1:] and given == taken:
         return np.multiply
     if kernel == given[1:] and taken == given[:-1]:

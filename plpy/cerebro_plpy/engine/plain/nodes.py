@@ -1,4 +1,4 @@
-"""Finds the layers of a net and what goes into them, in the order in which Keras has their weights."""
+"""Finds the layers of a net and their sources, in the order in which Keras has the layers' weights."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ Layer = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class LayerNode:
-    """A layer, and the layers whose outputs it takes."""
+    """A layer of a net, and the names of the layers whose outputs it takes."""
 
     name: str
     layer: Layer
     sources: tuple[str, ...]
-    # What an operation's call has besides.
+    # Further arguments of an operation's call.
     given: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class Wiring:
-    """A net: its inputs by their names, its other layers in Keras' order, the layers that are its outputs."""
+    """A net: its inputs by name, its other layers in Keras' order, and the names of its output layers."""
 
     inputs: Mapping[str, Layer]
     nodes: Sequence[LayerNode]
@@ -33,7 +33,7 @@ class Wiring:
 
 
 def wiring(model: Mapping[str, Any]) -> Wiring:
-    """Read a model's config, each layer of which is used once."""
+    """Return the wiring of a model from its config; each layer must be used only once."""
     if model["class_name"] == "Sequential":
         return _chain(model["config"]["layers"])
     return _graph(model["config"])
@@ -66,7 +66,10 @@ def _graph(config: Mapping[str, Any]) -> Wiring:
 
 
 def _in_keras_order(sources: Mapping[str, Sequence[str]], outputs: Sequence[str]) -> list[str]:
-    """Return the layers in Keras' order: the farthest from an output first, then as met on the way back."""
+    """Return the names of layers in Keras' order: by descending distance to an output, then as met.
+
+    Layers are met on the way back from the outputs, each before its sources.
+    """
     met: dict[str, int] = {}
     after_their_sources: list[str] = []
 
@@ -89,8 +92,8 @@ def _in_keras_order(sources: Mapping[str, Sequence[str]], outputs: Sequence[str]
 def _sources(layer: Layer) -> tuple[str, ...]:
     """Return the names of the layers whose outputs a layer's only call takes.
 
-    Keras 2 wrote [name, node, tensor, arguments], Keras 3 writes the call. Raise NotHere if the call is given
-    what changes what the layer does.
+    Keras 2 wrote `[name, node, tensor, arguments]` for each source, Keras 3 writes the call. Raise NotHere if
+    other arguments of the call change what the layer does.
     """
     if layer["class_name"] == "InputLayer":
         return ()
@@ -102,7 +105,7 @@ def _sources(layer: Layer) -> tuple[str, ...]:
         given = list(call.get("kwargs", {}).values())
         taken = call["args"][:1] if layer["class_name"] == TAKE else call["args"]
         tensors = [tensor["config"]["keras_history"] for tensor in _flat(taken)]
-    # What changes what a layer does in this call.
+    # Arguments that change what the layer does in this call.
     if any(argument not in (None, False, {}) for argument in given):
         raise NotHere
     return tuple(_name(tensor) for tensor in tensors)
@@ -128,9 +131,9 @@ def _name(tensor: Sequence[Any]) -> str:
 
 
 def _listed(tensors: Any) -> tuple[str, ...]:
-    """Return the names of tensors, a single one of which has no list around it.
+    """Return the names of the layers that make these tensors; a single tensor has no list around it.
 
-    Raise NotHere for a dict of names, which would have an order of its own.
+    Raise NotHere for a dictionary of tensors, which has an order of its own.
     """
     if not isinstance(tensors, list):
         raise NotHere
