@@ -1,4 +1,4 @@
-"""Makes the input of a net from rows of one column of numbers, or of arrays of numbers, as it was packed."""
+"""Makes the input of a net from rows with one column of numbers or arrays, as the column was packed."""
 
 from __future__ import annotations
 
@@ -52,7 +52,10 @@ class ArrayOfRow:
 def fit_shape(
     arrived: Sequence[int], wanted: Sequence[int | None], is_flat: bool, what: str
 ) -> tuple[int, ...]:
-    """Return the shape that rows are given for the model: their own, or for flat ones that of the input."""
+    """Return the shape of rows as the model's input: their own or, if they are flat, the input's.
+
+    Raise an error if neither fits.
+    """
     if len(arrived) == len(wanted) and all(w is None or a == w for a, w in zip(arrived, wanted, strict=True)):
         return tuple(arrived)
     fixed = tuple(size for size in wanted if size is not None)

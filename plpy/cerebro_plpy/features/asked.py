@@ -1,4 +1,4 @@
-"""Checks what a caller says of columns: the options `columns` and `exclude`."""
+"""Checks the options `columns` and `exclude`, in which a caller describes columns."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ DATES = ("date", "timestamp", "timestamptz", "time", "timetz", "interval")
 TEXTS = ("text", "varchar", "bpchar", "name", "citext")
 # pgvector's types, which have a cast to real[].
 VECTORS = ("vector", "halfvec")
-# What nobody groups by, and nothing can be counted of.
+# Types whose values nobody groups by, and of which nothing can be counted.
 OPAQUE = ("json", "jsonb", "xml", "tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon")
 # The key by which a number's values are a category as well, in an input of their own.
 ALSO_CATEGORY = "also_category"
@@ -45,7 +45,7 @@ MOST_CATEGORIES = 100_000
 
 @dataclass(frozen=True)
 class TableColumn:
-    """A column of a table, as far as features go."""
+    """The name and the type of a table's column."""
 
     name: str
     element: str
@@ -71,20 +71,20 @@ class TableColumn:
 
 @dataclass(frozen=True)
 class AskedColumns:
-    """The option `columns`: what the caller says of each column that it names."""
+    """The option `columns`: the keys that the caller gives for each column, such as `scale`."""
 
     each: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     # Whether numbers are categories as well where the label jumps from value to value.
     also_categories: bool = False
 
     def also(self, name: str) -> bool | None:
-        """Return whether a number is a category as well; None if its values are to decide."""
+        """Return whether a number is also made a category; None if the label decides, see `LabelByValue`."""
         default = None if self.also_categories else False
         return self.each.get(name, {}).get(ALSO_CATEGORY, default)
 
 
 def columns(key: str, value: object) -> AskedColumns:
-    """Check the option `columns`."""
+    """Return the checked value of the option `columns`."""
     if value == AUTO:
         return AskedColumns()
     if not isinstance(value, Mapping):
@@ -94,7 +94,7 @@ def columns(key: str, value: object) -> AskedColumns:
 
 
 def excluded(key: str, value: object) -> tuple[str, ...]:
-    """Check the option `exclude`."""
+    """Return the checked value of the option `exclude`: the names of columns."""
     if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
         raise _wrong(f"option {key}", value, "a list of columns")
     return tuple(cast("list[str]", value))
@@ -114,7 +114,7 @@ def _read_column(column: str, value: object) -> Mapping[str, Any]:
 
 
 def kind_of(column: TableColumn, said: Mapping[str, Any]) -> str | None:
-    """Return the kind that type and keys make a column; None if the rows have to say."""
+    """Return the kind that a column's type and keys decide, or None if its values have to be examined."""
     if column.is_array_of_numbers or (column.is_bytes and "shape" in said):
         kind = ARRAY
     elif column.is_array:
@@ -261,7 +261,7 @@ _SHOWN = {
 
 
 def checked(column: TableColumn, kind: str, said: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Check the keys and values of a column for the kind that it has come to be."""
+    """Return the caller's keys for a column; raise an error if the column's kind does not allow them."""
     _check_keys(column, said, kind)
     return {key: KEYS[kind][key](f'columns."{column.name}".{key}', one) for key, one in said.items()}
 

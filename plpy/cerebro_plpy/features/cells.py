@@ -1,4 +1,4 @@
-"""Turns values of Python's libraries into those that a row has as JSON, as the server would write them."""
+"""Converts values of Python's libraries to the JSON values that the server would write in a row."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _MISSING = ("NAType", "NaTType")
 
 
 def converter(feature: Feature) -> Callable[[Any], Any]:
-    """Return a function that turns a column's value into the one that its features are made of."""
+    """Return a function that converts a column's Python value to the value that features are made of."""
     match feature.way:
         case Number():
             return _known
@@ -50,7 +50,7 @@ def _known(value: Any) -> Any:
 
 
 def _unless_missing(convert: Callable[[Any], Any], value: Any) -> Any:
-    """Convert a value unless it is missing, as NaN is in a column of pandas'."""
+    """Return the converted value, or None if the value is missing, which NaN means in pandas."""
     if value is None or type(value).__name__ in _MISSING:
         return None
     if isinstance(value, float | np.floating) and math.isnan(value):
@@ -59,7 +59,7 @@ def _unless_missing(convert: Callable[[Any], Any], value: Any) -> Any:
 
 
 def _time(value: Any) -> Any:
-    """Return a date or time in ISO's form."""
+    """Return a date or time in ISO format."""
     return value.isoformat() if hasattr(value, "isoformat") else str(value)
 
 
@@ -72,14 +72,14 @@ def _plain_text(value: Any) -> str:
 
 
 def _integer_text(value: Any) -> str:
-    """Return a whole number's text; a column of pandas' that has gaps holds floats."""
+    """Return a whole number as text; it may be a float, as in a column of pandas with missing values."""
     if isinstance(value, float | np.floating) and float(value).is_integer():
         return str(int(value))
     return str(value)
 
 
 def _float_text(element: str, value: Any) -> str:
-    """Write a number as the server does: with as few digits as tell it apart from others."""
+    """Return a number as the server writes it: with the fewest digits that identify it."""
     if isinstance(value, str):
         return value
     number = np.float32(value) if element == "float4" else np.float64(value)
@@ -92,7 +92,7 @@ def _float_text(element: str, value: Any) -> str:
 
 
 class _NumericText:
-    """A writer of decimals, of which the server keeps how many digits follow the point."""
+    """A function that writes a decimal as the server does, which keeps the digits after the point."""
 
     def __init__(self, values: Sequence[str]) -> None:
         self._written: dict[decimal.Decimal, str] = {}
@@ -105,7 +105,7 @@ class _NumericText:
         number = _decimal(str(value))
         if isinstance(value, str) or number is None:
             return str(value)
-        # A float says nothing of digits after the point.
+        # A float does not say how many digits follow the point.
         if not isinstance(value, decimal.Decimal) and number in self._written:
             return self._written[number]
         return f"{number:f}"

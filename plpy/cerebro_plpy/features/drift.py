@@ -1,7 +1,7 @@
-"""Measures how rows that were added differ from those before them, column by column.
+"""Measures how added rows differ from the rows before them, column by column.
 
-Shares and the population stability index come from samples of the features themselves: packed rows lie in the
-order of a hash, so that any buffer is a random sample.
+Shares and the population stability index are computed from samples of the features. Packed rows lie in the
+order of a hash, so any buffer is a random sample.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cerebro_plpy.features.specification import (
     Text,
 )
 
-# In place of an empty share.
+# Used in place of a share of 0.
 LEAST_SHARE = 1e-4
 # From here on the index is taken for a shift; see `noise`.
 SHIFTED = 0.25
@@ -34,7 +34,7 @@ SHIFTED = 0.25
 
 @dataclass(frozen=True)
 class Counts:
-    """The server's counts of a column's rows."""
+    """The server's counts of a column: all rows, the rows in which it is not NULL, and the mean."""
 
     rows: int
     present: int
@@ -47,7 +47,7 @@ class Counts:
 
 @dataclass(frozen=True)
 class Shift:
-    """The change of one column, from the rows before to those that were added."""
+    """The change of one column, from the earlier rows to the added rows."""
 
     column: str
     nulls_before: float | None = None
@@ -57,7 +57,7 @@ class Shift:
     mean_before: float | None = None
     mean: float | None = None
     stability: float | None = None
-    # What chance alone gives the index.
+    # The mean of the index if only chance is at work.
     noise: float = 0.0
 
     @property
@@ -68,7 +68,7 @@ class Shift:
 def of_feature(
     feature: Feature, rows_before: int, counts: Counts, before: np.ndarray, after: np.ndarray
 ) -> Shift:
-    """Compare a column of a feature specification, given samples of its features, (rows, width)."""
+    """Return the change of a column; `before` and `after` are samples of its feature, (rows, width)."""
     known = feature.statistics
     nulls_before = null_share(feature, rows_before)
     shares = ((before, nulls_before), (after, counts.nulls))
@@ -88,27 +88,27 @@ def of_feature(
 
 
 def null_share(feature: Feature, rows: int) -> float | None:
-    """Return the share of NULL among the rows that a specification was made of; None if it does not say."""
+    """Return the share of NULL in the rows that a feature was made from, or None if it is unknown."""
     known = feature.statistics
-    # Of a view that had other rows each time, an earlier version counted less than none.
+    # An earlier release could store a negative number for a view whose rows had changed.
     return min(1.0, max(0, known["nulls"]) / rows) if rows and "nulls" in known else None
 
 
 def of_values(column: str, before: np.ndarray, after: np.ndarray, times: float = 1.0) -> Shift:
-    """Compare numbers that were packed as they are, divided by a constant."""
+    """Return the change of numbers that were packed without features; `times` was their divisor."""
     index, noise = compare(profile.describe(before.ravel(), is_coded=False), after.ravel())
     means = [float(sample.mean()) * times if sample.size else None for sample in (before, after)]
     return Shift(column, mean_before=means[0], mean=means[1], stability=index, noise=noise)
 
 
 def of_classes(column: str, before: np.ndarray, after: np.ndarray) -> Shift:
-    """Compare one-hot labels."""
+    """Return the change of one-hot labels."""
     index, noise = compare_counts(before.sum(axis=0), after.sum(axis=0))
     return Shift(column, stability=index, noise=noise)
 
 
 def samples_of(one: FeatureInput, sample: np.ndarray) -> Mapping[str, np.ndarray]:
-    """Return the features of each column among those of an input."""
+    """Return the values of each column's feature in a sample of an input."""
     flat = sample.reshape(len(sample), math.prod(sample.shape[1:]))
     ends = np.cumsum([feature.width for feature in one.features]).tolist()
     return {
@@ -118,7 +118,10 @@ def samples_of(one: FeatureInput, sample: np.ndarray) -> Mapping[str, np.ndarray
 
 
 def find_unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> float | None:
-    """Return the share of values, or of words, without a place of their own: unseen or rare."""
+    """Return the share of values or words that are unseen or rare, or None if this is not known.
+
+    Such values have no code of their own.
+    """
     way = feature.way
     if not len(sample):
         return None
@@ -132,7 +135,7 @@ def find_unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> fl
 
 
 def without_nulls(feature: Feature, share: float, nulls: float | None) -> float:
-    """Return the share of unseen values without NULL, which may have the same place."""
+    """Return the share of unseen values less the share of NULL, if both have the same code."""
     if not isinstance(feature.way, Category):
         return share
     codes = CategoryCodes(feature.way)
@@ -146,7 +149,7 @@ def _codes(way: Category, sample: np.ndarray) -> np.ndarray:
 
 
 def values_of(feature: Feature, sample: np.ndarray) -> np.ndarray:
-    """Return the values by which a column is compared, given a sample of its features, (rows, width)."""
+    """Return the values by which a column is compared, from a sample of its feature, (rows, width)."""
     match feature.way:
         case Number():
             return sample[:, 0]
@@ -161,17 +164,17 @@ def values_of(feature: Feature, sample: np.ndarray) -> np.ndarray:
 
 
 def describe(feature: Feature, sample: np.ndarray) -> Distribution:
-    """Describe how a column's values are distributed, given a sample of its features."""
+    """Return the distribution of a column's values, from a sample of its feature."""
     return profile.describe(values_of(feature, sample), is_coded=isinstance(feature.way, Category | Text))
 
 
 def compare(before: Distribution, after: np.ndarray) -> tuple[float | None, float]:
-    """Compare values with an earlier distribution, as `compare_counts` does."""
+    """Return the stability index of values against a distribution, and its mean if only chance acts."""
     return compare_counts(np.array(before.counts), before.count(after))
 
 
 def compare_counts(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
-    """Return the population stability index, and its average if nothing but chance is at work."""
+    """Return the population stability index of two lists of counts, and its mean if only chance acts."""
     rows = before.sum(), after.sum()
     if not all(rows):
         return None, 0.0

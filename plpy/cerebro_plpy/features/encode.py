@@ -1,4 +1,4 @@
-"""Encodes values of columns as features, a batch at a time."""
+"""Encodes values of columns as features, one batch at a time."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ SPACES = b"\t\n\v\f\r"
 _PLAIN = bytes.maketrans(
     string.ascii_uppercase.encode() + SPACES, string.ascii_lowercase.encode() + b" " * len(SPACES)
 )
-# No text of a server has it in it.
+# No text from the server contains this character.
 _END = "\0"
-# The characters of texts that are cut at a time: a word takes far more memory than its letters.
+# The characters of texts that are divided into words at a time: a word takes more memory than its letters.
 _CUT_CHARACTERS = 1 << 20
-# Other words whose codes are kept.
+# The most words whose codes are kept, words outside the vocabulary included.
 _KEPT_WORDS = 100_000
 
 # No share is nearer to 0 or 1: the ends of the distribution are infinitely far.
@@ -72,7 +72,7 @@ class Noted(Protocol):
 
 @dataclass(frozen=True)
 class Notes:
-    """A recorder of faults in a column's rows, of which the first has the number `first_row`."""
+    """A recorder of faults in a batch of one column; the number of the batch's first row is `first_row`."""
 
     name: str
     first_row: int
@@ -83,7 +83,7 @@ class Notes:
 
 
 def number(way: Number, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
-    """Scale a column of doubles, in which NaN stands for NULL."""
+    """Write a batch of scaled numbers into `out`; NaN in `values` means NULL."""
     values, missing = _filled(values, way.fill, notes)
     out[:, 0] = scale(way, values)
     _check(values, out[:, :1], notes)
@@ -92,12 +92,12 @@ def number(way: Number, values: np.ndarray, out: np.ndarray, notes: Notes) -> No
 
 
 def scale(way: Number, values: np.ndarray) -> np.ndarray:
-    """Return numbers on the scale of their column."""
+    """Return numbers scaled as the feature `way` says."""
     return scaler(way)(values)
 
 
 def scaler(way: Number) -> Callable[[np.ndarray], np.ndarray]:
-    """Return a function that puts numbers on the scale of their column."""
+    """Return a function that scales numbers as the feature `way` says."""
     if way.scale == QUANTILE:
         return partial(_find_places, np.array(way.quantiles))
 
@@ -111,9 +111,10 @@ def scaler(way: Number) -> Callable[[np.ndarray], np.ndarray]:
 
 
 def _find_places(quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Return what normally distributed numbers would be at the places of values among quantiles.
+    """Return the normal deviate of each value's place among the quantiles.
 
-    A value that several quantiles have is in their middle; the ends, and what is beyond, are at ±5.2.
+    If several quantiles are equal to a value, its place is in their middle. The lowest and highest
+    quantiles, and values beyond them, become ±5.2.
     """
     shares = np.linspace(0, 1, len(quantiles))
     low = np.interp(values, quantiles, shares)
@@ -123,9 +124,9 @@ def _find_places(quantiles: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 
 def _find_deviates(shares: np.ndarray) -> np.ndarray:
-    """Return the values below which such shares of a standard normal distribution lie.
+    """Return the numbers below which these shares of a standard normal distribution lie.
 
-    Algorithm AS 241 of Wichura (1988), without the far tails.
+    This is algorithm AS 241 of Wichura (1988), without the far tails.
     """
     shares = np.clip(shares, _LEAST_SHARE, 1 - _LEAST_SHARE)
     apart = shares - 0.5
@@ -137,7 +138,7 @@ def _find_deviates(shares: np.ndarray) -> np.ndarray:
 
 
 def date(way: Date, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
-    """Make parts of seconds since 1970, in which NaN stands for NULL."""
+    """Write the parts of times, such as the month, into `out`; times are seconds since 1970, NaN is NULL."""
     values, missing = _filled(values, way.fill, notes)
     _check(values, values[:, np.newaxis], notes)
     times = np.where(np.isfinite(values), np.floor(values), 0).astype(np.int64).astype("datetime64[s]")
@@ -151,7 +152,7 @@ def date(way: Date, values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
 
 
 def _part(part: str, way: Date, values: np.ndarray, times: np.ndarray) -> np.ndarray:
-    """Compute one part of dates: one column, or sine and cosine."""
+    """Return one part of dates, such as the month: as one column, or as two with its sine and cosine."""
     raw = way.scale == "none"
     if part == "days":
         with np.errstate(all="ignore"):
@@ -209,12 +210,12 @@ def _check(values: np.ndarray, out: np.ndarray, notes: Notes) -> None:
                 notes.add(problem, found, f", with {values[found[0]]}")
 
 
-# No text of a server is this value.
+# No text from the server is equal to this one, which stands for all unseen values.
 UNSEEN = "\0"
 
 
 class CategoryCodes(dict[str | None, int]):
-    """The code of each value; unseen values have one too."""
+    """The code of each value of a category, of NULL, and of all unseen values together."""
 
     def __init__(self, way: Category, element: str = "") -> None:
         # An embedding has unseen and NULL before the values, a one-hot vector NULL and others behind them.
@@ -230,7 +231,7 @@ class CategoryCodes(dict[str | None, int]):
             null = self._unseen
         self[None] = null
         if element in FLOATS:
-            # As for numbers and in data frames, it is no value.
+            # NaN is treated as NULL, as for numbers and in data frames.
             self.setdefault(NAN, null)
 
     def __missing__(self, value: str | None) -> int:
@@ -238,7 +239,7 @@ class CategoryCodes(dict[str | None, int]):
 
 
 def category(way: Category, codes: CategoryCodes, values: Sequence[str | None], out: np.ndarray) -> None:
-    """Look up a column of texts."""
+    """Write a batch of texts into `out`, encoded as hashes, codes or one-hot vectors."""
     if way.encode == HASH:
         out[:, 0] = [0 if value is None else 1 + hashed(value) % way.buckets for value in values]
         return
@@ -256,7 +257,7 @@ def hashed(value: str) -> int:
 
 
 class Words(dict[bytes, int]):
-    """The code of each word in UTF-8, and of what stands between words and between texts."""
+    """The code of each word in UTF-8, of the empty word, and of the end of a text."""
 
     def __init__(self, way: Text) -> None:
         super().__init__({word.encode(): 2 + place for place, word in enumerate(way.vocabulary)})
@@ -274,7 +275,7 @@ NO_WORD, TEXT_END = -1, -2
 
 
 def text(way: Text, words: Words, values: Sequence[str | None], out: np.ndarray) -> None:
-    """Cut a column of texts into words, of which the first are kept."""
+    """Write the codes of the first words of each text into `out`."""
     half = len(values) // 2
     if half and sum(map(len, filter(None, values))) > _CUT_CHARACTERS:
         text(way, words, values[:half], out[:half])
@@ -286,7 +287,7 @@ def text(way: Text, words: Words, values: Sequence[str | None], out: np.ndarray)
     codes = codes[codes != NO_WORD]
     ends = codes == TEXT_END
     rows = np.cumsum(ends)
-    # Where each text begins, one behind the end of that before.
+    # The index of the first code of each text, one after the end of the text before it.
     begins = np.concatenate(([0], np.flatnonzero(ends) + 1))
     places = np.arange(len(codes)) - begins[rows]
     kept = ~ends & (places < way.tokens)
@@ -295,5 +296,5 @@ def text(way: Text, words: Words, values: Sequence[str | None], out: np.ndarray)
 
 
 def split(value: str) -> list[bytes]:
-    """Return the words of a text, some of them empty."""
+    """Return the words of a text, without punctuation and in lower case; some of them are empty."""
     return value.encode().translate(_PLAIN, PUNCTUATION).split(b" ")

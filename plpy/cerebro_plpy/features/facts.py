@@ -1,4 +1,4 @@
-"""The server's counts of what is in a table's columns."""
+"""Statistics of a table's columns, as the server counts them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,10 @@ PLACES = 22
 
 @dataclass(frozen=True)
 class NumberFacts:
-    """Statistics of a column's values that are not NULL. Quartiles, quantiles, the most frequent value, and
-    mean and deviation of logarithms are counted where they are asked for."""
+    """Statistics of a column's values that are not NULL.
+
+    Quartiles, quantiles, mode, and mean and deviation of logarithms are None unless they are needed.
+    """
 
     present: int
     mean: float | None = None
@@ -37,14 +39,14 @@ class NumberFacts:
 
     @property
     def steady_mean(self) -> float | None:
-        """The mean as it is shown, which may be infinite: without what the order of rows decides."""
+        """The mean as it is shown, without digits that depend on the order of rows; it may be infinite."""
         if self.mean is None or not math.isfinite(self.mean):
             return self.mean
         return steady(self.mean, self.deviation)
 
     @staticmethod
     def from_counts(counted: Mapping[str, object]) -> NumberFacts:
-        """Return what the server has counted, where numbers are texts with all their digits."""
+        """Return the statistics in the server's answer, where numbers are texts with all their digits."""
         given = dict(counted)
         present = given.pop("present")
         quartiles, quantiles = (_floats(given.pop(name, None)) for name in ("quartiles", "quantiles"))
@@ -53,9 +55,10 @@ class NumberFacts:
         return known._within_ends()
 
     def _within_ends(self) -> NumberFacts:
-        """Return the same without a mean and a deviation that cannot be: rounded sums made them.
+        """Return the statistics with a mean and deviation that the minimum and maximum allow.
 
-        No deviation is larger than half the range. One that is says nothing, nor does its mean.
+        The server's sums are rounded and may give others. A deviation above half the range is impossible,
+        and then the mean is wrong too.
         """
         ends = (self.minimum, self.maximum, self.mean, self.deviation)
         if any(one is None or not math.isfinite(one) for one in ends):
@@ -79,7 +82,7 @@ _NUMBER = re.compile(
 
 @dataclass(frozen=True)
 class NumbersInText:
-    """The share of rows whose text is a number, and the most frequent text that is none."""
+    """The share of rows whose text is a number, and the most frequent text that is not a number."""
 
     share: float
     other: str | None
@@ -87,17 +90,17 @@ class NumbersInText:
 
 @dataclass(frozen=True)
 class TextFacts:
-    """The most frequent values with how often they occur, and how many there are in all."""
+    """The most frequent values of a column with their counts, and the number of distinct values."""
 
     present: int
     distinct: int
     values: Sequence[tuple[str, int]] = field(default_factory=list)
-    # Words in a value, on average.
+    # The mean number of words in a value.
     words: float = 0.0
 
     @property
     def numbers(self) -> NumbersInText:
-        """The share of numbers among the most frequent values, and the most frequent other value."""
+        """Among the most frequent values, the share of numbers, and the first value that is not a number."""
         counted = sum(count for _, count in self.values)
         others = [(value, count) for value, count in self.values if not _NUMBER.fullmatch(value.strip())]
         if not counted:
@@ -108,9 +111,9 @@ class TextFacts:
 
 ColumnFacts = NumberFacts | TextFacts
 
-# A number is a category as well if a label jumps from each of its values to the next by this much more than
-# chance has it: in the median, and on average, of squares that are 1 by chance. It has more values than so
-# many, each in so many rows on average.
+# A number is also made a category if the label jumps from its values to the next ones: if the squares of
+# the jumps, which are 1 by chance, exceed JUMPS in the median and on average. It must have more than
+# LEAST_VALUES values, each in LEAST_ROWS rows on average.
 JUMPS, LEAST_VALUES, LEAST_ROWS = (1.5, 2.0), 20, 3
 # Chance has at least this share of the greatest square: a label can follow from the value alone.
 _SURE = 1e-12
@@ -118,9 +121,9 @@ _SURE = 1e-12
 
 @dataclass(frozen=True)
 class LabelByValue:
-    """The label at each value of a number, in their order: rows, means, and the variance within a value.
+    """The label at each value of a number, in order: rows, means, and the variance within a value.
 
-    Of classes there is a mean for each, which is its share; of a quantity one.
+    A label of classes has a mean for each class, which is its share of rows; a quantity has one mean.
     """
 
     rows: np.ndarray
@@ -129,7 +132,7 @@ class LabelByValue:
 
     @staticmethod
     def from_classes(counted: Sequence[tuple[float, str, int]]) -> LabelByValue:
-        """Return what the counts of each value with each class say."""
+        """Return the statistics of a label of classes, from the number of rows with each value and class."""
         values, places = np.unique([value for value, _, _ in counted], return_inverse=True)
         classes, kinds = np.unique([label for _, label, _ in counted], return_inverse=True)
         counts = np.zeros((len(values), len(classes)))
@@ -140,16 +143,16 @@ class LabelByValue:
 
     @staticmethod
     def from_quantities(counted: Sequence[tuple[float, int, float, float]]) -> LabelByValue:
-        """Return what rows, mean and variance at each value say."""
+        """Return the statistics of a quantity, from the number of rows, mean and variance at each value."""
         table = np.array(sorted(counted), np.float64).reshape(-1, 4)
         return LabelByValue(table[:, 1], table[:, 2:3], float((table[:, 1] * table[:, 3]).sum()))
 
     @property
     def jumps(self) -> bool:
-        """True if the label jumps from value to value, so that each is to be learned by itself.
+        """Whether the label jumps from value to value, so that each value has to be learned by itself.
 
-        What is smooth is nearly straight from a value to the next but one, and the mean at a value is that of
-        its neighbours but for chance.
+        A smooth label is nearly linear over three neighbouring values: its mean at the middle value is the
+        mean of the other two, except for chance.
         """
         many, rows = len(self.rows), float(self.rows.sum())
         if many <= LEAST_VALUES or rows < LEAST_ROWS * many:
@@ -164,7 +167,7 @@ class LabelByValue:
 
 
 def steady(value: float | None, unit: float | None) -> float:
-    """Return a value without the digits that are far below a unit; 0 if it is None or not finite."""
+    """Return a value without digits that are far below `unit`; 0 if the value is None or not finite."""
     if value is None or not math.isfinite(value):
         return 0.0
     if not unit or not math.isfinite(unit):
@@ -174,5 +177,5 @@ def steady(value: float | None, unit: float | None) -> float:
 
 
 def spread(value: float | None) -> float:
-    """Return the number to divide by: 1 for a constant."""
+    """Return the number by which to divide a column: `value`, or 1 for a constant column."""
     return steady(value, value) if value and math.isfinite(value) and value > 0 else 1.0

@@ -1,4 +1,4 @@
-"""Decodes JPEG and PNG, within bounds that are checked first, and in pieces that let a cancel act."""
+"""Decodes JPEG and PNG images: checks their size first, and reads in pieces so that a cancel can act."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ _JPEG, _SCAN = b"\xff\xd8", b"\xff\xda"
 
 
 class NoImageError(Exception):
-    """Raised for bytes that are no image that can be used."""
+    """Raised for bytes that are not an image, or not an image that can be used."""
 
 
 class _Pieces(io.BytesIO):
-    """The bytes of an image, of which a JPEG's scans come one by one."""
+    """The bytes of an image as a file; if `scans` is True, a read ends at the next scan of a JPEG."""
 
     scans = False
 
@@ -48,7 +48,7 @@ class _Pieces(io.BytesIO):
 
 
 def decode(way: Image, data: bytes, out: np.ndarray) -> None:
-    """Write an image into `out`, flat: as it is where it has the size, else resized (bilinear)."""
+    """Write an image into the flat array `out`, resized (bilinear) if it has another size."""
     try:
         from PIL import Image as pillow
         from PIL import UnidentifiedImageError
@@ -75,7 +75,7 @@ def decode(way: Image, data: bytes, out: np.ndarray) -> None:
     np.divide(np.asarray(image, np.float32).reshape(-1), np.float32(way.divide), out=out)
 
 
-# What the library lets through of a file that is damaged.
+# The errors of Python's libraries for a damaged file.
 _DAMAGED = (
     OSError,
     SyntaxError,
@@ -89,7 +89,7 @@ _DAMAGED = (
 
 
 def _check(width: int, height: int, data: bytes) -> None:
-    """Refuse an image that would take too much memory or time, by what its header says."""
+    """Raise an error if an image, by its header, would take too much memory or time."""
     if width * height > MOST_PIXELS:
         raise NoImageError(f"has {width} x {height} pixels, more than {MOST_PIXELS}")
     if max(width, height) > MOST_SIDE:
@@ -102,8 +102,10 @@ def _check(width: int, height: int, data: bytes) -> None:
 
 
 def _eight_bits(image: pillow.Image) -> pillow.Image:
-    """Return the upper half of 16 bits of grey, as Pillow does of 16 bits of colour; convert() would take all
-    that are above 255 for white."""
+    """Return an image with the upper 8 bits of 16 bits of grey; other images are unchanged.
+
+    Pillow does the same for 16 bits of colour, but its convert() turns grey above 255 into white.
+    """
     if not image.mode.startswith("I;16"):
         return image
     from PIL import Image as pillow

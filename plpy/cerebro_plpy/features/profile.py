@@ -1,4 +1,4 @@
-"""The profile of a model's training rows: how their values, and the answers, are distributed."""
+"""The profile of a model's training rows: the distributions of their values, and of the model's answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MOST_CODES = 20
 
 @dataclass(frozen=True)
 class Distribution:
-    """Ranges of numbers between edges, or codes and all others, with how many values each has."""
+    """The number of values in each range of numbers, or with each frequent code and with any other code."""
 
     is_coded: bool
     # The edges between ranges, or the codes.
@@ -24,12 +24,12 @@ class Distribution:
     counts: list[int]
 
     def count(self, values: np.ndarray) -> np.ndarray:
-        """Count how many of some values each range or code has."""
+        """Return how many of these values are in each range or have each code."""
         return _count(self.is_coded, np.array(self.marks), values)
 
 
 def describe(values: np.ndarray, *, is_coded: bool) -> Distribution:
-    """Describe how values are distributed."""
+    """Return the distribution of values: of codes if `is_coded`, else of numbers."""
     if is_coded:
         codes, counts = np.unique(values, return_counts=True)
         marks = np.sort(codes[np.argsort(-counts, kind="stable")[:MOST_CODES]])
@@ -49,11 +49,11 @@ def _count(is_coded: bool, marks: np.ndarray, values: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class Profile:
-    """The facts of a model's training rows, and of its answers on `measured` rows."""
+    """The distributions of a model's training rows, and of its answers for the rows that `measured` names."""
 
     rows: int
     columns: Mapping[str, Distribution]
-    # The share of values, or words, without a place of their own, of the columns that have such.
+    # For columns of categories and texts, the share of values or words without a code of their own.
     unseen: Mapping[str, float]
     answers: Distribution | None = None
     measured: str | None = None
@@ -64,7 +64,7 @@ class Profile:
 
 
 def read(given: Mapping[str, Any]) -> Profile:
-    """Return the profile that `as_json` gave."""
+    """Return the profile in an object that `as_json` has returned."""
     answers = given["answers"]
     return Profile(
         rows=given["rows"],

@@ -1,5 +1,7 @@
-"""Makes features of one row, given as JSON by the names of its columns: the same features as a batch of one,
-without what a batch costs."""
+"""Makes the features of one row, given as JSON by the names of its columns.
+
+They are the same features as a batch of one row would get, at less cost.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ _NUMBER = re.compile(r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|NaN|-?Infinity"
 
 
 class Literal(str):
-    """A number as the server wrote it."""
+    """A number in JSON, kept as the text that the server wrote."""
 
     __slots__ = ()
 
@@ -64,7 +66,7 @@ _of_any_length = json.JSONDecoder(parse_int=float).decode
 
 
 def parse(text: str, decode: Callable[[str], Any] = json.loads) -> Any:
-    """Read a row that comes as JSON."""
+    """Return a row that is given as JSON; raise an error if it cannot be read."""
     try:
         try:
             return decode(text)
@@ -79,14 +81,17 @@ def parse(text: str, decode: Callable[[str], Any] = json.loads) -> Any:
 
 
 def number_of(value: Any) -> float:
-    """Return a number of a row. Of texts, Python would take more for one than the server does."""
+    """Return a number in a row as a float.
+
+    Raise ValueError for a text that Python takes for a number but the server does not.
+    """
     if type(value) is str and _NUMBER.fullmatch(value) is None:
         raise ValueError(value)
     return float(value)
 
 
 def array_of(value: Any) -> np.ndarray:
-    """Return an array of numbers of a row, as doubles."""
+    """Return an array of numbers in a row as a NumPy array of doubles."""
     found = np.array(value)
     return np.array(_numbers_of(value) if found.dtype.kind == "U" else found, np.float64)
 
@@ -96,7 +101,7 @@ def _numbers_of(value: Any) -> Any:
 
 
 class RowEncoder:
-    """Makes the inputs of a net from rows."""
+    """An encoder that makes the inputs of a net from rows, by a feature specification."""
 
     def __init__(self, specification: Specification) -> None:
         self._inputs = [_InputEncoder(one) for one in specification.inputs]
@@ -110,7 +115,7 @@ class RowEncoder:
         return parse(text, self._decode)
 
     def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]:
-        """Return one array for each input, (1, …)."""
+        """Return one array for each input, of shape (1, …)."""
         return [one.encode(row) for one in self._inputs]
 
 
@@ -161,7 +166,7 @@ def _is_null(name: str) -> CerebroError:
 
 
 def _encoder(feature: Feature, place: int) -> Encode:
-    """Return a function that writes a column's features from their place on."""
+    """Return a function that writes a column's feature into an array, from index `place` on."""
     match feature.way:
         case Number() as way:
             return _number(feature, way, place)
@@ -186,7 +191,7 @@ def _number(feature: Feature, way: Number, place: int) -> Encode:
     def encode_number(out: np.ndarray, value: Any) -> None:
         number = math.nan if value is None else number_of(value)
         if is_single:
-            # Its text is the shortest one, which is another double.
+            # The text of a float4 has as few digits as identify it, and as a double it is another number.
             number = float(np.float32(number))
         if number != number:
             if fill is None:
@@ -203,7 +208,7 @@ def _number(feature: Feature, way: Number, place: int) -> Encode:
 
 
 class _Raising:
-    """A counter of faults that raises an error at the first one."""
+    """A counter of faults that raises an error at the first fault."""
 
     def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None:
         if problem == encode.IS_NULL:
@@ -223,7 +228,7 @@ def _date(feature: Feature, way: Date, place: int) -> Encode:
     def encode_date(out: np.ndarray, value: Any) -> None:
         seconds, moment = fill if value is None else _time_of(value)
         if seconds is None or moment is None:
-            # What is NULL and must not be, infinity, and years that Python's calendar does not have.
+            # A NULL that must not be, infinity, and years that Python's calendar does not have.
             given = np.array([math.nan if value is None else seconds])
             encode.date(way, given, out[np.newaxis, place:end], notes)
             return
@@ -251,7 +256,7 @@ def _not_of_one_row(feature: Feature, instead: str) -> CerebroError:
 
 
 def _part(part: str, way: Date) -> Callable[[float, datetime.datetime], float | tuple[float, float]]:
-    """Return a function of a time for one part, or its sine and cosine, as `encode.date` makes of many."""
+    """Return a function that computes a part of one time, or its sine and cosine, as `encode.date` does."""
     raw, first, unit = way.scale == "none", 0, 1.0
     if part == "days":
         center, spread = (0.0, encode.DAY) if raw else (way.center, way.spread)
@@ -299,12 +304,12 @@ _CALENDAR: Mapping[str, Callable[[datetime.datetime], int]] = {
 
 
 def seconds_of(text: str) -> float:
-    """Return the seconds since 1970 of a date or time in JSON's form, or since midnight for a time of day."""
+    """Return the seconds since 1970 of a date or time in JSON, or since midnight for a time of day."""
     return _time_of(text)[0]
 
 
 def _time_of(text: str) -> tuple[float, datetime.datetime | None]:
-    """Return the seconds of a time, and the moment in Python's calendar, in UTC, if it has one."""
+    """Return the seconds of a date or time in JSON, and its moment in UTC, None beyond Python's calendar."""
     if text[2:3] == ":":
         of_day = _OF_DAY.fullmatch(text)
         if of_day is None:
@@ -332,7 +337,7 @@ def _moment(seconds: float) -> datetime.datetime | None:
 
 
 def _far(text: str) -> float:
-    """Return the seconds of a date before Christ or after the year 9999, outside Python's calendar."""
+    """Return the seconds since 1970 of a date that Python lacks: before Christ or after the year 9999."""
     found = _FAR.fullmatch(text)
     if found is None:
         raise ValueError(text)
@@ -350,7 +355,10 @@ def _seconds(
     sign: str | None,
     *zone: str | None,
 ) -> float:
-    """Return the seconds since midnight in UTC; the server has the time 24:00:00 and zones with seconds."""
+    """Return the seconds since midnight, in UTC, of a time of day with its zone.
+
+    The server may write 24:00:00, and zones with seconds.
+    """
     hours, minutes, seconds = (int(part or 0) for part in zone)
     offset = 3600 * hours + 60 * minutes + seconds
     of_day = 3600 * int(hour or 0) + 60 * int(minute or 0) + float(second or 0)
@@ -361,7 +369,7 @@ def _plain_text(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, list | dict):
-        # The server writes these otherwise.
+        # The server writes arrays and objects in another way.
         raise TypeError
     return json.dumps(value)
 
@@ -370,7 +378,7 @@ def _without_blanks(text: str) -> str:
     return text.rstrip(" ")
 
 
-# What makes of a text in JSON that of the training rows.
+# By type, a function that turns a text in JSON into the text that the training rows had.
 _AS_TRAINED: Mapping[str, Callable[[str], str]] = {"bpchar": _without_blanks}
 
 
@@ -408,7 +416,7 @@ def _text(way: Text, place: int) -> Encode:
 
 
 def _bytes(value: str) -> bytes:
-    """Decode bytea as the server writes it in JSON."""
+    """Return the bytes of a bytea value, which the server writes to JSON as hexadecimal text."""
     if not value.startswith("\\x"):
         raise ValueError(value)
     return bytes.fromhex(value[2:])

@@ -1,4 +1,4 @@
-"""Turns what was asked and counted into the feature specification: what each column becomes, and why."""
+"""Decides what each column becomes, and why, from the caller's options and the server's statistics."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from cerebro_plpy.features.specification import (
 )
 from cerebro_plpy.madlib.literal import shorten
 
-# What auto takes for categories, and for words.
+# The limits by which auto tells categories from texts.
 FEW_VALUES = 64
 MOST_AUTO = 50_000
 WORDS = 3.0
@@ -52,14 +52,14 @@ ALSO_COUNT = 2
 
 @dataclass(frozen=True)
 class Wanted:
-    """One column with all that is known of it before its kind is settled."""
+    """One column with everything that is known about it before its kind is decided."""
 
     column: TableColumn
     said: Mapping[str, Any]
     kind: str | None
     # Whether the caller named it; else auto may leave it out.
     named: bool = False
-    # Why its values tell rows apart and say nothing of them; None where they do not.
+    # The reason why its values identify rows but say nothing about them, or None if they do not.
     key: str | None = None
     # For arrays, the shape of the first. For bytea, whether the first is a JPEG or PNG.
     shape: Sequence[int] | None = None
@@ -68,7 +68,7 @@ class Wanted:
 
 @dataclass(frozen=True)
 class Becoming:
-    """The kind that a column becomes, and why; without a kind it is left out."""
+    """The kind that a column becomes, with the reason; a column without a kind is left out."""
 
     kind: str | None
     said: Mapping[str, Any]
@@ -76,7 +76,7 @@ class Becoming:
 
 
 def choose(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> Becoming:
-    """Settle kind and encoding where the caller left them open, and say why."""
+    """Return the kind and the keys of a column, with the reason; decide what the caller left open."""
     if wanted.column.element == "money":
         return Becoming(None, {}, "money: cast it to numeric in a view, and it becomes a number")
     if not wanted.named:
@@ -122,7 +122,7 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
 
 
 def of_numbers(wanted: Wanted, facts: ColumnFacts | None) -> str:
-    """Remark on texts that are numbers in nearly all rows."""
+    """Return a remark on texts that are numbers in nearly all rows, or an empty text for other columns."""
     if wanted.column.element not in asked.TEXTS or not isinstance(facts, TextFacts):
         return ""
     found = facts.numbers
@@ -147,7 +147,7 @@ def _choose_text(wanted: Wanted, facts: TextFacts) -> Becoming:
 def settle(
     wanted: Wanted, chosen: Becoming, facts: ColumnFacts | None, rows: int, words: Sequence[str] = ()
 ) -> Feature:
-    """Return the column's part of the specification."""
+    """Return the feature that a column becomes."""
     kind, column = str(chosen.kind), wanted.column
     said = asked.checked(column, kind, chosen.said)
     if facts is not None and facts.present == 0:
@@ -163,9 +163,9 @@ def settle(
 
 
 def settle_also(wanted: Wanted, facts: TextFacts, rows: int) -> Feature:
-    """Return the values of a number as a category, in an input of its own.
+    """Return a feature with the values of a number as a category, in an input of its own.
 
-    Rare values share the code of unseen ones, so that rows train it.
+    Rare values share the code of unseen values, so that training rows have this code.
     """
     column, said = wanted.column, {"encode": EMBED, "min_count": ALSO_COUNT}
     way = _category(Making(column, said, facts, rows, None))
@@ -174,7 +174,7 @@ def settle_also(wanted: Wanted, facts: TextFacts, rows: int) -> Feature:
 
 
 def _is_plain(way: Treatment) -> bool:
-    """Return whether a column joins the vector of all that are numbers."""
+    """Return whether a column's feature joins the input vector of all numbers."""
     return isinstance(way, Number | Date) or (isinstance(way, Category) and way.encode in (ONE_HOT, ORDINAL))
 
 
@@ -195,7 +195,7 @@ def _statistics(facts: ColumnFacts | None, rows: int) -> Mapping[str, Any]:
 
 
 def _counts(way: Treatment, facts: ColumnFacts | None) -> Mapping[str, Any]:
-    """Return how many rows have each value that has a code of its own."""
+    """Return the number of rows with each value that has a code of its own, under the key `counts`."""
     if not isinstance(way, Category) or not isinstance(facts, TextFacts) or not way.values:
         return {}
     counts = dict(facts.values)
@@ -204,7 +204,7 @@ def _counts(way: Treatment, facts: ColumnFacts | None) -> Mapping[str, Any]:
 
 @dataclass(frozen=True)
 class Making:
-    """The arguments that making a column of any kind may need."""
+    """The arguments of the functions that make a feature, one function for each kind."""
 
     column: TableColumn
     said: Mapping[str, Any]
@@ -334,7 +334,10 @@ def _text(made: Making) -> Text:
 
 
 def vocabulary(said: Mapping[str, Any]) -> int:
-    """Return how many words to look up; two codes are for what is no word of these."""
+    """Return the number of words to look up, or 0 if words are hashed.
+
+    The option `vocabulary` counts two codes more: for no word, and for a word outside the vocabulary.
+    """
     return 0 if said.get("buckets") else said.get("vocabulary", VOCABULARY) - 2
 
 

@@ -1,7 +1,7 @@
-"""The feature specification: what each column becomes, as one document that is stored with the packed rows,
-copied with the model and used at prediction.
+"""The feature specification: a document that says what each column becomes.
 
-It may come from a user's table, so that reading it checks all of it.
+It is stored with the packed rows, copied with the model, and used at prediction. It may come from a user's
+table, so all of it is checked when it is read.
 """
 
 from __future__ import annotations
@@ -43,9 +43,10 @@ SCALES = ("standard", "minmax", "robust", LOG, QUANTILE, "none")
 
 @dataclass(frozen=True)
 class Number:
-    """(value - center) / spread; with scale "log" of sign(value) * log(1 + |value|).
+    """A number, scaled as (value - center) / spread.
 
-    With scale "quantile", the normal deviate of the place that the value has among `quantiles`.
+    With scale "log", sign(value) * log(1 + |value|) is scaled instead. With scale "quantile", the number
+    becomes the normal deviate of its place among `quantiles`.
     """
 
     kind: ClassVar[str] = NUMBER
@@ -63,7 +64,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Date:
-    """Parts of a time in UTC. Center, spread and fill are in seconds since 1970."""
+    """Parts of a time in UTC, such as its month. Center, spread and fill are in seconds since 1970."""
 
     kind: ClassVar[str] = DATE
     parts: list[str]
@@ -84,7 +85,7 @@ class Date:
 
 @dataclass(frozen=True)
 class Category:
-    """Values in their order. `null` and `other`: whether NULL, and what is rare or unseen, has a place."""
+    """A value, encoded by its place in `values`; `null` and `other` add places for NULL and other values."""
 
     kind: ClassVar[str] = CATEGORY
     encode: str
@@ -100,13 +101,17 @@ class Category:
 
     @property
     def codes(self) -> int:
-        """The number of codes, for an embedding: unseen and NULL come before the values."""
+        """The number of codes: unseen values, NULL and the values; or NULL and the hash buckets."""
         return self.buckets + 1 if self.encode == HASH else len(self.values) + 2
 
 
 @dataclass(frozen=True)
 class Text:
-    """Codes of the first words: 0 after the end; 1 for a word outside the vocabulary; or hashes from 1."""
+    """The codes of the first `tokens` words of a text.
+
+    A code is 0 after the end and 1 for a word outside the vocabulary. With `buckets`, all words are hashed
+    to codes from 1.
+    """
 
     kind: ClassVar[str] = TEXT
     tokens: int
@@ -124,7 +129,7 @@ class Text:
 
 @dataclass(frozen=True)
 class Array:
-    """An array of numbers, of one shape in all rows."""
+    """An array of numbers, which has the same shape in all rows."""
 
     kind: ClassVar[str] = ARRAY
     size: list[int]
@@ -137,7 +142,7 @@ class Array:
 
 @dataclass(frozen=True)
 class Image:
-    """A JPEG or PNG: rows, columns, channels."""
+    """A JPEG or PNG image, decoded to the size `decode`: rows, columns, channels."""
 
     kind: ClassVar[str] = IMAGE
     decode: list[int]
@@ -154,7 +159,7 @@ KINDS: Mapping[str, type[Treatment]] = {way.kind: way for way in (Number, Date, 
 
 @dataclass(frozen=True)
 class Feature:
-    """One column: its type in the training table, what it becomes and what was known of its rows."""
+    """One column: its type in the training table, what it becomes, and statistics of its training rows."""
 
     name: str
     type: str
@@ -169,7 +174,7 @@ class Feature:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The column and the input: a number can be a category as well, in an input of its own."""
+        """The names of the column and its input: a number may also be a category, in another input."""
         return self.name, self.input
 
     def as_json(self) -> Mapping[str, Any]:
@@ -181,14 +186,14 @@ class Feature:
 
 @dataclass(frozen=True)
 class FeatureInput:
-    """One input of a net: the columns that make it, side by side."""
+    """One input of a net: the features of one column, or of several columns side by side."""
 
     name: str
     features: tuple[Feature, ...]
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """One column keeps its shape; several are a vector."""
+        """The shape of the input for one row: that of its only feature, or a vector of all features."""
         if len(self.features) == 1:
             return self.features[0].way.shape
         return (sum(feature.width for feature in self.features),)
@@ -196,7 +201,7 @@ class FeatureInput:
 
 @dataclass(frozen=True)
 class Specification:
-    """All columns of a packed table's inputs, and those that were left out with the reasons."""
+    """The features of a packed table's inputs, and the columns that were left out, with the reasons."""
 
     features: tuple[Feature, ...]
     rows: int
@@ -220,7 +225,7 @@ class Specification:
         return found
 
     def leads(self, feature: Feature) -> bool:
-        """Return whether a feature is the first of its column."""
+        """Return whether a feature is the first feature of its column."""
         return self.columns[feature.name] is feature
 
     def as_json(self) -> str:
@@ -247,9 +252,9 @@ class Specification:
 def difference(
     own: Specification | None, other: Specification | None, *, shows_own: bool = True
 ) -> str | None:
-    """Return how another specification treats the same rows differently; None if it treats them alike.
+    """Return how another specification treats the same rows differently; None if there is no difference.
 
-    With `shows_own` false, the text has none of the values of `own`, which its reader may not see.
+    If `shows_own` is False, the text has no values of `own`, which its reader may not be allowed to see.
     """
     if own is None or other is None:
         return None if own is other else f"its columns were {'' if own is None else 'not '}prepared"
@@ -270,12 +275,12 @@ def difference(
     return None
 
 
-# What is known of a column and changes nothing of what it becomes.
+# The keys that describe a column but do not change what it becomes.
 _FACTS = ("type", "element", "statistics")
 
 
 def read(text: str) -> Specification:
-    """Read a document that `as_json` wrote, or one that pretends to be."""
+    """Return the specification in a JSON document; raise an error if the document is not valid."""
     try:
         given = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -301,7 +306,7 @@ def read(text: str) -> Specification:
 
 
 def read_feature(given: Mapping[str, Any]) -> Feature:
-    """Read one column of such a document."""
+    """Return the feature that one column of a document describes; raise an error if it is not valid."""
     kind = KINDS.get(str(given.get("kind")))
     if kind is None:
         raise _corrupt(f"a kind is {json.dumps(given.get('kind'))[:40]}")
@@ -352,7 +357,7 @@ def _checked(given: Mapping[str, Any], key: str, kind: str) -> Any:
 
 
 def _check_way(way: Treatment) -> None:
-    """Check what the types of the fields do not: raise an error for values that no column can have."""
+    """Raise an error if a feature's fields have the right types but values that no column can have."""
     match way:
         case Number():
             good = way.spread > 0 and way.scale in SCALES and way.quantiles == sorted(way.quantiles)

@@ -1,6 +1,6 @@
-"""Verdicts on what is measured of rows: ok, warn from half of a threshold on, or alarm from the threshold on.
+"""Verdicts on measurements: ok, warn from half of a threshold on, or alarm from the threshold on.
 
-What chance alone may make is taken off first.
+The difference that chance alone may make is subtracted first.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _NOISE = 2.5
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The thresholds of measures, for all columns and for some."""
+    """The threshold of each measure: `common` for all columns, `own` for single columns."""
 
     common: Mapping[str, float]
     own: Mapping[str, Mapping[str, float]]
@@ -39,7 +39,7 @@ class Thresholds:
         return self.own.get(column or "", {}).get(measure, self.common[measure])
 
     def judge(self, measure: str, column: str | None, excess: float | None) -> str:
-        """Return the verdict on what is beyond chance; what cannot be measured is ok."""
+        """Return the verdict on `excess`, a measured difference beyond chance; None, not measured, is ok."""
         limit = self.find(measure, column)
         if excess is None or excess < limit / 2:
             return OK
@@ -47,7 +47,10 @@ class Thresholds:
 
 
 def read_limits(text: str | None, columns: Mapping[str, Any]) -> Thresholds:
-    """Read thresholds: an object with a number for a measure, or an object of these for a column."""
+    """Return the thresholds in a JSON text, for example `{"nulls": 0.2, "age": {"nulls": 0.3}}`.
+
+    A key is a measure with a number, or a column with an object of measures.
+    """
     given = {} if text is None else read_object(text, "thresholds", _EXAMPLE)
     common, own = dict(THRESHOLDS), dict[str, dict[str, float]]()
     for key, value in given.items():
@@ -75,15 +78,15 @@ def index_beyond(index: float | None, noise: float) -> float | None:
 
 
 def share_beyond(now: float, before: float, rows: int, rows_before: int) -> float:
-    """Return by how much a share differs from another one beyond chance."""
+    """Return the difference of two shares, less the difference that chance alone may make."""
     both = (now * rows + before * rows_before) / max(1, rows + rows_before)
     chance = _DEVIATIONS * math.sqrt(both * (1 - both) * (1 / max(1, rows) + 1 / max(1, rows_before)))
     return abs(now - before) - chance
 
 
 def error_beyond(low: float, before: float, least: float) -> float:
-    """Return by which part of it an error has grown, given the low end of what it may be now.
+    """Return the growth of an error as a share of the error `before`, or of `least` if this is larger.
 
-    An error below `least` counts as that.
+    `low` is the lower bound of the error now.
     """
     return (low - before) / max(before, least)

@@ -1,4 +1,4 @@
-"""cerebro.append_rows: rows that come later go into a packed table, whose earlier rows stay as they are."""
+"""cerebro.append_rows: adds rows to a packed table; the rows that it already has stay as they are."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def append_rows(
     independent_varname: str | None = None,
     options: str | None = None,
 ) -> int:
-    """Pack more rows in the same way as those in the table; return the version that this makes."""
+    """Pack the rows of a source table into an existing packed table; return the number of its new version."""
     chosen = option.parse(options, option.VALIDATION)
     source = names.resolve_table(db, source_table, "input table")
     table = names.resolve_table(db, packed_table, "packed table")
@@ -49,7 +49,7 @@ def append_rows(
     append.check_rights(db, table, training.quoted, beside)
     db.server.check_lies_as_packed(table, "packed table")
     append.lock(db, training.quoted)
-    # What was there before the lock may have grown.
+    # Another call may have added rows before this call had the lock.
     training = packed.summary(db, table.schema, table.name)
     known = packed.columns_of(db, source)
     job = job_like(
@@ -92,7 +92,7 @@ def _in_groups(
     training: packed.PackedSummary,
     known: Mapping[str, packed.SourceColumn],
 ) -> Job:
-    """Return the job for rows that go to their groups, if the table has any."""
+    """Return `job` with a group for each row; if the packed table has no groups, return `job` unchanged."""
     if training.group_by is None:
         return job
     source, found = grouping.with_added(db, job.source, known, packed=table, group_by=training.group_by)
@@ -102,7 +102,7 @@ def _in_groups(
 def _after(
     how: dealing.Deal | GroupDeal, job: Job, training: packed.PackedSummary
 ) -> dealing.Deal | GroupDeal:
-    """Return the deal that goes on from where the rows before these ended."""
+    """Return the plan `how`, continued after the rows and buffers that the packed table already has."""
     buffers = training.versions[-1].below
     if isinstance(how, GroupDeal):
         rows = job.grouping.rows_before if job.grouping else ()
@@ -113,7 +113,7 @@ def _after(
 def _describe_groups(
     db: Database, table: names.Table, added: Grouping, *, how: GroupDeal, seen: Sequence[int] | None
 ) -> None:
-    """Update the table of groups with the rows that they have now."""
+    """Update the table of groups: the rows, segments, classes and version of each group that got rows."""
     now = packed.summary(db, table.schema, table.name)
     classes: list[int | None] = [None] * len(how.groups) if seen is None else list(seen)
     width = now.num_classes[0] or 0
@@ -123,7 +123,7 @@ def _describe_groups(
         if new and before and seen is not None and seen[number] < width
     ]
     if old:
-        # Those before and those that came may be of different ones.
+        # The earlier and the added rows of a group may have different classes.
         counted = class_counts.of_groups(db, table, now)
         for number in old:
             of_first = counted[number + 1][now.dependent_varname[0]] or ()
@@ -185,7 +185,7 @@ def _own_names(
 def _changed(
     training: packed.PackedSummary, values: Sequence[list[str | None] | None]
 ) -> Mapping[str, tuple[str, Sequence[str | None]]]:
-    """Return the columns of class values whose values have changed."""
+    """Return the summary's columns of class values that change, each with its type and its new values."""
     found = zip(training.class_value_types.items(), training.class_values, values, strict=True)
     return {column: (kind, now) for (column, kind), before, now in found if now is not None and now != before}
 
@@ -193,7 +193,7 @@ def _changed(
 def _counted(
     training: packed.PackedSummary, counts: Sequence[Sequence[int] | None]
 ) -> Mapping[str, tuple[str, Sequence[str]]]:
-    """Return the columns of class counts, with the old and the new counts added."""
+    """Return the summary's columns of class counts, each with its type and the sums of old and new counts."""
     found = zip(training.dependent_varname, training.class_counts, counts, strict=True)
     return {
         name + packed.CLASS_COUNTS: ("bigint[]", [str(a + b) for a, b in zip(before, now, strict=True)])
@@ -203,7 +203,7 @@ def _counted(
 
 
 def _tell(db: Database, job: Job, table: names.Table, summary: packed.PackedSummary) -> None:
-    """Compare the added rows with those before them, and keep the result."""
+    """Store how the distribution of each column differs between added and earlier rows, and send notices."""
     shifts = _shifts(db, job, table, summary)
     added = summary.versions[-1]
     role = session.current_user(db)
@@ -243,7 +243,7 @@ def _shifts(db: Database, job: Job, table: names.Table, summary: packed.PackedSu
     for bounds in ((0, first), (first, below)):
         buffers = drifts.sample(db, table, columns, *bounds)
         if not buffers:
-            # A policy of the table's hides them.
+            # A row-level security policy of the packed table hides the buffers.
             return []
         samples.append(
             {

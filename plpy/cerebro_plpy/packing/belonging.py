@@ -9,8 +9,10 @@ from cerebro_plpy.store.packed.packed import PackedSummary
 
 
 def check(training: str, ours: PackedSummary, validation: str, theirs: PackedSummary) -> None:
-    """Refuse a validation table whose rows mean something else. Columns may have other names, but must hold
-    the same in the same order."""
+    """Raise an error unless a validation table has the training table's shapes, segments and classes.
+
+    Columns may have other names, but must hold the same things in the same order.
+    """
     problem = _problem(ours, theirs)
     if problem is not None:
         raise CerebroError(

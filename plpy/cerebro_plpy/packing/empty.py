@@ -23,10 +23,11 @@ _LISTS = ("dependent_varname", "independent_varname", "dependent_vartype")
 
 
 def create(db: Database, output_table: str | None, summary: str | None) -> None:
-    """Make the table and its summary; the caller inserts the buffers."""
+    """Create an empty packed table and its summary from a JSON text; the caller inserts the buffers later."""
     target = names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
     found = _summary(str(output_table), summary)
-    # Rows that come from a cluster keep their keys on another; on PostgreSQL a segment's number is its key.
+    # On a cluster, rows keep the distribution keys of the cluster that packed them. On PostgreSQL a segment's
+    # number is its key.
     keys = db.server.distribution_keys(found.segments, Rules())
     own = keys and (found.dist_keys or keys)
     found = replace(found, dist_keys=own)
@@ -39,7 +40,7 @@ def create(db: Database, output_table: str | None, summary: str | None) -> None:
         weighted=found.weight_varname is not None,
     )
     names.check_free(db, target.schema, output.partitions, "partition")
-    # A domain's check is code, and an enum need not be here: such classes stand as text.
+    # Other class values are stored as text: a domain's check runs code, and an enum may not exist here.
     known = names.built_in_types(db, list(filter(_TYPE.fullmatch, found.class_value_types.values())))
     for column, kind in found.class_value_types.items():
         found.class_value_types[column] = kind if kind in known else "text[]"
@@ -125,7 +126,7 @@ def _class_counts(given: Mapping[str, Any], column: str) -> list[int] | None:
 
 
 def _features(given: Mapping[str, Any]) -> Specification | None:
-    """Read what the columns became, if they were prepared."""
+    """Return the feature specification in the given summary, or None if there is none."""
     value = given.get(packed.FEATURES[0])
     return None if value is None else read_specification(json.dumps(value))
 
@@ -138,7 +139,7 @@ def _weight(given: Mapping[str, Any]) -> str | None:
 
 
 def _dist_keys(given: Mapping[str, Any]) -> list[int] | None:
-    """Read the distribution keys of the segments' rows, if they come from a cluster; refuse wrong ones."""
+    """Return the distribution keys in the given summary, one per segment, or None if there are none."""
     values = given.get("__dist_keys__")
     if values is None:
         return None

@@ -1,4 +1,4 @@
-"""Counts what is wrong with a table's rows over the whole table, and tells it in one error."""
+"""Counts the faults in the rows of a table while it is read, and reports all of them in one error."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ _HINTS = {
 
 @dataclass
 class Fault:
-    """One kind of problem in one column."""
+    """One kind of fault in one column: the number of rows that have it, and the first of them."""
 
     count: int
     first_row: int
     example: str
-    # On Greenplum, whose scan the row was counted in.
+    # On Greenplum, the segment whose scan numbered the first row.
     segment: int | None = None
 
     @property
@@ -44,7 +44,7 @@ class Fault:
 
 
 class Faults:
-    """A collector of problems while a table is read."""
+    """A collector of the faults that are found while a table is read."""
 
     def __init__(self) -> None:
         self._found: dict[tuple[str, str], Fault] = {}
@@ -53,22 +53,22 @@ class Faults:
         return any(problem != OTHER_THAN_ONE for _, problem in self._found)
 
     def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None:
-        """Note the rows, numbered from 1 in the order of the scan, that have this problem."""
+        """Record that these rows, numbered from 1 in the order of the scan, have a fault in a column."""
         fault = self._found.setdefault((column, problem), Fault(0, int(rows[0]), example))
         fault.count += len(rows)
 
     def list_faults(self) -> list[tuple[str, str, int, int, str]]:
-        """Return everything that was noted, in a form that JSON can have."""
+        """Return all recorded faults as tuples that can be written as JSON."""
         return [(*place, f.count, f.first_row, f.example) for place, f in self._found.items()]
 
     def join(self, found: Sequence[Sequence[Any]], segment: int | None = None) -> None:
-        """Note what another process, such as a segment's, has found in its share of the rows."""
+        """Add faults that another process, such as a segment's, has found in the rows that it read."""
         for column, problem, count, first_row, example in found:
             fault = self._found.setdefault((column, problem), Fault(0, first_row, example, segment))
             fault.count += count
 
     def error(self, total: int) -> CerebroError:
-        """Make the error: the first problem as its message, all of them in its detail."""
+        """Return an error with the first fault as its message and all faults in its detail."""
         lines = [
             f'Column "{column}" {problem} in {fault.count} of {total} rows;'
             f" the first is {fault.first}{fault.example}."
@@ -84,7 +84,7 @@ class Faults:
         )
 
     def remarks(self, total: int) -> list[str]:
-        """Return remarks for the caller on a table that can be packed."""
+        """Return a remark on each column with one-hot rows that have no 1 or several, which can be packed."""
         return [
             f'column "{column}" {problem} in {fault.count} of {total} rows, the first is {fault.first}'
             f"{fault.example}: such rows have no class, or several. Train with a loss that looks at each"

@@ -1,4 +1,4 @@
-"""A checked call of a preprocessor."""
+"""The checked arguments of a call that packs rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ALL_SEGMENTS = "all_segments"
 
 @dataclass(frozen=True)
 class Rules:
-    """The content ids of the segments that rows are dealt to, None for all; and how the summary says so."""
+    """The content ids of the segments that get rows (None for all), and the texts for them in the summary."""
 
     contents: Sequence[int] | None = None
     shown: str = ALL_SEGMENTS
@@ -27,7 +27,7 @@ class Rules:
 
 @dataclass
 class Job:
-    """Everything that a call asks for, checked."""
+    """The checked arguments of a call that packs rows, with everything that was derived from them."""
 
     source: Table
     target: TargetTable
@@ -44,19 +44,19 @@ class Job:
     rules: Rules = field(default_factory=Rules)
     # On Greenplum, the distribution key of each segment.
     dist_keys: list[int] | None = None
-    # What the columns become, where the caller had them prepared.
+    # The feature specification, if the call has the option `columns`.
     features: Specification | None = None
-    # What each row counts.
+    # The column with the weight of each row.
     weight: SourcePart | None = None
-    # In how many folds the rows are packed; the source has a column that says which each is in.
+    # The number of folds; the source then has a column with the fold of each row.
     folds: int | None = None
-    # In groups: the columns that say which group a row is in, and the table that numbers them.
+    # For rows in groups: the columns that define groups, and the table of groups.
     grouping: Grouping | None = None
-    # What a validation table takes over from the training table, one per dependent or independent.
+    # Settings of the training table that validation rows keep, one for each dependent or independent column.
     class_values: list[list[str | None] | None] = field(default_factory=list)
     class_types: list[str] = field(default_factory=list)
     row_shapes: list[list[int]] = field(default_factory=list)
-    # Whether classes that are new may take the places that are free.
+    # Whether new classes may take free places among the class values.
     takes_new_classes: bool = False
 
     @property
@@ -69,15 +69,15 @@ class Job:
 
     @property
     def fields(self) -> list[Expression]:
-        """The fields that are read of each row."""
+        """The SQL expressions that are read from each source row."""
         return [*fields(self.parts), *([FOLD] if self.folds else []), *([GROUP] if self.grouping else [])]
 
     @property
     def parts_read(self) -> PartsRead | None:
-        """A counter for rows in folds or groups; None for rows in neither."""
+        """A new counter of the rows in each fold or group, or None if rows are in neither."""
         count = self.folds if self.grouping is None else self.grouping.highest
         return PartsRead(count) if count else None
 
     def divisor_of(self, part: PackedPart) -> float:
-        """Return what a part is divided by: only inputs are divided, not labels and weights."""
+        """Return the number by which a packed column is divided: 1 for labels and weights."""
         return self.divisor if any(part is one for one in self.independents) else 1.0

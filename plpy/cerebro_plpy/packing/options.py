@@ -1,4 +1,4 @@
-"""The preprocessors' `options jsonb`."""
+"""Checks the parameter `options` of the preprocessors."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ MOST_VALUES = 2**27
 
 @dataclass(frozen=True)
 class PackOptions:
-    """The options of a caller beyond MADlib's parameters."""
+    """The checked keys of a preprocessor's parameter `options`."""
 
     segments: int | None = None
     seed: int = 1
@@ -47,12 +47,12 @@ class PackOptions:
 
 
 def parse(text: str | None, allowed: Mapping[str, Validator]) -> PackOptions:
-    """Read and check the options."""
+    """Return the options in a JSON text; raise an error for a wrong value or a key that is not `allowed`."""
     return PackOptions(**parse_options(text, allowed))
 
 
 def _shapes(key: str, value: object) -> dict[str | None, tuple[int, ...]]:
-    """Check a shape for each column, or one list for the only input (under the name None)."""
+    """Return the shape of each input by its name; a single list is the shape of the only input (key None)."""
     if isinstance(value, Mapping):
         return {str(name): _shape(key, shape) for name, shape in value.items()}
     return {None: _shape(key, value)}

@@ -1,4 +1,4 @@
-"""Packs a table: reads once, sorts by hash, deals, writes."""
+"""Packs a table: reads its rows once, sorts them by hash, deals them to segments, and writes the buffers."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RESERVED = (
 
 @dataclass
 class ReadRows:
-    """The rows of a job, read and sorted, with what was found out about them."""
+    """The rows of a job, read and sorted, with their labels, counts and sizes."""
 
     rows: PackedRows
     labels: list[Labels]
@@ -41,7 +41,7 @@ class ReadRows:
     row_bytes: int
     folds: Sequence[int] = ()
     groups: Sequence[int] = ()
-    # Which knows the segments of groups where these are settled.
+    # Has the segments of groups if these are already decided.
     grouping: Grouping | None = None
 
     def plan(self, segments: int, most_rows: int | None) -> dealing.Deal | GroupDeal:
@@ -61,7 +61,7 @@ class ReadRows:
 
 
 def pack(db: Database, job: Job) -> None:
-    """Make the packed table and its summary."""
+    """Pack the rows of a job: create the packed table and its summary."""
     _check_names(job)
     output = output_of(job)
     names.check_free(db, job.target.schema, output.partitions, "partition")
@@ -85,7 +85,7 @@ def pack(db: Database, job: Job) -> None:
 
 @contextmanager
 def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
-    """Read all rows of the source; raise one error for all that is wrong with them."""
+    """Yield the rows of the source, read and sorted; raise one error that lists all faults in them."""
     statement = packed.select_rows(job.source, job.fields)
     sample = packed.first_row(db, statement)
     if sample is None:
@@ -123,23 +123,23 @@ def gathered(db: Database, job: Job) -> Iterator[ReadRows]:
 
 
 class PackedRows(Protocol):
-    """The rows of one table, wherever they are read, sorted and dealt."""
+    """The rows of one table, which are read, sorted and dealt in this session or on a cluster's segments."""
 
     def read(self, statement: str, sample: packed.Row) -> int:
-        """Read all rows; return their number."""
+        """Read all rows of the statement; return their number."""
         ...
 
     def write(
         self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
     ) -> Sequence[int] | None:
-        """Write the rows; return how many classes each group has, if there are groups and classes."""
+        """Write the buffers; return the number of classes in each group, or None if there are no groups."""
         ...
 
     def close(self) -> None: ...
 
 
 class RowsHere:
-    """The rows of one table, all of them in this session."""
+    """The rows of one table, all of them read, sorted and dealt in this session."""
 
     def __init__(
         self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None
@@ -238,7 +238,7 @@ def _open(job: Job, sample: dict[str, bytes | str | None], seen: Faults) -> list
 
 
 def _input_shapes(job: Job) -> dict[int, Sequence[int]]:
-    """Return the shapes that rows are given, by place among the parts."""
+    """Return the shapes that the caller or the training table sets for inputs, by the index of the column."""
     first = len(job.dependents)
     if job.is_validation:
         return dict(enumerate(job.row_shapes[first:], first))
@@ -280,7 +280,7 @@ def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
 
 
 def _class_types(job: Job) -> list[str]:
-    """Return the types of the classes: the training rows', though validation labels may have others."""
+    """Return the SQL array type of each label's class values: the training table's, if there is one."""
     return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
 
 

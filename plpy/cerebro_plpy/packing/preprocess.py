@@ -1,4 +1,4 @@
-"""The two preprocessors: every argument is checked before a row is read."""
+"""The preprocessors of training and validation tables. They check every argument before they read rows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cerebro_plpy.store import names
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.session import usual_segments
 
-# What the table of rows that are held out is called after.
+# The suffix of the table of rows that are held out.
 VALIDATION = "_validation"
 
 
@@ -37,7 +37,7 @@ def pack_training(
     options: str | None = None,
     labelled: bool = False,
 ) -> None:
-    """Pack a training table, or only its rows that are `labelled`."""
+    """Pack a training table and its held-out rows; if `labelled`, leave out rows whose label is NULL."""
     chosen = option.parse(options, option.TRAINING)
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
@@ -94,7 +94,7 @@ def _dependents(
     widths: Sequence[int | None],
     chosen: option.PackOptions,
 ) -> list[sources.SourcePart]:
-    """Decide the outputs, and say which quantities have a value beside which the others do not matter."""
+    """Return the label columns of the packed table; send a notice about a numeric label with an outlier."""
     found = sources.outputs(outputs, known, source.quoted, _tasks(outputs, known, widths, chosen.task))
     for one in found if chosen.columns is not None else ():
         column = one.first
@@ -111,7 +111,7 @@ def _pack_apart(
     target: names.TargetTable,
     known: Mapping[str, packed.SourceColumn],
 ) -> None:
-    """Pack the rows that were held out in the same way as those of the training table."""
+    """Pack the rows that were held out into a table of their own, in the same way as the training rows."""
     spelled = job.spelled[0], names.with_suffix(job.spelled[1], VALIDATION)
     training = names.resolve_table(db, job.spelled[1], "output table")
     summary = packed.summary(db, job.target.schema, job.target.name)
@@ -126,7 +126,7 @@ def _in_groups(
     summary: packed.PackedSummary,
     known: Mapping[str, packed.SourceColumn],
 ) -> Job:
-    """Return the job for rows that are of the groups of a training table, if it has any."""
+    """Return the job with rows assigned to the training table's groups, or `job` itself if there are none."""
     if summary.group_by is None:
         return job
     source, found = grouping.as_training(
@@ -140,7 +140,7 @@ def _validation_table(db: Database, spelled: str) -> names.TargetTable:
 
 
 def _like(job: Job, training: packed.PackedSummary) -> Job:
-    """Return the job for rows that go with those of a training table."""
+    """Return the job with a training table's settings, such as its divisor, classes, segments and seed."""
     return replace(
         job,
         folds=None,
@@ -170,7 +170,7 @@ def pack_validation(
     distribution_rules: str | None = None,
     options: str | None = None,
 ) -> None:
-    """Pack a validation table like its training table: constant, classes, columns, segments and seed."""
+    """Pack a validation table with the divisor, classes, columns, segments and seed of its training table."""
     chosen = option.parse(options, option.VALIDATION)
     source, target = _tables(db, source_table, output_table)
     table = names.resolve_table(db, training_preprocessor_table, "training_preprocessor_table")
@@ -201,7 +201,7 @@ def job_like(
     independents: str | None,
     memory: int,
 ) -> Job:
-    """Return the job for rows that are packed like those of a packed table."""
+    """Return a job that packs the rows of `source` as those of the packed table `training` were packed."""
     known = packed.columns_of(db, source)
     outputs = parse_items(dependents, "dependent_varname", known)
     _same_count("dependent_varname", len(outputs), training.dependent_varname)
@@ -241,7 +241,7 @@ def _independents(
 
 
 def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:
-    """Refuse options that the option `columns` replaces, and those that need it."""
+    """Raise an error for arguments that conflict with the option `columns`, or that need this option."""
     if chosen.columns is None:
         needing = {"option exclude": chosen.exclude, "option also_categories": chosen.also_categories}
         needing["independent_varname '*'"] = listed is not None and listed.strip() == inputs.ALL
@@ -263,7 +263,7 @@ def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None)
 def _weight(
     db: Database, source: names.Table, known: Mapping[str, sources.SourceColumn], name: str | None
 ) -> sources.SourcePart | None:
-    """Return the column that weighs the rows; refuse anything but numbers."""
+    """Return the column of row weights, or None; raise an error unless its values are numbers from 0 on."""
     if name is None:
         return None
     column = sources.find_column(name, known, source.quoted)
@@ -292,8 +292,7 @@ def _tasks(
     widths: Sequence[int | None],
     task: str | None,
 ) -> list[str | None]:
-    """Return the tasks of outputs: floats are regression targets unless the caller gives the number of
-    classes."""
+    """Return the task of each output: `task`, or classification if the caller gives its number of classes."""
     return [
         "classification" if task is None and width is not None and not _is_array(item, known) else task
         for item, width in zip(items, widths, strict=True)
@@ -318,10 +317,10 @@ def _same_count(parameter: str, count: int, of_training: Sequence[str]) -> None:
 
 
 def _same_types(dependents: Sequence[sources.SourcePart], training: packed.PackedSummary) -> None:
-    """Refuse labels that cannot be told by the training rows' classes.
+    """Raise an error if labels cannot be matched with the class values of the training rows.
 
-    Labels of another type are found among the classes by their text, and one-hot rows by their width; labels
-    of any type are not, if the training rows were one-hot.
+    Labels of another type are matched by their text, one-hot rows by their width. Labels cannot be matched
+    if the training rows were one-hot, because then there are no class values.
     """
     expected = zip(training.dependent_vartype, training.class_values, training.num_classes, strict=True)
     for part, (kind, values, width) in zip(dependents, expected, strict=True):
@@ -363,7 +362,7 @@ def _divisor(normalizing_const: float | None) -> float:
 
 
 def _usual_segments(db: Database, source: names.Table, among: Rules) -> int:
-    """Return the default number of segments: the places for work, but no more than there are rows."""
+    """Return the default number of segments: the server's usual number, but at most the number of rows."""
     if among.contents is not None:
         usual = len(among.contents)
     else:

@@ -29,7 +29,7 @@ def create(
     label_from: str | None,
     gap: str | None,
 ) -> None:
-    """Make the view."""
+    """Create the view of windows; raise an error if an argument does not fit the source table."""
     source = names.resolve_table(db, source_table, "input table")
     known = packed.columns_of(db, source)
 

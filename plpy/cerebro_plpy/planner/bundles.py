@@ -1,8 +1,9 @@
-"""Bundles: the configs that one visit carries together.
+"""Puts configs into bundles, so that several visits are one command and one transaction.
 
-With groups whose rows lie on one segment, the units of a config form bundles that last for the whole run.
-Configs that hop are put together whenever a segment is free: those of one program that wait there for the
-same visit. In no form do the bits of one depend on the others, so the members may change.
+If the rows of each group lie on one segment, the units of a config form bundles that last for the whole
+run. Configs that hop are put together each time a segment is free: configs of one program that wait there
+at the same step. The bits of a config never depend on the other members of its bundle, so members may
+change.
 """
 
 from __future__ import annotations
@@ -13,16 +14,16 @@ from typing import Protocol
 
 from cerebro_plpy.planner.units import EVALUATE, MERGE, Config, Unit
 
-# Enough for what a visit costs by itself to be next to nothing.
+# Large enough to make the fixed costs of a visit negligible.
 MOST_MEMBERS = 512
-# The work that a crash may cost, in seconds: states are written at least this often.
+# The seconds of work that a crash may cost: a visit of a bundle takes about as long.
 CHECKPOINT_SECONDS = 10.0
 # The most configs that hop together. A session keeps all of their states, and a crash costs little.
 MOST_TOGETHER = 16
 
 
 class Grouped(Protocol):
-    """The facts about a config of the plan that decide its bundle."""
+    """The facts about a config that decide to which bundle it belongs."""
 
     mst_key: int
     backend: str
@@ -48,12 +49,12 @@ _Kind = tuple[int, str, int, int]
 
 
 def _kind(config: Grouped, home: int) -> _Kind:
-    # Rows come in an order that is of the epoch: after a warm start not all are in the same.
+    # The order of rows depends on the epoch, and after a warm start configs may be in different epochs.
     return home, config.backend, config.key, config.epochs_before
 
 
 class Bundles:
-    """All bundles of a run; open ones may have something left to do."""
+    """The bundles of a run that last, by segment; an open bundle may have work left."""
 
     def __init__(self, configs: Iterable[Grouped]) -> None:
         self._open: dict[int, list[Bundle]] = {}
@@ -74,7 +75,7 @@ class Bundles:
         return bundle
 
     def add(self, config: Grouped) -> None:
-        """Put a config that comes in during the run into a bundle."""
+        """Add a config that joins the run later to a bundle; do nothing if the config hops."""
         if config.home is None:
             return
         kind = _kind(config, config.home)
@@ -87,7 +88,7 @@ class Bundles:
         self.reopen(config.mst_key)
 
     def first(self, segment: int, left: Callable[[Bundle], bool]) -> Bundle | None:
-        """Return a segment's first bundle with work left; one bundle is finished before the next begins."""
+        """Return a segment's first bundle for which `left` returns True, or None; remove finished bundles."""
         waiting = self._open.get(segment, [])
         while waiting and not left(waiting[0]):
             waiting.pop(0)
@@ -97,29 +98,29 @@ class Bundles:
         return any(self.first(segment, left) for segment in list(self._open))
 
     def rotate(self, segment: int) -> None:
-        """Move the first bundle of a segment behind the others."""
+        """Move the first open bundle of a segment behind its other open bundles."""
         waiting = self._open[segment]
         waiting.append(waiting.pop(0))
 
     def reopen(self, mst_key: int) -> None:
-        """Open the bundle of a config again, since the config may have more to do."""
+        """Mark the bundle of a config as open again, because the config may have more work."""
         bundle = self._of.get(mst_key)
         if bundle is not None and bundle not in self._open[bundle.segment]:
             self._open[bundle.segment].append(bundle)
 
 
 def _even(members: Sequence[int]) -> list[Sequence[int]]:
-    """Cut the members into as few parts as possible, of nearly equal sizes."""
+    """Divide the members into as few lists as possible, all of nearly equal length."""
     parts = -(-len(members) // MOST_MEMBERS)
     bounds = [len(members) * part // parts for part in range(parts + 1)]
     return [members[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
 
 
 def most_together(alike: int, lane: int, segments: int) -> int:
-    """Return how many alike configs of a lane share a visit.
+    """Return how many configs of one program and one lane share a visit.
 
-    Segments that pass configs on to each other are to have two bundles each, so that they work on one while
-    the other is elsewhere: if all configs of a lane are alike, they are halved.
+    The configs of a lane have the same route. If all of them are of one program, they form two bundles, so
+    that a segment can work on one bundle while the other is on another segment.
     """
     return -(-alike // 2) if segments > 1 and alike == lane else alike
 
@@ -127,7 +128,7 @@ def most_together(alike: int, lane: int, segments: int) -> int:
 def together(
     first: Config, waiting: Sequence[Config], going: Sequence[Config], segments: int
 ) -> list[Config]:
-    """Return the config with the waiting ones that share its visit; `going` are all that still train."""
+    """Return the configs of one visit: `first` and waiting ones; `going` are all configs that still train."""
     if first.alike is None or first.at_most is not None:
         return [first]
     lane = [c for c in going if c.key % segments == first.key % segments]
@@ -141,9 +142,9 @@ def together(
 
 
 def part(configs: list[Config]) -> list[Config]:
-    """Return the configs that go into one visit: after a lost visit, only some of those that were in it.
+    """Return the configs that go into one visit: after a lost visit, only some of its members.
 
-    Visits get smaller until it shows whose fault it is.
+    Visits get smaller until only the config that causes the loss is left.
     """
     lost = [c for c in configs if c.at_most is not None]
     return lost[: lost[0].at_most] if lost else configs
@@ -152,7 +153,10 @@ def part(configs: list[Config]) -> list[Config]:
 def measured_together(
     first: Unit, queue: Sequence[Unit], configs: Mapping[int, Config]
 ) -> tuple[Unit, list[Unit]]:
-    """Return the unit together with waiting ones of the same work and epoch, and the units that remain."""
+    """Return `first` joined with the waiting units that can be done together, and the units that remain.
+
+    They are evaluations or merges of configs of one program after the same epoch.
+    """
     of = configs[first.mst_key]
     if first.kind not in (EVALUATE, MERGE) or of.alike is None or first.apart:
         return first, list(queue)

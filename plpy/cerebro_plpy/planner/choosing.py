@@ -1,8 +1,8 @@
-"""Choose what a run leaves open: engines, threads, and how often its configs are measured.
+"""Chooses what a call leaves open: engines, threads, and how often configs are evaluated.
 
 Bits depend on engines and threads, so these are chosen by the shipped constants and the facts of the call,
-never by measurements. How often configs are measured changes no weight, and is chosen by what this server has
-measured.
+never by measurements. How often configs are evaluated changes no weight, so measurements of this server
+decide it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from cerebro_plpy.planner.estimating.rates import Observation, Rates
 from cerebro_plpy.planner.estimating.simulation import COMPILE, MB, TRAIN, Prices
 from cerebro_plpy.planner.estimating.work import RunWork
 
-# The most visits for which a candidate is played.
+# The largest number of visits for which a candidate is simulated.
 PLAYED_VISITS = 160
 # The numbers of epochs after which metrics may be computed; otherwise, only at the end.
 FREQUENCIES = (1, 2, 5, 10, 20, 50, 100)
@@ -24,9 +24,10 @@ FREQUENCIES = (1, 2, 5, 10, 20, 50, 100)
 
 @dataclass(frozen=True)
 class Choosable:
-    """The choices that a call leaves to the planner: engines, threads, and whether to choose the frequency.
+    """The choices that a call leaves open: engines, numbers of threads, and the frequency of evaluation.
 
-    With fewer than two engines, those of the work stay.
+    With fewer than two engines in `backends`, configs keep their engines. `measures` is True if the
+    frequency is open, and `aim` has limits of time and memory.
     """
 
     backends: Sequence[str]
@@ -37,7 +38,7 @@ class Choosable:
 
 @dataclass(frozen=True)
 class Settled:
-    """A choice of engines, with the estimate of the run."""
+    """A choice of an engine for each architecture, with the estimate of the run."""
 
     backends: Mapping[int, str]
     estimate: Estimate
@@ -52,7 +53,11 @@ class Settled:
 
 
 def choose(work: RunWork, among: Choosable, observed: Sequence[Observation]) -> tuple[Settled, bool]:
-    """Return the choice and True, or the choice nearest to the aim and False if none meets it."""
+    """Return the best choice within the limits of `among.aim`, and True.
+
+    It is the fastest choice that fits memory, with the most frequent evaluation that the time allows. If
+    no choice is within the limits, return the nearest one and False.
+    """
     aim = among.aim or Aim()
     facts = list(_candidates(work, among))
     small = [each for each in facts if fits_memory(each.estimate, aim)]
@@ -77,7 +82,7 @@ def _memory(found: Estimate) -> int:
 
 
 def _frequencies(work: RunWork, open_to: bool) -> list[int]:
-    """Return the frequencies to try, the most frequent first."""
+    """Return the frequencies of evaluation to try, beginning with the most frequent evaluation."""
     return [*(each for each in FREQUENCIES if open_to and each < work.epochs), work.frequency]
 
 
@@ -87,10 +92,10 @@ def _known(choice: Settled, frequency: int, observed: Sequence[Observation]) -> 
 
 
 def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
-    """Yield each engine for all architectures, and the mix of the cheapest engine for each."""
+    """Yield estimated choices: one engine for all architectures, or the cheapest engine for each of them."""
     now = {kind.model_id: kind.backend for kind in work.kinds.values()}
     for threads in among.threads:
-        # Whether sessions are warm is no fact of the call.
+        # Assume cold sessions, because the facts of the call do not say whether they are warm.
         cold = replace(work, threads=threads, warm=False, compiled=frozenset())
         rates = Rates((), work.host_of(0), threads)
         options = [now]
@@ -103,7 +108,7 @@ def _candidates(work: RunWork, among: Choosable) -> Iterator[Settled]:
 
 
 def cheapest_engines(work: RunWork, backends: Sequence[str], rates: Rates) -> dict[int, str]:
-    """Return the cheapest engine of each architecture, the first among equals."""
+    """Return the cheapest engine for each architecture; among equals, the first in `backends`."""
     models = sorted({kind.model_id for kind in work.kinds.values()})
     costs = {backend: _seconds_by_model(work, backend, rates) for backend in backends}
     return {
@@ -112,7 +117,7 @@ def cheapest_engines(work: RunWork, backends: Sequence[str], rates: Rates) -> di
 
 
 def by_engine(backends: Mapping[int, str]) -> str:
-    """Return the name of the engine or, if there are several, each with the architectures that it trains."""
+    """Return the name of the only engine, or a list of engines with the architectures that each trains."""
     names = sorted(set(backends.values()))
     if len(names) == 1:
         return names[0]
@@ -121,7 +126,7 @@ def by_engine(backends: Mapping[int, str]) -> str:
 
 
 def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
-    """Return the epoch from which an engine saves time on an architecture; None if its epochs are no faster.
+    """Return after how many epochs another engine saves time on an architecture, or None if it never does.
 
     It is the additional compile time, divided by what each epoch saves.
     """
@@ -133,7 +138,7 @@ def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> floa
 
 
 def _seconds_by_model(work: RunWork, backend: str, rates: Rates) -> Mapping[int, tuple[float, float]]:
-    """Return the seconds to compile and to train for each architecture."""
+    """Return the seconds to compile and the seconds to train for each architecture, with one engine."""
     models = {kind.model_id for kind in work.kinds.values()}
     there = work.on(dict.fromkeys(models, backend))
     prices = Prices(there, rates)

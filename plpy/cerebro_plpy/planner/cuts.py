@@ -1,8 +1,9 @@
-"""Cut nets: choose the frozen layers to compute once, whose outputs then feed the layers that train.
+"""Chooses the frozen layers of a net to compute once; their outputs then feed the layers that train.
 
-Among the layers whose outputs no training changes (`engine/models/trunk.py`), the choice is the set that
-holds the sources of each of its layers, saves the most operations, and whose outputs fit the budget. Facts
-alone decide: the bits are those of the whole net.
+`engine/models/trunk.py` finds the trunk: the layers whose outputs no training changes. The choice is the
+set of its layers that saves the most operations, contains the sources of each of its layers, and has
+outputs that fit the memory budget. Only facts decide, and results have the same bits as with the whole
+net.
 """
 
 from __future__ import annotations
@@ -21,15 +22,15 @@ NUMBER_BYTES = 4
 LEAST_OPERATIONS, LEAST_SHARE = 2e10, 0.2
 # Training takes this many times the operations of a forward pass.
 TRAINING = 3
-# Where an engine puts the arithmetic on both sides of a cut together, one before it may do.
+# If an engine merges the arithmetic on both sides of a cut, an earlier cut may still be possible.
 MOST_CANDIDATES = 3
-# A trunk of more layers is computed in each pass; what is not found in this time is not the best, perhaps.
+# A trunk of more layers is computed in each pass. If the search takes longer, its result may not be the best.
 MOST_LAYERS, MOST_SECONDS = 1000, 5.0
 
 
 @dataclass(frozen=True)
 class LayerCost:
-    """A layer of a trunk, as described by an engine."""
+    """A layer of a trunk with its cost for one row, as an engine describes it."""
 
     name: str
     sources: Sequence[int]
@@ -43,13 +44,13 @@ class LayerCost:
 
 
 def operations(work: Mapping[str, float]) -> float:
-    """Return the arithmetic operations of a row."""
+    """Return the number of arithmetic operations for one row, given its costs by name."""
     return sum(cost for name, cost in work.items() if name not in ("layers", "steps", "numbers", "kept"))
 
 
 @dataclass(frozen=True)
 class TrunkChoice:
-    """The layers to compute once, their operations for a row, and the bytes of their outputs."""
+    """The layers to compute once, with costs for one row; outputs are kept of the layers in `leaving`."""
 
     names: Sequence[str]
     leaving: Sequence[str]
@@ -67,7 +68,7 @@ class TrunkChoice:
 
 @dataclass(frozen=True)
 class Use:
-    """The use of a net by a run: `passes` over the rows in all, in `batch_sizes` sizes of batches."""
+    """The use of a net by a run: the number of passes over the rows, and of different batch sizes."""
 
     operations: float
     passes: int
@@ -77,12 +78,12 @@ class Use:
 
     @property
     def row_budget(self) -> float:
-        """The bytes available for the outputs of one row."""
+        """The bytes of memory available for the kept outputs of one row."""
         return self.budget_bytes / max(1, self.rows * self.batch_sizes)
 
 
 def candidates(trunk: Sequence[LayerCost], use: Use) -> list[TrunkChoice]:
-    """Return the best choice, and others that end before it; an empty list if none pays."""
+    """Return the best choice of layers, then choices that cut the net earlier; empty if no choice pays."""
     found: list[TrunkChoice] = []
     barred: set[int] = set()
     while len(found) < MOST_CANDIDATES:
@@ -102,10 +103,11 @@ def _pays(chosen: TrunkChoice, use: Use) -> bool:
 
 
 def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> list[int]:
-    """Return the places of the layers to compute once, found exactly by integer programming.
+    """Return the indexes of the layers to compute once, found exactly by integer programming.
 
-    Each layer has one unknown for being inside and one for its output being kept. A layer inside has its
-    sources inside; a layer inside whose output is taken outside is kept; and all that is kept fits.
+    Each layer has one unknown for being computed once and one for its output being kept. If a layer is
+    computed once, so are its sources. If another layer uses its output, the output is kept, and all kept
+    outputs fit.
     """
     try:
         scipy: Any = importlib.import_module("scipy.optimize")
@@ -155,7 +157,7 @@ def _row(count: int, values: Mapping[int, float]) -> np.ndarray:
 
 
 def choice(trunk: Sequence[LayerCost], inside: Sequence[int]) -> TrunkChoice:
-    """Return the choice in which the layers at these places are computed once."""
+    """Return the choice in which the layers at these indexes of the trunk are computed once."""
     chosen = set(inside)
     work: dict[str, float] = {}
     for place in inside:

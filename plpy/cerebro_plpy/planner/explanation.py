@@ -1,4 +1,4 @@
-"""Explain a run from its estimate, before it begins or afterwards, as a tree of nodes."""
+"""Explains a run from its estimate, before or after the run, as a tree of nodes."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from cerebro_plpy.planner.estimating.tariffs import Tariff
 from cerebro_plpy.planner.estimating.work import RunWork
 from cerebro_plpy.planner.tree import DETAIL, NODE_TYPE, PLANS, Node, seconds
 
-# A share of waiting that is worth a word, and a gain.
+# The smallest share of waiting and the smallest gain of time that advice mentions.
 MUCH_WAITING, MUCH_GAIN = 0.15, 0.05
 MOST_KEYS = 12
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """An estimate of the run with one choice made differently."""
+    """An estimate of the run with one setting changed, for example another number of segments."""
 
     name: str
     estimate: Estimate
@@ -42,7 +42,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Explained:
-    """All that a plan is shown from."""
+    """Everything that the explanation of a run is made from."""
 
     name: str
     estimate: Estimate
@@ -96,7 +96,10 @@ def tree(about: Explained) -> Node:
 
 
 def bill(tariff: Tariff, core_seconds: float, gpu_seconds: float, lead: str = "") -> Mapping[str, Any]:
-    """Return the time of cores and GPUs, with money and energy where they are set."""
+    """Return the core and GPU time with its price and energy, which are None if no tariff is set.
+
+    `lead` is put before the names of the properties.
+    """
     return {
         f"{lead}Core Time": core_seconds,
         f"{lead}GPU Time": gpu_seconds or None,
@@ -106,7 +109,7 @@ def bill(tariff: Tariff, core_seconds: float, gpu_seconds: float, lead: str = ""
 
 
 def nodes(found: Estimate) -> list[Node]:
-    """Return the nodes that show where the sessions' time goes."""
+    """Return the nodes that show on what the sessions spend their time."""
     work, played = found.work, found.played
     by_kind: dict[str, list[int]] = defaultdict(list)
     for key, kind in work.kinds.items():
@@ -153,7 +156,7 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
 
 
 def _trunk(found: Estimate, keys: Sequence[int], trunk: TrunkChoice, seconds: float) -> Node:
-    """Return the layers that are computed once, the bytes kept of their outputs, and the time saved."""
+    """Return properties of the layers that are computed once: kept bytes, time taken, and time saved."""
     return {
         "Computed Once": f"{counted(len(trunk.names), 'layer')}, up to {', '.join(trunk.leaving)}",
         "Feature Bytes": trunk.row_bytes * (sum(found.work.rows) + sum(found.work.validation_rows)),
@@ -200,7 +203,7 @@ def _trained(work: RunWork) -> int:
 
 
 def _groups(work: RunWork) -> str | None:
-    """Say where groups lie and how they are trained."""
+    """Return a sentence on where the groups lie and how they are trained, or None if there are no groups."""
     groups = work.groups
     if groups is None:
         return None
@@ -240,7 +243,7 @@ def _alternative(about: Explained, other: Alternative) -> Mapping[str, Any]:
 
 
 def advice(about: Explained) -> list[str]:
-    """Return advice on what would make the run cheaper, or possible."""
+    """Return advice on how to make the run faster, or how to fit it into memory and disk."""
     found, work = about.estimate, about.estimate.work
     said: list[str] = []
     if found.waiting > MUCH_WAITING and len(work.kinds) * work.models < 2 * work.segments:

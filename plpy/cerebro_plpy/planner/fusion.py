@@ -1,7 +1,8 @@
-"""Decide by facts alone which configs of a run share visits, and in which form they train there.
+"""Decides which configs of a run share visits, and in which form they train there.
 
-A program for many nets costs a compilation, and constants decide whether it pays. In any form but the batched
-one, which must be asked for, a config gets the same bits as in a run of its own.
+The forms are one by one, as one program with the same bits (`exact`), and batched (`fast`). A program
+takes a compilation, and constants decide whether it pays. Except in the batched form, which a caller must
+ask for, a config gets the same bits as in a run of its own.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ _UNSTACKED = ("convolution", "recurrent")
 
 @dataclass(frozen=True)
 class FormChoice:
-    """The form in which a config trains with others, and the reason; None if its visits are its own."""
+    """The form in which a config trains with others, or None if it shares no visit, and the reason."""
 
     form: str | None
     reason: str
@@ -41,7 +42,7 @@ class FormChoice:
 
 @dataclass(frozen=True)
 class FusionFacts:
-    """The facts of a run that decide the form: the option, the rows of a segment, and so on."""
+    """The facts of a run that decide the form, such as the option `fuse` and the rows of a segment."""
 
     asked: str | None
     rows: int
@@ -56,7 +57,10 @@ class FusionFacts:
     alone: str | None = None
 
     def choose(self, kind: ConfigKind, alike: int | None) -> FormChoice:
-        """Choose the form for a kind with `alike` configs in a lane, None if a search has yet to say."""
+        """Return the form for a kind of config.
+
+        `alike` is the number of configs of one program and one route, None if a search decides it later.
+        """
         if self.asked == OFF:
             return FormChoice(None, "option fuse is off")
         if self.alone is not None:
@@ -90,7 +94,7 @@ class FusionFacts:
         return FormChoice(EXACT, f"{alike * self.epochs:,} small visits of a segment pay for a program")
 
     def why_not_batched(self, kind: ConfigKind) -> str | None:
-        """Return the reason why a net does not train in the batched form, or None."""
+        """Return the reason why a kind of config cannot train in the batched form, or None."""
         if kind.backend != JAX:
             return f"{kind.backend} has no such form"
         if kind.parameters > MOST_BATCHED_WEIGHTS:
@@ -120,23 +124,26 @@ def facts_of(work: RunWork, asked: str | None, *, alone: str | None = None) -> F
 
 
 def program(kind: ConfigKind, epochs_before: int = 0) -> str:
-    """Return a digest of what configs in one visit share: code, batches, and the order of rows."""
+    """Return a digest of what configs in one visit must share: code, fit parameters, and order of rows."""
     return digest(kind.name, kind.fit, str(epochs_before))
 
 
 def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, int]]:
-    """Count the configs of each program in each lane."""
+    """Return the number of configs of each program in each lane; configs of a lane have the same route."""
     return Counter((program(kind), key % segments) for key, kind in kinds.items())
 
 
 def alike(facts: FusionFacts, kind: ConfigKind, beside: int | None, epochs_before: int = 0) -> Alike | None:
-    """Return what lets a config of the plan share visits with others, or None."""
+    """Return the mark of configs that may share visits with this one, or None.
+
+    `beside` is the number of configs of its program and route.
+    """
     form = facts.choose(kind, beside).form
     return None if form is None else Alike(program(kind, epochs_before), form)
 
 
 def bundles(work: RunWork, asked: str | None, *, alone: str | None = None) -> Iterator[Mapping[str, object]]:
-    """Yield the configs of each program, with how many of them share a visit, and why."""
+    """Yield a description of each program: its configs, how many share a visit, the form, the reason."""
     facts, counts = facts_of(work, asked, alone=alone), lanes(work.kinds, work.segments)
     by_program: dict[str, list[int]] = {}
     for key, kind in work.kinds.items():

@@ -1,4 +1,4 @@
-"""Deal the GPUs of hosts to the segments of a run, each with a share of a GPU's memory."""
+"""Assigns the GPUs of hosts to the segments of a run, each with a share of the GPU's memory."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HERE = "localhost"
 
 
 class Place(Protocol):
-    """The host where the rows of a segment lie: it is the `place`-th of `peers` there, and has these GPUs."""
+    """A segment's host with its GPUs; the segment is number `place` of the `peers` segments on the host."""
 
     @property
     def host(self) -> str: ...
@@ -32,7 +32,7 @@ class Place(Protocol):
 
 @dataclass(frozen=True)
 class Seat:
-    """A place on a server that is a single host, as PostgreSQL is."""
+    """A `Place` on a server that is a single host, such as PostgreSQL."""
 
     host: str
     content: int
@@ -42,7 +42,7 @@ class Seat:
 
 
 class GpuShare(NamedTuple):
-    """A segment process's share of a GPU; `content` is the cluster segment of the process."""
+    """The share of a GPU that a segment's process gets; `content` is the segment's content id."""
 
     device: str
     fraction: float
@@ -50,12 +50,12 @@ class GpuShare(NamedTuple):
     content: int
 
     def told(self) -> Mapping[str, Any]:
-        """Return the part of the share that the process itself needs to know."""
+        """Return the fields of the share that the process itself needs."""
         return {"device": self.device, "fraction": self.fraction, "memory_mb": self.memory_mb}
 
 
 def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
-    """Deal the GPUs of each host in turn to the segments at these places."""
+    """Return a share of a GPU for each place; the segments of a host take its GPUs in turn."""
     _check(places)
     chosen = list(_choose(places))
     users = Counter((place.host, gpu["id"]) for place, gpu in zip(places, chosen, strict=True))
@@ -68,7 +68,7 @@ def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
 
 
 def _choose(places: Sequence[Place]) -> Iterator[Mapping[str, Any]]:
-    """Yield a GPU for each place; further segments at one place take the GPUs after those of its peers."""
+    """Yield a GPU for each place; a place that occurs again skips as many GPUs as it has peers."""
     before: Counter[int] = Counter()
     for place in places:
         turn = before[place.content]
@@ -98,7 +98,7 @@ def _listed(numbers: Sequence[int]) -> str:
 
 
 def crowded(places: Sequence[Place]) -> list[str]:
-    """Return a warning for each host whose segments share GPUs."""
+    """Return a warning for each host that has fewer GPUs than segments."""
     segments = Counter(place.host for place in places)
     gpus = {place.host: len(place.gpus) for place in places}
     return [

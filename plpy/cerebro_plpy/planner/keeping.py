@@ -1,4 +1,4 @@
-"""Find what a run must keep: states, and the outputs of layers that it computes once."""
+"""Finds what a run must keep: states, and the outputs of layers that it computes once."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ if TYPE_CHECKING:
 def needed_steps(
     plan: Plan, mst_keys: Iterable[int], measured: Iterable[tuple[int, int]]
 ) -> dict[int, list[int]]:
-    """Return the steps whose states must be kept, by config.
+    """Return the steps of each config whose states must be kept.
 
-    They are the last one, those that wait to be `measured`, for each of them the step from which it can be
-    recomputed, and those from which a clone or a result may begin.
+    They are its last step, steps that wait for evaluation (`measured`), steps from which these can be
+    computed again, and steps from which clones begin or results are made.
     """
     waiting: dict[int, set[int]] = {}
     for key, epoch in measured:
@@ -32,7 +32,8 @@ def needed_steps(
 def find_cut_configs(plan: Plan, mst_keys: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return the nets and batch sizes for which the run still needs outputs of frozen layers.
 
-    Each has a config of that kind before it. There are none where the run keeps nothing for these configs.
+    Each comes after the key of a config that uses it. The list is empty if the configs in `mst_keys` use
+    none.
     """
     if all(plan.configs[key].cut is None for key in mst_keys):
         return []
@@ -56,9 +57,9 @@ def _needed(plan: Plan, config: Config, waiting: set[int]) -> set[int]:
 
 
 def _cloned_steps(configs: Mapping[int, Config], segments: int) -> dict[int, set[int]]:
-    """Return the steps that clones begin with, by the config that has the state.
+    """Return the steps with whose states clones begin, by the config that has the state.
 
-    Until a clone has finished an epoch of its own, a clone of the clone begins with the same state.
+    Until a clone has completed an epoch, a clone made from it begins with the same state.
     """
     steps: dict[int, set[int]] = {}
     for config in configs.values():
@@ -69,7 +70,10 @@ def _cloned_steps(configs: Mapping[int, Config], segments: int) -> dict[int, set
 
 
 def _origin(configs: Mapping[int, Config], config: Config) -> int | None:
-    """Return the config whose state a clone begins with: the source may be a clone that has not begun."""
+    """Return the config whose state a clone begins with.
+
+    If the clone's source is a clone that has not trained yet, it is the source of that clone.
+    """
     source = config.source
     while source is not None and configs[source].first_step == config.first_step:
         before = configs[source].source

@@ -1,7 +1,7 @@
-"""The plan of a run: the progress of each config, and the next unit for a free segment.
+"""The plan of a run: the progress of each config, and the next unit of work for a free segment.
 
-`Plan.next` takes evaluations first, unless a config waits that will be the last one. Then it takes the config
-with the longest estimated time left (`costs`, `schedule`) whose route (`routes`) has this segment next.
+`Plan.next` returns evaluations first, unless the config that will end last waits. Then it chooses the
+config with the longest time left (`costs`, `schedule`) whose route (`routes`) has this segment next.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from cerebro_plpy.planner.units import AVERAGE, BUNDLE, EVALUATE, MERGE, PART, V
 
 @dataclass
 class Plan:
-    """The plan of a run: all that is still to be done, which may change while the run goes on."""
+    """The plan of a run: all work that is still to be done. It may change while the run goes on."""
 
     seed: int
     segments: int
@@ -27,9 +27,9 @@ class Plan:
     configs: dict[int, Config]
     evaluated: set[tuple[int, int]] = field(default_factory=set)
     keeps_best: bool = False
-    # No config begins an epoch while another that trains has an epoch less behind it.
+    # If True, no config begins an epoch while another config that trains has completed fewer epochs.
     even: bool = False
-    # From this epoch on all segments train a config at once, from the same state, and average theirs.
+    # From this epoch on, all segments train a config at once, from the same state, and average their states.
     average_from: int | None = None
     visits_limit: int | None = None
     # Seconds until the time is up, once there is a model: no config begins that would end later.
@@ -38,7 +38,7 @@ class Plan:
     # Evaluation cost per segment, in visits.
     evaluation_costs: CostModel = field(default_factory=CostModel)
     paused: bool = False
-    # How many epochs a visit of a bundle has; none for as many as keep it short.
+    # The number of epochs in a visit of a bundle, or None for as many as keep the visit short.
     checkpoint: int | None = None
     # Whether the run may end before all is done: bundles take turns then, an epoch at a time.
     budgeted: bool = False
@@ -57,7 +57,7 @@ class Plan:
         self._hopping = [config for config in self.configs.values() if config.home is None]
 
     def take_up(self) -> None:
-        """Queue the evaluations of epochs that configs have trained already."""
+        """Queue the evaluations that are due after epochs that configs have already trained."""
         for config in self.configs.values():
             if not self.epochs:
                 self._queue_evaluation(config, 0)
@@ -78,17 +78,17 @@ class Plan:
 
     @property
     def visits_begun(self) -> int:
-        """The visits begun by all configs, whatever became of them: a budget counts these."""
+        """The number of visits that all configs have begun, failed configs included; a budget limits it."""
         return sum(c.step - c.first_step + self._begun(c) for c in self.configs.values())
 
     def _begun(self, config: Config) -> int:
-        """Return the visits that a config has begun: all of an averaged epoch, several in a bundle."""
+        """Return how many visits of a config are under way: several in a bundle or in an averaged epoch."""
         if config.home is not None:
             return self.begun_step(config.mst_key) - config.step
         return self.segments if config.amid_epoch else int(config.visiting)
 
     def averages(self, config: Config) -> bool:
-        """Return whether all segments train the config's present epoch at once."""
+        """Return whether all segments train the config's current epoch at once and average their states."""
         return self.average_from is not None and self.whole_epochs(config) + 1 >= self.average_from
 
     def _counted(self) -> list[Config]:
@@ -101,7 +101,7 @@ class Plan:
         return config.first_step // self.segments
 
     def result_step(self, config: Config) -> int | None:
-        """Return the step of the config's result: after its best epoch or its last whole one, or None."""
+        """Return the step of the config's result, after its best or its last whole epoch, or None."""
         if config.is_out or config.step == 0:
             return None
         if (best := self.best_epoch(config)) is not None:
@@ -110,7 +110,7 @@ class Plan:
         return step if step > config.first_step else None
 
     def best_epoch(self, config: Config) -> int | None:
-        """Return the best epoch, if its state is to be kept rather than the last; else None."""
+        """Return the config's best epoch if the run keeps the best state and not the last one, else None."""
         return config.best[1] if self.keeps_best and config.best is not None else None
 
     def done(self) -> bool:
@@ -121,7 +121,7 @@ class Plan:
         return not self._bundles.any_left(self._has_left)
 
     def rests(self) -> bool:
-        """Return whether nothing is under way and nothing can begin, though not all is done."""
+        """Return whether no unit is under way and none can begin, although configs may have visits left."""
         waits = any(self._waiting(segment) for segment in range(self.segments))
         return not (waits or self._under_way or self.measured or self._bundles.any_left(self._has_left))
 
@@ -129,7 +129,7 @@ class Plan:
         return any(self._is_left(self.configs[key]) for key in bundle.members)
 
     def _is_left(self, config: Config) -> bool:
-        """Return whether a config of a bundle is still to be trained or, without training, measured."""
+        """Return whether a config of a bundle has to be trained or, without training, evaluated."""
         return self.visits_left(config) > 0 or config.mst_key in self._awaited
 
     def visits_left(self, config: Config) -> int:
@@ -143,8 +143,8 @@ class Plan:
     def next(self, segment: int) -> Unit | None:
         """Return the next unit for a free segment, or None: evaluations first, then training.
 
-        Evaluations are short, and somebody waits for them. But a config that will be the last one anyhow goes
-        before them, since the end would wait for it.
+        Evaluations are short, and somebody waits for them. Only a config that will end last goes before
+        them, because the end of the run would wait for it.
         """
         if segment in self._under_way or self.paused:
             return None
@@ -158,7 +158,7 @@ class Plan:
         return unit
 
     def _presses(self, segment: int) -> bool:
-        """Return whether the next config here has more work left than its share of all remaining work."""
+        """Return whether the next config here has more work left than a segment's share of all work left."""
         config, left = self._next_config(segment), map(self.remaining_seconds, self._hopping)
         return config is not None and schedule.presses(self.remaining_seconds(config), left, self.segments)
 
@@ -182,7 +182,7 @@ class Plan:
         return [c for c in self.configs.values() if self.visits_left(c)]
 
     def even_epoch(self) -> int | None:
-        """Return the epoch that ranks configs: the last after which all that train were measured, or None."""
+        """Return the last epoch after which all configs that train were evaluated, or None if not `even`."""
         going = self._going()
         if not self.even or not going:
             return None
@@ -214,7 +214,7 @@ class Plan:
         return Unit(BUNDLE, key, epoch, segment, stop, members=keys, until=epoch, form=config.alike.form)
 
     def _next_bundle(self, segment: int) -> Unit | None:
-        """Return a visit of a bundle whose groups lie here, for its members that have trained least."""
+        """Return a visit of the segment's first open bundle for its least trained members, or None."""
         bundle = self._bundles.first(segment, self._has_left)
         if bundle is None:
             return None
@@ -247,7 +247,7 @@ class Plan:
         return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self, epochs: int) -> int | None:
-        """Return how many groups may train this many epochs within the budget, the last perhaps beyond it."""
+        """Return how many groups may begin this many epochs within the budget of visits; None without one."""
         if self.visits_limit is None:
             return None
         return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))
@@ -279,7 +279,7 @@ class Plan:
         return remaining.seconds_left(self, self.measured)
 
     def visited(self, unit: Unit, seconds: float, loss: float | None) -> None:
-        """Take note of a committed visit."""
+        """Record a committed visit with its seconds and its loss."""
         self._under_way.pop(unit.segment)
         self._note_cost(unit, seconds)
         self._stepped(self.configs[unit.mst_key], unit.epoch, loss)
@@ -295,7 +295,7 @@ class Plan:
     def bundled(
         self, unit: Unit, seconds: float, losses: list[float | None], failures: dict[int, str]
     ) -> None:
-        """Take note of a committed visit of a bundle, which left out the configs that failed."""
+        """Record a committed visit of a bundle; `failures` has the configs that failed and were left out."""
         self._under_way.pop(unit.segment)
         units = 0.0
         for key, loss in zip(unit.members, losses, strict=True):
@@ -324,14 +324,14 @@ class Plan:
         self.costs.record(config.kind, config.visit_units, seconds, first=self._first_at(unit, config))
 
     def _first_at(self, unit: Unit, config: Config) -> bool:
-        """Return whether the unit is the segment's first of its kind, which compiles."""
+        """Return whether the unit is its segment's first of this kind, which compiles."""
         place = config.kind, unit.segment, unit.kind == EVALUATE
         first = place not in self._warm
         self._warm.add(place)
         return first
 
     def parted(self, unit: Unit, seconds: float, part: PartDone) -> None:
-        """Take note of a committed visit whose state is one of those to be averaged."""
+        """Record the committed visit of one segment in an epoch whose states are averaged."""
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         config.busy.discard(unit.segment)
@@ -342,14 +342,14 @@ class Plan:
             self._queue_average(config)
 
     def _queue_average(self, config: Config) -> None:
-        """Queue the averaging on the segment of the epoch's last stop."""
+        """Queue the averaging of a config's states on the segment of the epoch's last stop."""
         config.visiting = True
         epoch = self.whole_epochs(config) + 1
         route = routes.route(self.seed, config.epochs_before + epoch, config.key, self.segments)
         self._evaluations[route[-1]].insert(0, Unit(AVERAGE, config.mst_key, epoch, route[-1]))
 
     def averaged(self, unit: Unit, loss: float | None) -> None:
-        """Take note of an epoch whose states have been averaged."""
+        """Record that the states of an epoch were averaged."""
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         config.visiting = False
@@ -361,7 +361,7 @@ class Plan:
         self.settle(config.mst_key)
 
     def settle(self, mst_key: int) -> None:
-        """Queue the evaluation of a config's last whole epoch once it has no more visits."""
+        """Queue the evaluation of a config's last whole epoch if the config has no visits left."""
         config = self.configs[mst_key]
         epoch = self.whole_epochs(config)
         stopped = config.stop_at is not None and config.step >= config.stop_at
@@ -371,7 +371,7 @@ class Plan:
 
     def _queue_evaluation(self, config: Config, epoch: int) -> None:
         place = config.mst_key, epoch
-        # A config that was taken a step back has perhaps been evaluated there before.
+        # A config that went back to an earlier step may have been evaluated there before.
         if config.is_out or place in self.evaluated or place in self.measured:
             return
         if config.home is not None and epoch == self.whole_epochs(config):
@@ -383,7 +383,7 @@ class Plan:
             self._evaluations[segment].append(Unit(EVALUATE, config.mst_key, epoch, segment))
 
     def evaluated_on(self, unit: Unit, seconds: float) -> None:
-        """Take note of a segment's evaluation; the last segment also merges the results."""
+        """Record that a segment has evaluated configs; queue the merge when all segments have."""
         self._under_way.pop(unit.segment)
         config = self.configs[unit.mst_key]
         first = self._first_at(unit, config)
@@ -405,13 +405,13 @@ class Plan:
                 self.evaluated.add(place)
 
     def note_value(self, mst_key: int, epoch: int, value: float | None) -> None:
-        """Keep the value of an epoch if it is the best so far: lower is better, then the earlier epoch."""
+        """Record an epoch's metric if it is the config's best: the lowest, among equals the earliest."""
         config = self.configs[mst_key]
         if value is not None and (config.best is None or (value, epoch) < config.best):
             config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
-        """Make a unit due again that was lost before its commit: hopping configs alone, groups in halves."""
+        """Queue a unit again that was lost before its commit: hopping configs singly, groups in halves."""
         self._under_way.pop(unit.segment)
         if unit.kind in (VISIT, PART, BUNDLE):
             for config in map(self.configs.__getitem__, unit.members):
@@ -423,7 +423,7 @@ class Plan:
         self._evaluations[unit.segment][:0] = each
 
     def failed(self, unit: Unit, reason: str) -> None:
-        """Leave the configs of a failed unit out from here on; the others are not affected."""
+        """Exclude the configs of a failed unit from the rest of the run; other configs go on."""
         self._under_way.pop(unit.segment, None)
         self._stands_still(unit)
         for key in unit.keys:
@@ -431,13 +431,13 @@ class Plan:
             self._measure_no_more(key)
 
     def left(self, unit: Unit) -> None:
-        """Take note of the end of a unit whose config failed elsewhere or was deleted in the meantime."""
+        """Record the end of a unit whose config failed elsewhere or was deleted in the meantime."""
         self._under_way.pop(unit.segment, None)
         if unit.kind in (VISIT, PART, AVERAGE, BUNDLE):
             self._stands_still(unit)
 
     def _stands_still(self, unit: Unit) -> None:
-        """Note that the unit's segment works on its configs no more."""
+        """Record that the unit's segment no longer works on the unit's configs."""
         for config in map(self.configs.__getitem__, unit.keys):
             config.busy.discard(unit.segment)
             config.visiting = config.amid_epoch
@@ -450,7 +450,7 @@ class Plan:
             del self.measured[key]
 
     def add(self, config: Config) -> None:
-        """Add a config that comes in while the run goes on."""
+        """Add a config while the run goes on."""
         self.configs[config.mst_key] = config
         if config.home is None:
             self._hopping.append(config)
@@ -458,7 +458,7 @@ class Plan:
             self._bundles.add(config)
 
     def begun_step(self, mst_key: int) -> int:
-        """Return the step that a config will have when the visit that it may be in is committed."""
+        """Return the step that a config will have once its visit under way, if there is one, is committed."""
         config = self.configs[mst_key]
         if config.home is not None and config.visiting:
             return self._under_way[config.home].until * self.segments
@@ -466,12 +466,12 @@ class Plan:
         return config.step + at_once * config.visiting
 
     def set_until(self, mst_key: int, epochs: int) -> None:
-        """Let a config train up to this epoch."""
+        """Set the epoch until which a config trains."""
         self.configs[mst_key].until = epochs
         self._bundles.reopen(mst_key)
 
     def stop(self, mst_key: int, step: int) -> None:
-        """Let a config have no visits after this step; its result so far stays."""
+        """Stop a config after this step; its result so far stays."""
         self.configs[mst_key].stop_at = step
 
     def go_on(self, mst_key: int) -> None:
@@ -479,7 +479,7 @@ class Plan:
         self._bundles.reopen(mst_key)
 
     def delete(self, mst_key: int) -> None:
-        """Leave a config out of everything from here on."""
+        """Exclude a deleted config from the rest of the run."""
         self.configs[mst_key].deleted = True
         self._measure_no_more(mst_key)
 
@@ -490,11 +490,11 @@ class Plan:
         return keeping.needed_steps(self, mst_keys, self.measured)
 
     def step_before(self, step: int) -> int:
-        """Return the step from which this one can be recomputed."""
+        """Return the step from whose state a step can be computed again."""
         return routes.step_before(step, self.segments, self.average_from)
 
     def epoch_done_by_all(self) -> int:
-        """Return the number of epochs behind all configs that still train, measured where due."""
+        """Return the number of epochs that all training configs have completed and, where due, evaluated."""
         left = [self.whole_epochs(c) for c in self.configs.values() if not c.over]
         unmeasured = [epoch - 1 for epoch in (*(e for _, e in self.measured), *self._awaited.values())]
         return min([*left, *unmeasured], default=self.epochs)

@@ -1,4 +1,4 @@
-"""Choose the waiting config that a free segment takes next."""
+"""Chooses the waiting config that a free segment trains next."""
 
 from __future__ import annotations
 
@@ -10,34 +10,34 @@ if TYPE_CHECKING:
     from cerebro_plpy.planner.plan import Plan
     from cerebro_plpy.planner.units import Config
 
-# Estimates are not exact: a little more than its share is none.
+# Estimates are not exact, so a config must have clearly more than its share.
 PRESSING = 1.1
 
 
 @dataclass(frozen=True)
 class Waiting:
-    """A config whose next stop is the segment at hand."""
+    """A config whose next stop is the free segment, with its estimated time left."""
 
     mst_key: int
     remaining_seconds: float
 
 
 def choose(waiting: Iterable[Waiting]) -> int | None:
-    """Return the config with the longest remaining time; among equals, the one with the smallest key."""
+    """Return the key of the config with the longest remaining time; among equals, the smallest key."""
     best = max(waiting, key=lambda w: (w.remaining_seconds, -w.mst_key), default=None)
     return None if best is None else best.mst_key
 
 
 def presses(left: float, all_left: Iterable[float], segments: int) -> bool:
-    """Return whether a config has more work left than its share of all remaining work."""
+    """Return whether a config's seconds left are clearly more than a segment's share of all seconds left."""
     return left > PRESSING * sum(all_left) / segments
 
 
 def ends_in_time(plan: Plan, config: Config, seconds: float) -> bool:
-    """Return whether what a config would do next, and its measurement, end in time.
+    """Return whether a config's next work and the evaluation after it end within `seconds`.
 
-    One that has not begun would end its first epoch; one in its first epoch ends it in any case. Later half a
-    visit must fit, so that a run is as often a little short of its time as beyond it.
+    A config that has not begun must complete its first epoch in time. A config in its first epoch always
+    goes on. Later, half a visit must fit, so that a run ends as often before its limit as after it.
     """
     measuring = plan.evaluation_costs.seconds(config.kind, config.visit_units)
     if config.step >= config.first_step + plan.segments:

@@ -1,4 +1,4 @@
-"""Show a plan as a tree of nodes: in JSON like PostgreSQL's EXPLAIN, and as text made from that."""
+"""Shows a plan, a tree of nodes, as JSON like PostgreSQL's EXPLAIN and as text."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ _HEAD = (
 
 
 def as_json(node: Node) -> str:
-    """Return the tree as PostgreSQL's EXPLAIN (FORMAT JSON) gives one: an array of an object with a Plan."""
+    """Return the tree as JSON like that of PostgreSQL's EXPLAIN: an array of one object with the key Plan."""
     return json.dumps([{PLAN: _rounded(node)}], ensure_ascii=False)
 
 
 def as_text(node: Node) -> list[str]:
-    """Return the tree as the lines of QUERY PLAN."""
+    """Return the tree as lines of text, like the QUERY PLAN of PostgreSQL's EXPLAIN."""
     return list(_lines(node, 0))
 
 
 def _rounded(value: Any) -> Any:
-    """Round figures to their known precision, and leave out nulls."""
+    """Return a value with all numbers rounded to four digits and all keys left out whose value is None."""
     if isinstance(value, float):
         return float(f"{value:.4g}")
     if isinstance(value, Mapping):
@@ -95,7 +95,7 @@ def _times(node: Node) -> str:
 
 
 def shown(key: str, value: Any) -> str:
-    """Return a figure with its unit, which the last word of its key tells."""
+    """Return a value as text with its unit, which the last word of `key` says, for example Bytes."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     if isinstance(value, list):

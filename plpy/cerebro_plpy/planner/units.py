@@ -1,4 +1,4 @@
-"""The objects of a plan: configs while their run goes on, and the units that segments do for them."""
+"""The objects of a plan: configs while their run goes on, and units, which are the work of segments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BUNDLE = "bundle"
 
 @dataclass(frozen=True)
 class Alike:
-    """The mark of configs that may share a visit, and the form in which they train there."""
+    """The mark of configs that may share a visit: the name of their program, and their form of training."""
 
     name: str
     form: str
@@ -23,7 +23,7 @@ class Alike:
 
 @dataclass(frozen=True)
 class Unit:
-    """A piece of work that a segment does for a config or a bundle."""
+    """A piece of work for one segment: a visit, evaluation, merge or averaging, of one config or several."""
 
     kind: str
     mst_key: int
@@ -36,7 +36,7 @@ class Unit:
     until: int = 0
     measured: tuple[int, ...] = ()
     form: str = OFF
-    # To be measured or merged by itself, after it was lost together with others.
+    # Whether to evaluate or merge it by itself, after it was lost together with others.
     apart: bool = False
 
     @property
@@ -47,7 +47,7 @@ class Unit:
 
 @dataclass(frozen=True)
 class PartDone:
-    """The result of a segment in an epoch whose states are averaged."""
+    """The result of one segment's visit in an epoch whose states are averaged."""
 
     rows: int
     loss: float | None
@@ -55,10 +55,11 @@ class PartDone:
 
 @dataclass
 class Config:
-    """A config while its run goes on, which trains until the epoch `until`.
+    """The progress of a config while its run goes on.
 
-    `step` counts its committed visits. Those of a clone begin with its source's: at `first_step`, with the
-    state of `source` there. A config that was stopped has its last visit at `stop_at`.
+    `step` is the number of its committed visits, and `until` the last epoch that it trains. A clone begins
+    at `first_step` with the state that its `source` had there. A stopped config has its last visit at
+    `stop_at`.
     """
 
     mst_key: int
@@ -85,7 +86,7 @@ class Config:
     # In a run of groups: the name of the group in messages, and the segment that has all of its rows.
     group: str | None = None
     home: int | None = None
-    # Which others may be in its visits; and with how many it goes next at most, after one was lost.
+    # The mark of configs that may share its visits; after a lost visit, the most configs in its next visit.
     alike: Alike | None = None
     at_most: int | None = None
     # The net and the batch size by which configs share the outputs of frozen layers, where a run keeps them.
@@ -96,33 +97,33 @@ class Config:
 
     @property
     def key(self) -> int:
-        """The key by which the user knows the config."""
+        """The key by which the user knows the config; the configs for the folds of one config share it."""
         return self.mst_key if self.config_key is None else self.config_key
 
     @property
     def name(self) -> str:
-        """The name used in messages."""
+        """The name of the config in messages."""
         if self.group is not None:
             return f"config {self.key} of group {self.group}"
         return f"config {self.key}" if self.fold is None else f"config {self.key} without fold {self.fold}"
 
     @property
     def batched(self) -> bool:
-        """Whether the config trains in the batched form, whose bits differ from those of a visit alone."""
+        """Whether the config trains in the batched form, with other bits than in a visit of its own."""
         return self.alike is not None and self.alike.form == FAST
 
     @property
     def amid_epoch(self) -> bool:
-        """Whether segments have begun an epoch whose states are averaged."""
+        """Whether segments have begun an epoch of the config that is yet to be averaged."""
         return bool(self.busy or self.parts)
 
     @property
     def over(self) -> bool:
-        """Whether the config gets no more visits, whatever is left of its epochs."""
+        """Whether the config gets no more visits because it failed, was deleted or was stopped."""
         stopped = self.stop_at is not None and self.step >= self.stop_at
         return self.is_out or stopped
 
     @property
     def is_out(self) -> bool:
-        """Whether the config takes no further part in the run."""
+        """Whether the config has failed or was deleted, so that the run no longer uses it."""
         return self.failure is not None or self.deleted

@@ -12,7 +12,7 @@ from cerebro_plpy.store.packed import packed, partitions
 
 
 def of_groups(db: Database, table: Table, summary: packed.PackedSummary) -> dict[int, ClassCounts]:
-    """Return the class counts by the number of the group, as the caller may read the labels."""
+    """Return the class counts of each group by its number, from the labels that the caller may read."""
     names = [
         name for name, one_hot in zip(summary.dependent_varname, summary.one_hot, strict=True) if one_hot
     ]

@@ -1,4 +1,4 @@
-"""Settles labels once all rows are read: which classes there are, and each row's vector."""
+"""Determines the classes of labels after all rows are read, and encodes labels as one-hot vectors."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ from cerebro_plpy.store.packed import classes as stored
 
 @dataclass
 class Labels:
-    """A dependent column's classes, settled."""
+    """The classes of one dependent column: their values, their number, and the place of each label's code."""
 
     values: list[str | None] | None
     width: int | None
     places: np.ndarray | None = None
 
     def counts(self, column: Column) -> list[int] | None:
-        """Return how many rows each class has; for one-hot rows, how many have their first 1 there."""
+        """Return how many rows each class has; a one-hot row counts for the class of its first 1."""
         if self.width is None:
             return None
         if self.places is None:
@@ -36,7 +36,7 @@ class Labels:
 
 
 def encode(array: np.ndarray, column: Column, labels: Sequence[Labels], index: int) -> np.ndarray:
-    """Return the array as it is stored."""
+    """Return the values of a column as the packed table stores them: class labels as one-hot vectors."""
     if column.classes is None:
         return array.reshape(len(array), *column.shape)
     label = labels[index]
@@ -46,7 +46,7 @@ def encode(array: np.ndarray, column: Column, labels: Sequence[Labels], index: i
 
 
 def settle(db: Database, job: Job, index: int, column: Column) -> Labels:
-    """Find the classes of one dependent column, and where each stands."""
+    """Return the classes of one dependent column in order; raise an error if the job does not allow them."""
     if column.classes is None:
         width = column.shape[-1] if column.part.kind == ONE_HOT else None
         _check_width(job, index, column, width)
@@ -88,7 +88,10 @@ def _with_new(
     values: list[str | None],
     compared: str,
 ) -> list[str | None]:
-    """Return the class values, with new ones in the places that `num_classes` has left free."""
+    """Return the class values of a packed table, with new labels in the places that are still free.
+
+    There are free places if `num_classes` was greater than the number of classes.
+    """
     texts = [label for label in labels if label is not None]
     known = stored.known_positions(db, compared, texts, values)
     places = stored.class_positions(db, compared, [text for text in texts if text not in known])
@@ -132,7 +135,11 @@ def _known_labels(
     values: list[str | None] | None,
     compared: str,
 ) -> Labels:
-    """Find a validation table's labels among the training table's class values, `compared` as that type."""
+    """Return the labels of validation rows as places among the training table's class `values`.
+
+    Labels are compared with classes as values of the type `compared`. Raise an error if a label is no
+    class.
+    """
     if values is None:
         raise CerebroError(
             f'column "{column.part.name}" has classes, but the training table was packed without classes',

@@ -1,4 +1,4 @@
-"""cerebro.describe_columns: what the option `columns` would make of each column of a table, and why."""
+"""cerebro.describe_columns: shows what the option `columns` would make of each column of a table, and why."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SHOWN = ("columns", "exclude")
 
 
 def describe(db: Database, source_table: str | None, text: str | None) -> Iterator[Described]:
-    """Yield a row for each column."""
+    """Return an iterator over the result rows, one for each column of the described table."""
     given = parse_options(text, {key: options.TRAINING[key] for key in _SHOWN})
     said: asked.AskedColumns = given.get("columns", asked.AskedColumns())
     excluded: tuple[str, ...] = given.get("exclude", ())
@@ -80,7 +80,7 @@ def _number(value: float | None) -> str | None:
 
 
 def _moment(value: float | None) -> str | None:
-    """Return a time as ISO text, or as seconds since 1970 beyond Python's calendar."""
+    """Return a time in seconds since 1970 as ISO text, or as a number if Python's calendar lacks it."""
     if value is None:
         return None
     try:

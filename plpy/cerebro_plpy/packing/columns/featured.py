@@ -1,4 +1,4 @@
-"""Reads inputs that a feature specification makes: which fields they need, and how to decode them."""
+"""Reads the inputs that a feature specification defines: lists the fields they need, and decodes them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _HEADER = 20
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """One input of the packed table and the columns that it comes from."""
+    """One input of a packed table that is made of features, with the source column of each feature."""
 
     input: FeatureInput
     columns: tuple[SourceColumn, ...]
@@ -49,13 +49,13 @@ class FeaturePart:
 
     @property
     def in_block(self) -> list[SourceColumn]:
-        """The columns that come together, as one array."""
+        """The columns of numbers and dates, which are read together as one array."""
         pairs = zip(self.columns, self.input.features, strict=True)
         return [column for column, feature in pairs if feature.way.kind in (NUMBER, DATE)]
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """The block of numbers, if there is one, and then the other columns."""
+        """The SQL expressions that read the columns: one for all numbers and dates, one per other column."""
         block = self.in_block
         found = [Expression(packed.NUMBERS, tuple(block))] if block else []
         for column, feature in zip(self.columns, self.input.features, strict=True):
@@ -70,12 +70,12 @@ def _how(column: SourceColumn, feature: Feature) -> str:
     return packed.ARRAY if feature.way.kind == ARRAY else packed.PLAIN
 
 
-# Reads one column's values into its place.
+# Decodes the values of one column into its part of an array.
 Read = Callable[[Any, np.ndarray, int], None]
 
 
 class FeatureReader:
-    """A reader that turns the fields of a batch of rows into one input of float32."""
+    """A reader that decodes the fields of a batch of rows into one input of float32."""
 
     def __init__(self, part: FeaturePart, seen: Faults) -> None:
         self._part, self._seen = part, seen
@@ -95,7 +95,7 @@ class FeatureReader:
         ]
 
     def read(self, fields: Sequence[Sequence[Any]], out: np.ndarray, first_row: int) -> None:
-        """Decode a batch into `out`, (rows, width); rows that cannot be decoded are noted as faults."""
+        """Decode a batch into `out`, of shape (rows, width); record rows that cannot be decoded as faults."""
         rest = iter(fields)
         block = self._numbers(next(rest)) if self._block else iter(())
         place = 0
@@ -168,13 +168,13 @@ def _images(
 
 
 def part_of(features: Sequence[Mapping[str, Any]], columns: Sequence[SourceColumn]) -> FeaturePart:
-    """Return the part that `describe` has described."""
+    """Return the input that `describe` has described by these features and columns."""
     found = tuple(map(read_feature, features))
     return FeaturePart(FeatureInput(found[0].input, found), tuple(columns))
 
 
 def describe(part: FeaturePart) -> Mapping[str, Any]:
-    """Describe the part as JSON, for a process elsewhere."""
+    """Return a description of an input as JSON, from which another process makes it again by `part_of`."""
     return {
         "features": [feature.as_json() for feature in part.input.features],
         "columns": [vars(column) for column in part.columns],

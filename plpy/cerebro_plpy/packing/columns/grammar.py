@@ -1,4 +1,4 @@
-"""The grammar of `dependent_varname` and `independent_varname`: column names, never expressions."""
+"""Parses `dependent_varname` and `independent_varname`: lists of column names, never expressions."""
 
 from __future__ import annotations
 
@@ -13,15 +13,18 @@ Token = tuple[str, str]
 
 @dataclass(frozen=True)
 class Item:
-    """One input or output: a column, or ARRAY[…] of columns."""
+    """One input or output in a list of columns: a single column, or ARRAY[…] of columns."""
 
     columns: tuple[str, ...]
     bundled: bool
 
 
 def parse_items(text: str | None, parameter: str, known: Collection[str] = ()) -> list[Item]:
-    """Read a comma-separated list of columns and ARRAY[column, …]. A text that SQL would read otherwise may
-    be the name of a known column as it stands."""
+    """Return the items of a comma-separated list of columns and ARRAY[column, …].
+
+    A text that is no such list, or that SQL would fold to lower case, may be the exact name of a `known`
+    column.
+    """
     if text is None or not text.strip():
         raise CerebroError(f"{parameter} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     as_it_stands = [Item((text.strip(),), bundled=False)] if text.strip() in known else None

@@ -1,4 +1,4 @@
-"""Finds the columns of a table that are inputs, if a feature specification says what they become."""
+"""Finds the columns of a table that a feature specification makes inputs of."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def specify(
     outputs: Sequence[SourcePart],
     chosen: PackOptions,
 ) -> Specification:
-    """Look at the columns that were listed, or at all that are no label, and settle what they become."""
+    """Return the feature specification of the listed inputs; '*' lists all columns but labels and weight."""
     said = replace(chosen.columns or asked.AskedColumns(), also_categories=chosen.also_categories)
     for name in (*said.each, *chosen.exclude):
         sources.find_column(name, known, source.quoted)
@@ -52,7 +52,7 @@ def specify(
 
 
 def _find_label(outputs: Sequence[SourcePart]) -> SourcePart | None:
-    """Return the label, if there is one alone, and it is a class or a number."""
+    """Return the label if it is a single column of classes or numbers, else None."""
     if len(outputs) != 1 or len(outputs[0].columns) != 1:
         return None
     label = outputs[0]
@@ -72,7 +72,7 @@ def _names(listed: str | None) -> list[str]:
 
 
 def parts(found: Specification, known: Mapping[str, SourceColumn], table: str) -> list[FeaturePart]:
-    """Return the inputs from a table's columns, found by their names; refuse a table that lacks any."""
+    """Return the inputs of a specification, read from a table; raise an error if the table lacks a column."""
     missing = [name for name in found.columns if name not in known]
     if missing:
         raise CerebroError(
@@ -87,7 +87,7 @@ def parts(found: Specification, known: Mapping[str, SourceColumn], table: str) -
 
 
 def check_type(feature: Feature, column: SourceColumn, table: str) -> None:
-    """Refuse a column of another type where its values would not be what they were."""
+    """Raise an error if a column's type does not fit the feature that was made of the training column."""
     plain = TableColumn(column.name, column.element, column.is_array, column.shown_type)
     fits = {
         NUMBER: plain.is_number,
@@ -106,7 +106,7 @@ def check_type(feature: Feature, column: SourceColumn, table: str) -> None:
 
 
 def check_listed(listed: str | None, found: Specification) -> None:
-    """Refuse a list that lacks a column of the training rows; '*', like no list, stands for all of them."""
+    """Raise an error if the list lacks a column of the training rows; '*' or no list means all columns."""
     if listed is None or not listed.strip() or listed.strip() == ALL:
         return
     names = _names(listed)

@@ -1,4 +1,4 @@
-"""Finds values that are so far from the rest of their column that its scale tells the rest no more apart."""
+"""Finds values so far from the rest of their column that, after scaling, the rest is nearly constant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_FAR = 12
 
 @dataclass(frozen=True)
 class Outlier:
-    """The value of a column that is farthest from the rest, in usual deviations of the rest."""
+    """The value of a column that is farthest from the rest, and its distance in deviations of the rest."""
 
     value: float
     deviations: float
@@ -34,7 +34,7 @@ class Outlier:
 def find(
     db: Database, source: Table, columns: Sequence[tuple[SourceColumn, NumberFacts]]
 ) -> Mapping[str, Outlier]:
-    """Return the outliers of columns, by the names of those that have one."""
+    """Return the outlier of each column that has one, by the column's name."""
     suspected = [(column, end) for column, facts in columns if (end := _lonely_end(facts)) is not None]
     found = {}
     for (column, end), rest in zip(suspected, statistics.rest(db, source, suspected), strict=True):
@@ -44,7 +44,7 @@ def find(
 
 
 def _lonely_end(facts: NumberFacts) -> float | None:
-    """Return the end of a column that is farther from the mean, unless many rows are there."""
+    """Return the minimum or maximum, the one farther from the mean; None if many rows may have it."""
     known = (facts.mean, facts.deviation, facts.minimum, facts.maximum)
     mean, deviation, low, high = (math.nan if one is None else one for one in known)
     if not (math.isfinite(mean) and math.isfinite(high - low) and deviation > 0):
@@ -54,7 +54,7 @@ def _lonely_end(facts: NumberFacts) -> float | None:
 
 
 def tell_inputs(db: Database, found: Mapping[str, Outlier]) -> None:
-    """Say which inputs have values that spoil their scale."""
+    """Send a notice that names the inputs with outliers."""
     if found:
         shown = "; ".join(f'"{name}": {one}' for name, one in found.items())
         by_logarithms = json.dumps(
@@ -67,7 +67,7 @@ def tell_inputs(db: Database, found: Mapping[str, Outlier]) -> None:
 
 
 def tell_target(db: Database, source: Table, column: SourceColumn) -> None:
-    """Say whether a quantity to learn has a value beside which the others do not matter."""
+    """Send a notice if a quantity to learn has an outlier."""
     _, (counted,), _ = statistics.numbers(db, source, [statistics.Counted(column)], [])
     found = find(db, source, [(column, NumberFacts.from_counts(counted))])
     if column.name in found:

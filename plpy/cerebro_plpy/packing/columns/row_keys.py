@@ -1,6 +1,6 @@
-"""Finds keys: columns that tell rows apart but say nothing about them. A net would learn them by heart.
+"""Finds keys: columns that identify rows but say nothing about them. A net would memorize their values.
 
-The whole table decides, before rows are held out, so that gaps hide no key.
+The whole table is examined, including rows that are held out, so that gaps do not hide a key.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def find_keys(
     columns: Sequence[tuple[SourceColumn, TableColumn]],
     facts: Mapping[str, ColumnFacts],
 ) -> dict[str, str]:
-    """Return the columns whose values tell the rows of a table apart, each with the reason."""
+    """Return the columns whose values identify the rows of a table, each with the reason."""
     whole = replace(table, selection=None, condition=None)
     possible = [column for column, plain in columns if _may_be_key(plain, facts.get(column.name))]
     found: dict[str, str] = {}
@@ -54,17 +54,17 @@ def find_keys(
 
 
 def is_key_name(name: str) -> bool:
-    """Return whether a name is one that only keys have."""
+    """Return whether the name of a column is typical of keys, for example `id` or `customer_id`."""
     return bool(_NAME.fullmatch(name) or _CAMEL.fullmatch(name))
 
 
 def listed(names: Iterable[str]) -> dict[str, str]:
-    """Return columns that are keys by the table's definition, each with the reason."""
+    """Return the named columns, which the table's definition makes keys, each with the reason."""
     return dict.fromkeys(names, KEY)
 
 
 def _may_be_key(column: TableColumn, facts: ColumnFacts | None) -> bool:
-    """Return whether all values of a column may be different, judging by the counts of some rows."""
+    """Return whether all values of a column may be different, according to its statistics."""
     if isinstance(facts, NumberFacts):
         is_named = column.element in asked.NUMBERS and is_key_name(column.name)
         if not (column.element in WHOLE or is_named) or facts.minimum is None or facts.maximum is None:

@@ -1,4 +1,4 @@
-"""Decides what each named column becomes: an input, classes, one-hot vectors or numbers."""
+"""Decides what each named column of a table becomes: an input, classes, one-hot vectors or numbers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ NUMPY = {
 
 @dataclass(frozen=True)
 class SourcePart:
-    """One column of the packed table and where it comes from."""
+    """One column of the packed table, with the source columns that it is made of."""
 
     name: str
     columns: tuple[SourceColumn, ...]
@@ -36,7 +36,7 @@ class SourcePart:
 
     @property
     def is_vector_of_columns(self) -> bool:
-        """Whether the part is a vector of plain columns side by side."""
+        """Whether the packed column is a vector of plain source columns."""
         return not self.first.is_array and not self.is_bytea and self.kind != CLASSES
 
     @property
@@ -49,7 +49,7 @@ class SourcePart:
 
     @property
     def expression(self) -> Expression:
-        """The expression by which its rows leave the server."""
+        """The SQL expression that reads the values of the packed column from its source."""
         if self.kind == CLASSES:
             return Expression(TEXT, self.columns)
         if self.is_bytea:
@@ -58,12 +58,12 @@ class SourcePart:
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """The expressions of all its fields, of which it has one."""
+        """The SQL expressions that read the packed column: always only `expression`."""
         return (self.expression,)
 
     @property
     def numpy_source(self) -> str:
-        """NumPy's name of the element type as it arrives."""
+        """NumPy's name of the element type of the values that the server sends."""
         if self.is_bytea:
             return "=u1"
         return "=f8" if self.is_vector_of_columns else NUMPY[self.first.element]
@@ -76,14 +76,14 @@ class SourcePart:
 
     @property
     def base_type(self) -> str:
-        """The type of its class values."""
+        """The SQL type of the packed column's class values."""
         if self.is_vector_of_columns and len(self.columns) > 1:
             return "double precision"
         return self.first.base_type.removesuffix("[]")
 
 
 def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str) -> list[SourcePart]:
-    """Decide the inputs: plain columns together are one vector, arrays and bytea are one each."""
+    """Return the inputs: one vector of all plain columns, or an input for each array, bytea and ARRAY[…]."""
     found = [(item, tuple(find_column(name, known, table) for name in item.columns)) for item in items]
     for item, columns in found:
         for column in columns:
@@ -105,7 +105,7 @@ def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str)
 def outputs(
     items: Sequence[Item], known: Mapping[str, SourceColumn], table: str, tasks: Sequence[str | None]
 ) -> list[SourcePart]:
-    """Decide the outputs, `tasks` overriding what the types suggest."""
+    """Return the label columns of the packed table; `tasks` overrides what the columns' types suggest."""
     names = _names(items, "dependent_var")
     parts = []
     for item, name, task in zip(items, names, tasks, strict=True):
@@ -165,7 +165,7 @@ def _is_plain(column: SourceColumn) -> bool:
 def find_named(
     text: str | None, parameter: str, known: Mapping[str, SourceColumn], table: str
 ) -> SourceColumn:
-    """Return the only column that a parameter names."""
+    """Return the single column that a parameter names; raise an error if it names several or none."""
     (item, *more) = parse_items(text, parameter, known)
     if more or item.bundled:
         raise CerebroError(f"{parameter} {text} is not one column")
@@ -184,7 +184,7 @@ def find_column(name: str, known: Mapping[str, SourceColumn], table: str) -> Sou
 
 
 def _names(items: Sequence[Item], bundle: str) -> list[str]:
-    """Return the columns' names; the bundles among them are called `bundle`, `bundle2` and so on."""
+    """Return a name for each item: the column's, or, for ARRAY[…], `bundle`, then `bundle`2, and so on."""
     names = []
     bundles = 0
     for item in items:

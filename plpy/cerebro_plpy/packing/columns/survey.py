@@ -1,4 +1,4 @@
-"""Counts what is in a table's columns, and settles what each becomes."""
+"""Computes statistics of a table's columns, and decides what each column becomes."""
 
 from __future__ import annotations
 
@@ -41,22 +41,22 @@ JPEG, PNG = b"\xff\xd8\xff", b"\x89PNG\r\n\x1a\n"
 
 @dataclass(frozen=True)
 class Surveyed:
-    """A column with all that was counted of it, and what it becomes."""
+    """A column with its statistics and the decision what it becomes."""
 
     wanted: Wanted
     facts: ColumnFacts | None
     chosen: Becoming
-    # Its values, where a number is a category as well.
+    # The counts of its values, if a number is also made a category.
     also: TextFacts | None = None
 
     @property
     def is_scaled(self) -> bool:
-        """True if numbers are divided by how far they are spread; logarithms and quantiles bear any value."""
+        """Whether numbers are divided by their spread (unlike with scale log), which outliers can spoil."""
         return self.chosen.said.get("scale") not in (asked.NONE, LOG, QUANTILE)
 
     @property
     def is_text_of_numbers(self) -> bool:
-        """True if the texts are numbers, and nobody has said that they are to be taken as text."""
+        """Whether the texts are numbers, and the caller has not said what the column becomes."""
         facts, said = self.facts, self.wanted.said.keys() - {"input"}
         return not said and isinstance(facts, TextFacts) and bool(settle.of_numbers(self.wanted, facts))
 
@@ -70,7 +70,10 @@ def survey(
     named: bool,
     label: SourcePart | None = None,
 ) -> tuple[int, list[Surveyed]]:
-    """Look at all columns; return the number of rows and them. If not `named`, they may be left out."""
+    """Return the number of rows, and each column with its statistics and what it becomes.
+
+    If the columns are not `named` by the caller, some may be left out.
+    """
     wanted = _wanted(db, source, columns, said, named)
     by_name = {column.name: column for column in columns}
     rows, facts = _facts(db, source, by_name, wanted)
@@ -93,7 +96,7 @@ def _with_categories(
     label: SourcePart | None,
     found: Sequence[Surveyed],
 ) -> list[Surveyed]:
-    """Count the values of the numbers that are categories as well."""
+    """Return the columns, with counts of values for the numbers that are also made categories."""
     numbers = [
         one.wanted.column.name
         for one in found
@@ -112,9 +115,10 @@ def _with_categories(
 def _find_jumping(
     db: Database, source: Table, columns: Sequence[SourceColumn], label: SourcePart
 ) -> set[str]:
-    """Return the numbers from whose values to the next ones the label jumps.
+    """Return the numeric columns between whose values the label jumps (`LabelByValue.jumps`).
 
-    Of several that divide the rows alike, as a distance in miles and in kilometres, one is enough.
+    If several columns divide the rows alike, such as a distance in miles and in kilometres, return one of
+    them.
     """
     found: dict[bytes, str] = {}
     is_quantity = label.kind == VALUES
@@ -130,7 +134,7 @@ def _find_jumping(
 def _with_outliers(
     db: Database, source: Table, by_name: Mapping[str, SourceColumn], found: Sequence[Surveyed]
 ) -> list[Surveyed]:
-    """Say which columns have a value that spoils their scale, here and in the reasons."""
+    """Return all columns, with outliers named in the reasons; send a notice about the outliers."""
     scaled = [
         (by_name[one.wanted.column.name], one.facts)
         for one in found
@@ -153,7 +157,7 @@ def specify(
     named: bool,
     label: SourcePart | None,
 ) -> Specification:
-    """Return the feature specification of these rows, to predict a label."""
+    """Return the feature specification of these columns, as inputs to predict the label from."""
     rows, found = survey(db, source, columns, said, named=named, label=label)
     if not rows:
         raise CerebroError(f"input table {source.quoted} has no rows")
@@ -208,7 +212,7 @@ def _feature(
 
 
 def _of_relations(db: Database, source: Table) -> dict[str, str]:
-    """Return the columns that joined the rows with related tables, and why they are no inputs."""
+    """Return the columns that only join rows with related tables, each with the reason why it is no input."""
     text = relations.recipe_beside(db, source)
     if text is None:
         return {}
@@ -253,7 +257,7 @@ def _wanted(
 def _sniff(
     db: Database, source: Table, columns: Sequence[tuple[SourceColumn, TableColumn]]
 ) -> Mapping[str, bytes | None]:
-    """Return the first value of each column that has to be looked at."""
+    """Return the first value of each column of bytes or of numeric arrays, whose type does not say enough."""
     looked = [
         Expression(packed.BYTES if plain.is_bytes else packed.ARRAY, (column,))
         for column, plain in columns
@@ -285,7 +289,7 @@ def _facts(
 
 
 def _is_counted(one: Wanted) -> bool:
-    """Return whether a column's values are counted: keys have too many, and words are counted apart."""
+    """Return whether to count a column's values; keys that the caller did not name have too many."""
     if one.key is not None and not one.named:
         return False
     if one.kind == CATEGORY:

@@ -1,4 +1,4 @@
-"""Checks whether a column can be learned, before anything is made of it."""
+"""Checks whether a net can learn a column, before its table is packed."""
 
 from __future__ import annotations
 
@@ -33,19 +33,22 @@ CLASSIFICATION, REGRESSION = "classification", "regression"
 
 @dataclass(frozen=True)
 class LearnedColumn:
-    """A column to learn, and whether it is one of classes or a quantity."""
+    """A column to learn, with its task: classification or regression."""
 
     column: SourceColumn
     task: str
     nulls: int
-    # In how many rows it is known.
+    # The number of rows in which the column is not NULL.
     rows: int
 
 
 def settle(
     db: Database, source: Table, column: SourceColumn, task: str | None, splits: bool
 ) -> LearnedColumn:
-    """Return what a column is learned as, or refuse it. If it `splits`, a fifth of the rows is held out."""
+    """Return a column with its task; raise an error if it cannot be learned.
+
+    If `splits`, a fifth of the rows will be held out, so enough rows must be left.
+    """
     _check_type(source, column)
     nulls = source_rows.nulls(db, source, column)
     present, distinct, frequent = source_rows.count(db, source) - nulls, 0, []
@@ -76,7 +79,7 @@ def settle(
 
 
 def _tell_task(db: Database, column: SourceColumn, distinct: int, task: str) -> None:
-    """Say what integers are learned as: nothing but their number tells classes from quantities."""
+    """Send a notice that says whether integers are learned as classes or as a quantity."""
     as_what, other, instead = "classes", REGRESSION, "a quantity"
     if task == REGRESSION:
         as_what, other, instead = instead, CLASSIFICATION, as_what
@@ -87,7 +90,7 @@ def _tell_task(db: Database, column: SourceColumn, distinct: int, task: str) -> 
 
 
 def _check_quantity(db: Database, source: Table, column: SourceColumn, present: int, distinct: int) -> None:
-    """Refuse a quantity that is constant, or that floats of 32 bits, which labels are, cannot tell apart."""
+    """Raise an error if a quantity is constant, or if 32-bit floats cannot tell its values apart."""
     name = column.name
     if distinct == 1:
         raise _constant(column, present)

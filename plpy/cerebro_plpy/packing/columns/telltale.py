@@ -1,4 +1,4 @@
-"""Finds columns that alone tell the label: often a copy of it, which no new row will have."""
+"""Finds columns that alone predict the label, often because they are copies of it, which new rows lack."""
 
 from __future__ import annotations
 
@@ -24,7 +24,10 @@ ROWS_OF_VALUE = 10
 
 
 def tell(db: Database, table: names.TargetTable) -> None:
-    """Name the columns of a packed table that alone predict its label nearly perfectly."""
+    """Send a notice that names the columns of a packed table that alone predict its label nearly exactly.
+
+    Do nothing if the table has several labels, groups, or no feature specification.
+    """
     summary = packed.summary(db, table.schema, table.name)
     if summary.features is None or len(summary.dependent_varname) != 1 or summary.group_by is not None:
         return
@@ -54,7 +57,7 @@ def tell(db: Database, table: names.TargetTable) -> None:
 def _first_rows(
     db: Database, table: names.TargetTable, summary: packed.PackedSummary, inputs: Sequence[FeatureInput]
 ) -> list[np.ndarray]:
-    """Return labels and inputs of the first rows of each segment."""
+    """Return the label and the inputs of the first rows of each segment, as one array each."""
     label = summary.dependent_varname[0]
     types = {label: ONE_HOT if summary.one_hot[0] else FEATURES, **{one.name: FEATURES for one in inputs}}
     most = -(-MOST_ROWS // len(summary.keys))
@@ -72,7 +75,7 @@ def _has_one_value(feature: Feature) -> bool:
 def _columns(
     inputs: Sequence[FeatureInput], arrays: Sequence[np.ndarray]
 ) -> Iterator[tuple[Feature, np.ndarray]]:
-    """Yield the columns that have one value for each row, with these values."""
+    """Yield each feature with one value per row, and these values; a one-hot category yields its codes."""
     for one, array in zip(inputs, arrays, strict=True):
         first, rows = 0, array.reshape(len(array), -1)
         for feature in one.features:
@@ -85,7 +88,7 @@ def _columns(
 
 
 def _tells(values: np.ndarray, target: np.ndarray, is_classes: bool) -> bool:
-    """Return whether a column leaves almost nothing unknown about the label."""
+    """Return whether the values of a column predict the label with almost no error."""
     order = np.lexsort((target, values))
     values, target = values[order], target[order]
     starts = np.flatnonzero(np.concatenate(([True], values[1:] != values[:-1])))
@@ -107,5 +110,5 @@ def _tells(values: np.ndarray, target: np.ndarray, is_classes: bool) -> bool:
 
 
 def _disorder(target: np.ndarray) -> float:
-    """Return the share of rows that are not of the most frequent class."""
+    """Return the share of rows that are not in the most frequent class."""
     return 1 - np.unique(target, return_counts=True)[1].max() / len(target)

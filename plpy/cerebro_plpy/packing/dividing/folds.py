@@ -1,4 +1,4 @@
-"""Option `folds`: which fold each row is in, as the rows themselves say. Rows are packed fold by fold."""
+"""Option `folds`: computes the fold of each row from the row's own values. Rows are packed fold by fold."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _EXAMPLE = (
 
 
 def option(key: str, value: object) -> Mapping[str, Any]:
-    """Check the option."""
+    """Return the checked value of the option `folds`, as an object."""
     if not isinstance(value, Mapping):
         return {"count": integer(2, MOST_FOLDS)(key, value)}
     found = named(key, cast("Mapping[str, object]", value), _KEYS)
@@ -53,7 +53,7 @@ def table(
     label: SourceColumn,
     seed: int,
 ) -> tuple[Table, int]:
-    """Return the rows with one more column, their fold, counted from 1; and how many folds there are."""
+    """Return the rows with an extra column, each row's fold (from 1), and the number of folds."""
     parts.check_name(parts.FOLD, known, source.quoted)
     if "column" in said:
         column = sources.find_column(said["column"], known, source.quoted)
@@ -89,7 +89,7 @@ def _count(db: Database, source: Table, column: SourceColumn) -> int:
 
 
 def check(rows: Sequence[int], source: Table) -> None:
-    """Refuse folds without rows."""
+    """Raise an error if a fold has no rows; `rows` has the number of rows of each fold."""
     for number, count in enumerate(rows, 1):
         if not count:
             raise CerebroError(

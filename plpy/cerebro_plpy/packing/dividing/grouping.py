@@ -35,19 +35,19 @@ _EXAMPLE = 'Write {"group_by": "shop"} or {"group_by": ["country", "shop"]}.'
 
 @dataclass(frozen=True)
 class Grouping:
-    """The columns that make groups, the table of groups, and the highest number of a group."""
+    """The columns that define groups, the table of groups, and the highest number of a group."""
 
     columns: Sequence[str]
     table: TargetTable
     highest: int
     # For validation rows, the segments on which the groups' training rows lie.
     homes: Sequence[int] | None = None
-    # Where rows are added, the rows that each group has already, of which new ones have none.
+    # For added rows, the number of rows that each group already has: 0 for a new group.
     rows_before: Sequence[int] = ()
 
 
 def option(key: str, value: object) -> tuple[str, ...]:
-    """Check the option."""
+    """Return the checked value of the option `group_by`: the names of the columns."""
     found = [value] if isinstance(value, str) else value
     if not isinstance(found, list) or not found or not all(isinstance(name, str) for name in found):
         raise CerebroError(f"option {key} is {json.dumps(value)[:60]}, not names of columns", hint=_EXAMPLE)
@@ -64,7 +64,7 @@ def numbered(
     chosen: PackOptions,
     spelled: str,
 ) -> tuple[Table, Grouping]:
-    """Make the table of groups; return the rows with one more column, the number of their group."""
+    """Create the table of groups; return the rows with their group's number, and the grouping."""
     if chosen.folds is not None:
         raise CerebroError(
             "option group_by does not go with option folds",
@@ -97,7 +97,10 @@ def as_training(
     group_by: Sequence[str],
     spelled: str,
 ) -> tuple[Table, Grouping]:
-    """Number the groups of validation rows: those of the training table, whose segments they share."""
+    """Return validation rows with the group numbers of the training table, and the groups' segments.
+
+    Rows of groups that the training table does not have are left out, with a notice.
+    """
     found = groups.read_groups(db, training, group_by)
     _columns(source, known, group_by)
     table = names.target_table(db, names.with_suffix(spelled, groups.SUFFIX))
@@ -120,7 +123,10 @@ def _homes(found: Groups) -> list[int]:
 def with_added(
     db: Database, source: Table, known: Mapping[str, SourceColumn], packed: Table, group_by: Sequence[str]
 ) -> tuple[Table, Grouping]:
-    """Number the groups of rows that are added to a packed table: those that it has, and new ones."""
+    """Return the rows that are added to a packed table, with the numbers of their groups.
+
+    New groups are added to the table of groups, with numbers after the existing ones.
+    """
     _columns(source, known, group_by)
     found = groups.read_groups(db, packed, group_by)
     highest = max(found.rows, default=0)
@@ -145,13 +151,13 @@ def _check_count(count: int) -> None:
 
 
 def _columns(source: Table, known: Mapping[str, SourceColumn], group_by: Sequence[str]) -> list[SourceColumn]:
-    """Return the columns that make groups, all of which the rows must have."""
+    """Return the columns that define groups; raise an error if the rows lack one of them."""
     parts.check_name(parts.GROUP, known, source.quoted)
     return [sources.find_column(name, known, source.quoted) for name in group_by]
 
 
 def _check_kept(others: int, source: Table, found: Groups) -> None:
-    """Refuse added rows that are of no group even now."""
+    """Raise an error if `others`, the number of added rows that belong to no group, is above 0."""
     if others:
         raise CerebroError(
             f"{others} rows of {source.quoted} have values that the columns of groups cannot hold",
@@ -161,7 +167,7 @@ def _check_kept(others: int, source: Table, found: Groups) -> None:
         )
 
 
-# Equal values of these are written in several ways, or as no single value of JSON.
+# Equal values of these types may be written in several ways, or not as a single JSON value.
 _NO_KEYS = ("jsonb", "hstore", "money")
 
 

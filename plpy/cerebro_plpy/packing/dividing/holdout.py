@@ -1,4 +1,4 @@
-"""Option `validation`: which rows are kept apart to validate on, as the rows themselves say."""
+"""Option `validation`: chooses the rows to validate on, by the rows' own values."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _EXAMPLE = (
 
 
 def option(key: str, value: object) -> Mapping[str, Any]:
-    """Check the option."""
+    """Return the checked value of the option `validation`, as an object."""
     if isinstance(value, Mapping):
         found = named(key, cast("Mapping[str, object]", value), _KEYS)
     else:
@@ -68,7 +68,7 @@ def tables(
     label: SourceColumn,
     seed: int,
 ) -> tuple[Table, Table]:
-    """Return the rows to train on and the rows to validate on; refuse if either has none."""
+    """Return the rows to train on and the rows to validate on; raise an error if there are none of either."""
     holdout = _holdout(source, known, said, label, seed)
     parts = splits.hold_out(db, source, known, holdout)
     for part, what in zip(parts, ("train", "validate"), strict=True):

@@ -1,4 +1,4 @@
-"""Rows in parts, the folds or groups that they are in: they are packed part by part."""
+"""Rows in parts, that is, in folds or in groups. They are packed part by part."""
 
 from __future__ import annotations
 
@@ -12,15 +12,18 @@ from cerebro_plpy.store.packed.packed import SourceColumn
 
 
 class PartsRead:
-    """A counter of the rows read of each part. They are sorted by part, and within a part by hash."""
+    """A counter of the rows in each part (fold or group), which also sorts rows by part."""
 
     def __init__(self, count: int) -> None:
         self.rows = np.zeros(count, np.int64)
-        # The part stands in the first bits of what rows are sorted by.
+        # The number of bits that the part takes of the number by which rows are sorted.
         self._bits = max(1, (count - 1).bit_length())
 
     def sort_by(self, values: Sequence[str], hashes: np.ndarray) -> None:
-        """Put the parts of rows, numbered from 1, before their hashes."""
+        """Put the part of each row in front of the bits of its hash, and count the rows of each part.
+
+        `values` has the part of each row, numbered from 1.
+        """
         parts = np.array(values).astype(np.int64) - 1
         self.rows += np.bincount(parts, minlength=len(self.rows))
         hashes >>= np.uint64(self._bits)
@@ -28,7 +31,7 @@ class PartsRead:
 
 
 def check_name(part: packed.Expression, known: Mapping[str, SourceColumn], table: str) -> None:
-    """Refuse rows with a column that has the name of the one that says their part."""
+    """Raise an error if a table has a column with the name that packing gives to the part of a row."""
     name = part.columns[0].name
     if name in known:
         raise CerebroError(

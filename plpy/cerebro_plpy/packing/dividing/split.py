@@ -1,4 +1,4 @@
-"""train_test_split: decides which rows a model is trained on, and which it is tested on."""
+"""train_test_split: divides the rows of a table into rows to train on and rows to test on."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def train_test_split(
     separate_output_tables: bool | None = False,
     options: str | None = None,
 ) -> None:
-    """Split a table into rows to train on and rows to test on."""
+    """Write the rows of a table to one or two output tables, as rows to train on and rows to test on."""
     seed = parse_options(options, OPTIONS).get("seed")
     train, test = _proportions(train_proportion, test_proportion, bool(with_replacement))
     source = names.resolve_table(db, source_table, "input table")
@@ -75,7 +75,7 @@ def _proportions(train: float | None, test: float | None, replacement: bool) -> 
 def _columns(
     text: str | None, parameter: str, known: Mapping[str, SourceColumn], source: names.Table
 ) -> list[SourceColumn]:
-    """Return the columns of a comma-separated list, each once."""
+    """Return the columns that a comma-separated list names, without repetitions."""
     if text is None or not text.strip():
         return []
     items = parse_items(text, parameter)
@@ -98,7 +98,7 @@ def _check_groups(groups: list[SourceColumn]) -> None:
 def _target_columns(
     text: str | None, groups: list[SourceColumn], known: Mapping[str, SourceColumn], source: names.Table
 ) -> list[SourceColumn]:
-    """Return all columns, or the named ones after those that make the groups."""
+    """Return all columns of the source, or the grouping columns and then the columns that `text` names."""
     if text is None or text.strip() in ("", "*"):
         return list(known.values())
     named = _columns(text, "target_cols", known, source)
@@ -106,7 +106,7 @@ def _target_columns(
 
 
 def _targets(db: Database, output_table: str | None, separate: bool) -> list[names.TargetTable]:
-    """Return the table to be made, or both tables."""
+    """Return the output table, or, if `separate`, one table to train on and one to test on."""
     if not separate:
         return [names.target_table(db, output_table)]
     schema, table = names.parse_table(output_table, "output table", made=True)

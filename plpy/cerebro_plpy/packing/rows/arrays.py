@@ -1,4 +1,4 @@
-"""Rows of numeric arrays as the server holds them, turned into NumPy arrays a batch at a time.
+"""Decodes numeric arrays, as the server stores them, into NumPy arrays, one batch of rows at a time.
 
 An array arrives as the bytes of its datum: number of dimensions, offset of the elements (0 if none can be
 NULL), element type, sizes and lower bounds of the dimensions, and then the elements in the machine's own
@@ -25,7 +25,7 @@ _LENGTH_WORD = 4
 
 
 def shape_of(datum: bytes) -> tuple[int, ...]:
-    """Return the sizes of an array's dimensions."""
+    """Return the sizes of an array's dimensions from the bytes of its datum."""
     dimensions = _FIXED.unpack_from(datum)[0]
     return struct.unpack_from(f"={dimensions}i", datum, _FIXED.size)
 
@@ -37,7 +37,7 @@ def _start(dimensions: int) -> int:
 
 @dataclass(frozen=True)
 class ArrayForm:
-    """The form that each row of a column must have."""
+    """The element type and shape that a column's value must have in every row."""
 
     name: str
     parts: tuple[str, ...]  # the columns that a vector was made of, so that errors name the right one
@@ -59,7 +59,7 @@ class ArrayForm:
 
 
 class ArrayReader:
-    """A reader that fills float32 or int16 arrays from batches of one column."""
+    """A reader that decodes batches of one column's values into float32 or int16 arrays."""
 
     def __init__(self, form: ArrayForm, divisor: float, seen: Faults) -> None:
         self.form = form
@@ -78,7 +78,7 @@ class ArrayReader:
         self._sizes = struct.pack(f"={len(form.shape)}i", *form.shape)
 
     def read(self, fields: Sequence[Sequence[bytes | None]], out: np.ndarray, first_row: int) -> None:
-        """Decode a batch into `out`, (rows, width); rows that cannot be decoded are noted as faults."""
+        """Decode a batch into `out`, of shape (rows, width); record rows that cannot be decoded as faults."""
         (values,) = fields
         numbers = np.arange(first_row, first_row + len(values))
         data = self._view(values)
@@ -95,7 +95,7 @@ class ArrayReader:
             self._floats(data, rows, numbers)
 
     def _view(self, values: Sequence[bytes | None]) -> np.ndarray | None:
-        """Return the batch's elements, not copied twice; None if some row is not of the form."""
+        """Return the elements of a batch as one array, or None if a value does not have the expected form."""
         try:
             if set(map(len, values)) != {self._size}:  # type: ignore[arg-type]
                 return None
@@ -117,7 +117,7 @@ class ArrayReader:
         )
 
     def _repaired(self, values: Sequence[bytes | None], first_row: int) -> dict[int, bytes]:
-        """Return the rows of a batch that are of the form, by their numbers; note the others as faults."""
+        """Return the valid values of a batch by row number; record the other rows as faults."""
         rows = {number: self._check_value(value, number) for number, value in enumerate(values, first_row)}
         return {number: row for number, row in rows.items() if row is not None}
 
@@ -177,7 +177,10 @@ class ArrayReader:
         return [(name, cells[:, i : i + 1]) for i, name in enumerate(self.form.parts)]
 
     def _one_hot(self, data: np.ndarray, out: np.ndarray, numbers: np.ndarray, classes: int) -> None:
-        """Decode vectors of 0 and 1. A row of several labels has several 1s; a single unit may be 0 or 1."""
+        """Decode one-hot vectors; record rows with values other than 0 and 1, or without exactly one 1.
+
+        If there is only one class, its single element may be 0 or 1.
+        """
         with np.errstate(all="ignore"):
             out[...] = data
         ones = data == 1
@@ -190,7 +193,7 @@ class ArrayReader:
 
 
 def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
-    """Return the shape that the first row sets for its column."""
+    """Return the shape of a column's value in the first row; raise an error if the value is empty."""
     shape = (len(datum),) if is_bytea else shape_of(datum)
     if math.prod(shape) == 0 or not shape:
         raise CerebroError(
@@ -201,7 +204,7 @@ def first_shape(name: str, datum: bytes, is_bytea: bool) -> tuple[int, ...]:
 
 
 def _some(values: np.ndarray) -> str:
-    """Show the first elements of a row."""
+    """Return the first elements of a row as text, for an error message."""
     shown = [f"{value:g}" for value in values[:8]]
     return "{" + ",".join([*shown, *(["…"] if len(values) > len(shown) else [])]) + "}"
 

@@ -1,4 +1,4 @@
-"""Deals rows: the r-th of a fold to segment r mod S, and a segment's rows to near-equal buffers."""
+"""Deals row r of each fold to segment r mod S (of S segments), and a segment's rows to near-equal buffers."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ ALL_SEGMENTS_BYTES = 128 << 20
 
 @dataclass(frozen=True)
 class Deal:
-    """A plan of how many rows are dealt to how many segments, in how many buffers each.
+    """A plan of which rows go to which segment, and into which of its buffers.
 
-    Rows in folds come fold by fold; each fold is dealt by itself, as if there were no other. Rows that are
-    appended go on where those before them ended: with the next segment and the next buffer.
+    Rows are numbered in sorted order, fold by fold, and each fold is dealt separately. If the packed table
+    already has rows, added rows continue with the next segment and the next buffer number.
     """
 
     rows: int
     segments: int
-    # Of a segment and fold, at the most.
+    # The largest number of buffers that a segment has for one fold.
     per_fold: int
     folds: Sequence[int] = ()
     rows_before: int = 0
@@ -39,21 +39,21 @@ class Deal:
 
     @property
     def buffers(self) -> int:
-        """The most buffers that a segment has."""
+        """The largest number of buffers that a segment has."""
         return self.per_fold * len(self._parts)
 
     @property
     def buffer_size(self) -> int:
-        """The most rows that a buffer has."""
+        """The largest number of rows that a buffer has."""
         return up(up(max(self._parts), self.segments), self.per_fold)
 
     @property
     def starts(self) -> list[int]:
-        """The places in the order of all rows where the folds begin."""
+        """The positions in the sorted order of all rows at which the folds begin."""
         return [0, *accumulate(self._parts)][:-1]
 
     def slices(self, segment: int) -> list[DealtSlice]:
-        """Return a segment's buffers, as places in the order of all rows; no fold has an empty one."""
+        """Return a segment's buffers, each as positions in the sorted order of all rows; none is empty."""
         found: list[DealtSlice] = []
         for number, (start, rows) in enumerate(zip(self.starts, self._parts, strict=True)):
             here = up(rows - segment, self.segments)
@@ -66,29 +66,33 @@ class Deal:
         return found
 
     def place(self, segment: int) -> int:
-        """Return the segment that takes the rows of a share."""
+        """Return the segment that stores the rows dealt to `segment`.
+
+        It is another segment if rows are added to a table, because dealing continues with the next
+        segment.
+        """
         return (segment + self.rows_before) % self.segments
 
     def buffer_id(self, segment: int, number: int) -> int:
-        """Return the number of a share's buffer in the packed table."""
+        """Return the number that the `number`-th buffer of a segment has in the packed table."""
         return self.buffers_before + segment * self.buffers + number
 
     @property
     def buffers_after(self) -> int:
-        """A bound below which are the numbers of all buffers."""
+        """An upper bound: the number of every buffer in the packed table is below it."""
         return self.buffer_id(self.segments, 0)
 
     def bounds(self, segment: int) -> list[int]:
-        """Return the bounds of a segment's buffers, in rows of the segment."""
+        """Return where a segment's buffers begin and end, as positions among the segment's rows."""
         return [0, *accumulate(one.rows for one in self.slices(segment))]
 
     def of_segments(self, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the segments of rows, and their places there, by the rows' places in the order of all."""
+        """Return the segment of each row and its position there; `ranks` are positions in sorted order."""
         starts = np.array(self.starts)
         folds = np.searchsorted(starts, ranks, side="right") - 1
         within = ranks - starts[folds]
         segments = within % self.segments
-        # What the folds before have there.
+        # How many rows of earlier folds each segment has.
         before = np.array(
             [
                 [0, *accumulate(up(rows - s, self.segments) for rows in self._parts)]
@@ -100,7 +104,7 @@ class Deal:
 
 @dataclass(frozen=True)
 class DealtSlice:
-    """The rows of a buffer, in the order of all."""
+    """The rows of one buffer: their fold, and their positions in the sorted order of all rows."""
 
     fold: int | None
     places: slice
@@ -113,25 +117,29 @@ class DealtSlice:
 
 
 def plan(rows: int, segments: int, row_bytes: int, most_rows: int | None, folds: Sequence[int] = ()) -> Deal:
-    """Choose the number of buffers; `row_bytes` of the widest column, `most_rows` the caller's wish."""
+    """Return a plan for dealing rows.
+
+    `row_bytes` is a row's size in the widest column. `most_rows` is the largest number of rows per buffer
+    that the caller allows.
+    """
     per_buffer = most_rows_of(segments, row_bytes, most_rows)
     return Deal(rows, segments, up(up(max(folds or (rows,)), segments), per_buffer), folds)
 
 
 def most_rows_of(segments: int, row_bytes: int, wish: int | None) -> int:
-    """Return how many rows a buffer may have."""
+    """Return the largest number of rows per buffer: `wish`, or what fits in memory if that is less."""
     limit = max(1, min(BUFFER_BYTES, ALL_SEGMENTS_BYTES // segments) // row_bytes)
     return min(limit, wish or limit)
 
 
 def up(number: int, divisor: int) -> int:
-    """Divide and round up."""
+    """Return `number / divisor`, rounded up."""
     return (number + divisor - 1) // divisor
 
 
 @dataclass
 class DealtBuffer:
-    """The rows of one buffer, column by column; none may be read once the next buffer is asked for."""
+    """The rows of one buffer; `column` returns a column's values, valid until the next buffer is made."""
 
     segment: int
     number: int
@@ -139,7 +147,7 @@ class DealtBuffer:
 
 
 class Hand:
-    """A segment's buffer in the making."""
+    """The buffer of one segment that is being filled with rows."""
 
     def __init__(self, segment: int, bounds: list[int]) -> None:
         self._segment = segment
@@ -149,7 +157,7 @@ class Hand:
         self._columns: list[np.ndarray] = []
 
     def take(self, columns: list[np.ndarray]) -> Iterator[DealtBuffer]:
-        """Add rows in order; yield each buffer as it becomes full."""
+        """Append rows to the segment's buffers in order; yield each buffer when it is full."""
         taken = 0
         while taken < len(columns[0]):
             if not self._columns:
@@ -168,13 +176,13 @@ class Hand:
 
 
 def deal(sorter: Sorter, how: Deal) -> Iterator[DealtBuffer]:
-    """Deal rows in the order of their hashes."""
+    """Yield the buffers of all segments, filled with the rows of a sorter in the order of their hashes."""
     pick = sorter.picker()
     return deal_blocks(sorter.blocks(), how) if pick is None else deal_picked(pick, how)
 
 
 def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[DealtBuffer]:
-    """Deal rows that come in order of rank, a block of columns at a time."""
+    """Yield the buffers of all segments, filled from blocks of sorted rows; a block is a list of columns."""
     hands = [Hand(segment, how.bounds(segment)) for segment in range(how.segments)]
     starts, rank = [*how.starts, how.rows], 0
     for block in blocks:
@@ -190,7 +198,7 @@ def deal_blocks(blocks: Iterable[Sequence[np.ndarray]], how: Deal) -> Iterator[D
 
 
 class Dealt(Protocol):
-    """A way in which rows are dealt: how many segments there are, and which rows are in which buffers."""
+    """A plan of which rows are in which buffers of which segment, such as `Deal`."""
 
     @property
     def segments(self) -> int: ...
@@ -202,14 +210,14 @@ class Dealt(Protocol):
 
 
 class BufferRows(Protocol):
-    """The rows of a buffer, as places in the order of all."""
+    """The rows of one buffer, as positions in the sorted order of all rows."""
 
     @property
     def places(self) -> Places: ...
 
 
 def deal_picked(pick: Pick, how: Dealt) -> Iterator[DealtBuffer]:
-    """Deal rows that are all in memory: no buffer is put together before it is read."""
+    """Yield the buffers of rows that are all in memory; a buffer's rows are copied only when it is read."""
     dealt = [how.slices(segment) for segment in range(how.segments)]
     for number in range(how.buffers):
         for segment, slices in enumerate(dealt):

@@ -1,4 +1,4 @@
-"""Deals the rows of groups: those of a group to one segment and into one buffer, where they fit."""
+"""Deals rows in groups: a group goes to one segment and into one buffer, unless it is too large for these."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerebro_plpy.packing.rows.sorting import Sorter
 
 @dataclass(frozen=True)
 class GroupRows:
-    """Rows of one group in one buffer, as places in the order of all rows."""
+    """Rows of one group in one buffer, as positions in the sorted order of all rows."""
 
     group: int
     places: range
@@ -24,7 +24,7 @@ class GroupRows:
 
 @dataclass(frozen=True)
 class GroupBuffer:
-    """A buffer of rows of one group, or of several whole groups."""
+    """A buffer with some or all rows of one group, or with all rows of several groups."""
 
     stretches: Sequence[GroupRows]
     fold: int | None = None
@@ -35,7 +35,7 @@ class GroupBuffer:
 
     @property
     def groups(self) -> list[list[int]]:
-        """The groups, numbered from 1, in the order of their rows, each with its number of rows."""
+        """The groups in the order of their rows, each as its number (from 1) and its number of rows."""
         return [[one.group + 1, len(one.places)] for one in self.stretches]
 
     @property
@@ -47,18 +47,18 @@ class GroupBuffer:
 
 @dataclass(frozen=True)
 class GroupDeal:
-    """A plan of how the rows of groups are dealt. They come group by group; each is dealt as if there were no
-    other.
+    """A plan of which segment and buffers get the rows of each group.
 
-    A group's buffers are those that it would have alone, except that groups which fit share one. Rows that
-    are appended go on where those of their group ended, in new buffers.
+    Rows are numbered in sorted order, group by group, and each group is dealt separately. Groups small
+    enough for one buffer may share it. If a group already has rows, added rows continue with the next
+    segment, in new buffers.
     """
 
     groups: Sequence[int]
-    # The segment of each group; a group that is cut lies on all.
+    # The segment of each group, or EVERYWHERE for a group that is dealt to all segments.
     homes: Sequence[int]
     segments: int
-    # That a buffer has.
+    # The largest number of rows per buffer.
     most_rows: int
     # The rows and buffers that each group had before, if rows are appended.
     rows_before: Sequence[int] = ()
@@ -74,12 +74,12 @@ class GroupDeal:
 
     @cached_property
     def _begun(self) -> Sequence[int]:
-        """The segment that takes the first row of each group that is cut."""
+        """For each group, the segment that gets its first row if the group is dealt to all segments."""
         before = self.rows_before or [0] * len(self.groups)
         return [rows % self.segments for rows in before]
 
     def _first(self, group: int, segment: int) -> int:
-        """Return the first row that a segment takes of a group that is cut."""
+        """Return the first of a group's rows that a segment gets if the group is dealt to all segments."""
         return (segment - self._begun[group]) % self.segments
 
     @cached_property
@@ -87,7 +87,7 @@ class GroupDeal:
         return [self._buffers_of(segment) for segment in range(self.segments)]
 
     def slices(self, segment: int) -> Sequence[GroupBuffer]:
-        """Return a segment's buffers."""
+        """Return the buffers of a segment, in the order of their rows."""
         return self._dealt[segment]
 
     def _buffers_of(self, segment: int) -> list[GroupBuffer]:
@@ -121,50 +121,50 @@ class GroupDeal:
 
     @property
     def buffers(self) -> int:
-        """The most buffers that a segment has."""
+        """The largest number of buffers that a segment has."""
         return max(map(len, self._dealt))
 
     @cached_property
     def buffer_size(self) -> int:
-        """The most rows that a buffer has."""
+        """The largest number of rows that a buffer has."""
         return max(buffer.rows for own in self._dealt for buffer in own)
 
     def place(self, segment: int) -> int:
         return segment
 
     def buffer_id(self, segment: int, number: int) -> int:
-        """Return the number of a segment's buffer in the packed table."""
+        """Return the number that the `number`-th buffer of a segment has in the packed table."""
         return self.buffers_before + segment * self.buffers + number
 
     @property
     def buffers_after(self) -> int:
-        """A bound below which are the numbers of all buffers."""
+        """An upper bound: the number of every buffer in the packed table is below it."""
         return self.buffer_id(self.segments, 0)
 
     @property
     def segments_of_groups(self) -> list[list[int]]:
-        """The segments on which the rows of each group lie."""
+        """For each group, the segments that have its rows."""
         every = list(range(self.segments))
         return [every if home == EVERYWHERE else [home] for home in self.homes]
 
     def groups_of(self, ranks: np.ndarray) -> np.ndarray:
-        """Return the groups of rows, counted from 0, by the rows' places in the order of all."""
+        """Return the group of each row, counted from 0; `ranks` are positions in sorted order."""
         return np.searchsorted(np.array(self.starts), ranks, side="right") - 1
 
     def of_ranks(self, ranks: np.ndarray) -> np.ndarray:
-        """Return the segments of rows, by the rows' places in the order of all."""
+        """Return the segment of each row; `ranks` are positions in sorted order."""
         starts, homes = np.array(self.starts), np.array(self.homes)
         groups = self.groups_of(ranks)
         dealt = ranks - starts[groups] + np.array(self._begun)[groups]
         return np.where(homes[groups] == EVERYWHERE, dealt % self.segments, homes[groups])
 
     def bounds(self, segment: int) -> list[int]:
-        """Return the bounds of a segment's buffers, in rows of the segment."""
+        """Return where a segment's buffers begin and end, as positions among the segment's rows."""
         return [0, *accumulate(buffer.rows for buffer in self.slices(segment))]
 
     @cached_property
     def _before(self) -> np.ndarray:
-        """For each segment and group, the rows that the groups before it have there."""
+        """For each segment and group, the number of rows of earlier groups on that segment."""
         rows, homes = np.array(self.groups), np.array(self.homes)
         cut, begun = homes == EVERYWHERE, np.array(self._begun)
         own = np.array(
@@ -180,7 +180,7 @@ class GroupDeal:
         return own.cumsum(axis=1) - own
 
     def of_segments(self, ranks: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the segments of rows, and their places there, by the rows' places in the order of all."""
+        """Return the segment of each row and its position there; `ranks` are positions in sorted order."""
         groups, segments = self.groups_of(ranks), self.of_ranks(ranks)
         step = np.where(np.array(self.homes)[groups] == EVERYWHERE, self.segments, 1)
         within = (ranks - np.array(self.starts)[groups]) // step
@@ -188,27 +188,27 @@ class GroupDeal:
 
 
 class ClassesSeen:
-    """The classes that occur among the rows of each group."""
+    """A record of the classes that occur among the rows of each group."""
 
     def __init__(self, groups: int, width: int) -> None:
         self._groups, self._width = groups, width
         self._pairs: list[np.ndarray] = []
 
     def take(self, groups: Sequence[Sequence[int]], one_hot: np.ndarray) -> None:
-        """Note the labels of a buffer's rows; `groups` are their groups in order, each with how many rows."""
+        """Record the labels of a buffer's rows; `groups` lists its groups, each with a number of rows."""
         numbers, counts = np.array(groups, np.int64).T
         self.add(np.repeat(numbers - 1, counts), one_hot.argmax(axis=1))
 
     def add(self, groups: np.ndarray, classes: np.ndarray) -> None:
-        """Note that rows of these groups, counted from 0, are of these classes."""
+        """Record the class of each row; `groups` has the group of each row, counted from 0."""
         self.join(groups * self._width + classes)
 
     def join(self, pairs: np.ndarray) -> None:
-        """Note pairs of a group and a class, such as those that another one has seen."""
+        """Record pairs of a group and a class, each encoded as one number as `pairs` returns them."""
         self._pairs.append(np.unique(pairs))
 
     def pairs(self) -> np.ndarray:
-        """Return each pair of a group and a class that occurs, as one number."""
+        """Return the pairs of a group and a class that occur, each as one number: group * classes + class."""
         return np.unique(np.concatenate([np.zeros(0, np.int64), *self._pairs]))
 
     def counts(self) -> list[int]:
@@ -216,7 +216,7 @@ class ClassesSeen:
 
 
 def deal(sorter: Sorter, how: GroupDeal) -> Iterator[DealtBuffer]:
-    """Deal rows in the order of their groups and hashes."""
+    """Yield the buffers of all segments, filled with a sorter's rows in the order of groups and hashes."""
     pick = sorter.picker()
     return _deal_blocks(sorter.blocks(), how) if pick is None else deal_picked(pick, how)
 

@@ -1,4 +1,4 @@
-"""A row's place in the shuffle: a hash of its content and the seed, wherever and in what order rows lie."""
+"""Hashes a row's content with the seed. The hash decides the row's place, however the table is stored."""
 
 from __future__ import annotations
 
@@ -15,26 +15,27 @@ def _keys(seed: int, column: int, width: int) -> np.ndarray:
 
 
 def class_tokens(seed: int, label: str | None) -> tuple[int, int]:
-    """Return what a class label adds to a row's two sums: its text is hashed, since codes come later."""
+    """Return the two numbers that a class label's text adds to the two hash sums of its row."""
     number = derive(seed, "no label") if label is None else derive(seed, "label", label)
     return number & (2**64 - 1), number >> 64
 
 
 class RowHash:
-    """A hash of rows: two multilinear sums over the 32-bit words of a row, mixed into one number of 64 bits.
+    """A hash of rows: two multilinear sums over the 32-bit words of a row, mixed into one 64-bit number.
 
-    One sum alone would not do: words that differ in their sign bit only leave it 33 random bits.
+    One sum would not be enough: if two words differ only in their sign bit, the difference of the sums has
+    only 33 random bits.
     """
 
     def __init__(self, seed: int, widths: list[int]) -> None:
         self._keys = [_keys(seed, column, width) for column, width in enumerate(widths)]
 
     def sums(self, rows: int) -> np.ndarray:
-        """Start the sums of a batch."""
+        """Return the two hash sums of each row in a batch before any column is added: zeros."""
         return np.zeros((2, rows), np.uint64)
 
     def add(self, sums: np.ndarray, column: int, values: np.ndarray) -> None:
-        """Add one column's float32 or int16 values, (rows, width)."""
+        """Add one column's values, float32 or int16 of shape (rows, width), to the hash sums of a batch."""
         if values.dtype == np.float32:
             words = values.view("<u4").astype(np.uint64)
         else:
@@ -44,12 +45,12 @@ class RowHash:
 
     @staticmethod
     def finish(sums: np.ndarray) -> np.ndarray:
-        """Return the batch's hashes."""
+        """Return the hash of each row in a batch, made from its two sums."""
         return _mix(sums[0] + _mix(sums[1]))
 
 
 def _mix(numbers: np.ndarray) -> np.ndarray:
-    """Mix the bits of numbers by the finaliser of splitmix64."""
+    """Return the numbers with their bits mixed by the last step of splitmix64."""
     for shift, factor in _SHIFTS_AND_FACTORS:
         numbers = (numbers ^ (numbers >> np.uint64(shift))) * np.uint64(factor)
     return numbers ^ (numbers >> np.uint64(31))

@@ -1,4 +1,4 @@
-"""Class labels: codes while rows stream by, places among the sorted classes at the end."""
+"""Encodes class labels: as codes while rows are read, and as places among the sorted classes afterwards."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class _Codes(dict[Label, int]):
 
 
 class Classes:
-    """The classes of one dependent column, as the scan meets them."""
+    """The distinct labels of one dependent column, with a code for each in the order of appearance."""
 
     def __init__(self, column: str, seed: int) -> None:
         self._codes = _Codes(column)
@@ -42,11 +42,11 @@ class Classes:
         return list(self._codes)
 
     def codes(self, labels: Sequence[Label]) -> np.ndarray:
-        """Return each label's code."""
+        """Return the code of each label; a label that is new gets the next code."""
         return np.fromiter(map(self._codes.__getitem__, labels), np.int32, len(labels))
 
     def tokens(self, codes: np.ndarray) -> np.ndarray:
-        """Return what each row's label adds to its two hash sums, (2, rows)."""
+        """Return the numbers that each row's label adds to the row's two hash sums, of shape (2, rows)."""
         known = self._tokens.shape[1]
         if known < len(self._codes):
             fresh = [class_tokens(self._seed, label) for label in self.labels[known:]]
@@ -55,7 +55,7 @@ class Classes:
 
 
 def one_hot(positions: np.ndarray, width: int) -> np.ndarray:
-    """Encode class positions as rows with a single 1."""
+    """Return a row for each class position, with 1 at this position and 0 elsewhere."""
     encoded = np.zeros((len(positions), width), "<i2")
     encoded[np.arange(len(positions)), positions] = 1
     return encoded

@@ -1,11 +1,11 @@
-"""Decides which segment takes the rows of which group."""
+"""Decides which segment stores the rows of each group."""
 
 from __future__ import annotations
 
 import heapq
 from collections.abc import Sequence
 
-# The most that a segment may have, as a multiple of its share.
+# The largest number of rows on a segment, as a multiple of the mean over all segments.
 UNEVEN = 1.05
 # A group with fewer rows is never cut: it would wait longer at each segment than it trains there.
 LEAST_CUT = 4096
@@ -14,10 +14,11 @@ EVERYWHERE = -1
 
 
 def homes(rows: Sequence[int], segments: int, settled: Sequence[int] = ()) -> list[int]:
-    """Return the segment of each group, by its rows.
+    """Return the segment of each group; `rows` has the number of rows of each group.
 
-    The largest are placed first, each where the fewest rows are; one that would make a segment too large is
-    cut over all of them. The first groups may be `settled`: where a group has rows, it stays.
+    The largest groups are placed first, each on the segment with the fewest rows. A group that would make
+    that segment too large is dealt to all segments (EVERYWHERE). `settled` has the segments of the first
+    groups if these already have rows, and they stay there.
     """
     found = [*settled, *[0] * (len(rows) - len(settled))]
     if segments == 1:

@@ -16,7 +16,7 @@ ONE_HOT = np.dtype("<i2")
 
 
 def decode_buffer(data: bytes, shape: Sequence[int], dtype: np.dtype) -> np.ndarray:
-    """View a buffer's bytes as the array they are; nothing is copied, so the array is read-only."""
+    """Return a buffer's bytes as an array of this shape and type, a read-only view that copies nothing."""
     if len(data) != math.prod(shape) * dtype.itemsize:
         raise CerebroError(
             f"a buffer of {len(data)} bytes cannot have the shape {list(shape)} of {dtype.name}",
@@ -29,7 +29,7 @@ def decode_buffer(data: bytes, shape: Sequence[int], dtype: np.dtype) -> np.ndar
 def scan(
     db: Database, table: str, column: str, dtype: np.dtype, enough: float = math.inf
 ) -> Iterator[np.ndarray]:
-    """Yield the buffers of a column as arrays, until these have enough rows."""
+    """Yield the buffers of a column as arrays; stop when the arrays have `enough` rows in all."""
     rows = 0
     for data, shape in partitions.scan_column(db, table, column):
         if data is None or shape is None:
@@ -46,14 +46,14 @@ def scan(
 
 
 def array_to_bytes(values: Sequence[float | None], dtype: str) -> bytes:
-    """Return an array in the form of a buffer."""
+    """Return the elements of an array as the bytes of a buffer."""
     if None in values:
         raise CerebroError("the array has NULL elements", sqlstate=NULL_NOT_ALLOWED)
     return np.array(values, dtype).tobytes()
 
 
 def bytes_to_array(data: bytes, dtype: str) -> list[float]:
-    """Return a buffer's values, flat."""
+    """Return the values in the bytes of a buffer as a flat list."""
     width = np.dtype(dtype).itemsize
     if len(data) % width:
         raise CerebroError(f"{len(data)} bytes are not a whole number of {width}-byte values")

@@ -1,4 +1,4 @@
-"""Reads the source in one pass: every batch is decoded, hashed and handed to the sorter."""
+"""Reads the source in one pass: every batch of rows is decoded, hashed and added to the sorter."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ PackedPart = SourcePart | FeaturePart
 
 @dataclass
 class Column:
-    """A column while it is read: exactly one of reader and classes is set."""
+    """A packed column while rows are read; it has either a `reader` or, for class labels, `classes`."""
 
     part: PackedPart
     shape: tuple[int, ...]  # of one packed row
@@ -41,7 +41,7 @@ class Column:
     counts: np.ndarray = field(default_factory=partial(np.zeros, 0, np.int64))
 
     def add_counts(self, counts: np.ndarray) -> None:
-        """Count more rows."""
+        """Add the class counts of more rows to the column's counts."""
         total = np.zeros(max(len(self.counts), len(counts)), np.int64)
         total[: len(self.counts)] += self.counts
         total[: len(counts)] += counts.astype(np.int64)
@@ -49,21 +49,21 @@ class Column:
 
     @property
     def stored(self) -> tuple[str, int]:
-        """The element type and width between reading and writing."""
+        """The element type and the width of the column's values in the sorter."""
         if self.classes is not None:
             return "<i4", 1
         return ("<i2" if self.part.kind == ONE_HOT else "<f4"), math.prod(self.shape)
 
     @property
     def labels(self) -> SourcePart:
-        """The part of a column of labels, which no feature is."""
+        """The `SourcePart` of a label column; raise an error if the column holds features."""
         if isinstance(self.part, FeaturePart):
             raise CerebroError(f'"{self.part.name}" holds features', sqlstate=INTERNAL)
         return self.part
 
     @property
     def nbytes(self) -> int:
-        """The size of one row, as it is between reading and writing."""
+        """The size in bytes of one row's value in the sorter."""
         kind, width = self.stored
         return np.dtype(kind).itemsize * width
 
@@ -76,7 +76,7 @@ def open_column(
     seed: int,
     seen: Faults,
 ) -> Column:
-    """Prepare a column; the first row's value gives the shape of all."""
+    """Return a column to be read; `sample`, its value in the first row, sets the shape of all rows."""
     if isinstance(part, FeaturePart):
         return Column(part, part.input.shape, reader=FeatureReader(part, seen))
     if part.kind == CLASSES:
@@ -98,7 +98,7 @@ def open_column(
 
 
 def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    """Refuse a shape that rows cannot be given: flat rows may have any of their size, others their own."""
+    """Raise an error if rows of shape `arrived` cannot be stored as `shape`; flat rows can be reshaped."""
     if arrived != shape and arrived != (math.prod(shape),):
         raise CerebroError(
             f'column "{name}" has rows of shape {list(arrived)}, which cannot be {list(shape)}'
@@ -106,12 +106,15 @@ def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) ->
 
 
 def fields(parts: Sequence[PackedPart]) -> list[Expression]:
-    """Return all fields of a row, in the order of the parts."""
+    """Return the SQL expressions that read these packed columns, in the order of `parts`."""
     return [expression for part in parts for expression in part.expressions]
 
 
 def samples(sample: Row, parts: Sequence[PackedPart], before: int = 0) -> list[Any]:
-    """Return the first row's value of each part; features know their shape without one."""
+    """Return the first row's value of each packed column, or None for features, whose shape is known.
+
+    `before` is the number of fields in the row before the first packed column.
+    """
     found = []
     for part in parts:
         found.append(None if isinstance(part, FeaturePart) else sample[f"c{before}"])
@@ -120,7 +123,7 @@ def samples(sample: Row, parts: Sequence[PackedPart], before: int = 0) -> list[A
 
 
 def by_column(values: Sequence[Any], columns: Sequence[Column]) -> Iterator[Sequence[Any]]:
-    """Yield, for each column, its share of the fields of a row, or of many rows."""
+    """Yield, for each column, its fields among the `values` of one row or of many rows."""
     place = 0
     for column in columns:
         taken = len(column.part.expressions)
@@ -129,7 +132,7 @@ def by_column(values: Sequence[Any], columns: Sequence[Column]) -> Iterator[Sequ
 
 
 def batch_rows(sample: Row, columns: Sequence[Column]) -> int:
-    """Return how many rows to fetch at a time."""
+    """Return how many rows to fetch at a time, so that a batch stays within the limits of memory."""
     size = sum(len(value) for value in sample.values() if value is not None)
     made = sum(column.nbytes for column in columns)
     return max(1, min(BATCH_ROWS, BATCH_BYTES // max(1, size), FEATURE_BYTES // max(1, made)))
@@ -143,7 +146,7 @@ def read_rows(
     seen: Faults,
     parts: PartsRead | None = None,
 ) -> int:
-    """Read all rows into the sorter and return their number; note what is wrong with them."""
+    """Read all rows into the sorter and record faults in `seen`; return the number of rows."""
     hasher = hasher_of(columns, seed)
     count = len(fields([column.part for column in columns])) + (parts is not None)
     names = [f"c{number}" for number in range(count)]
@@ -176,8 +179,11 @@ def read_batch(
     seen: Faults,
     parts: PartsRead | None = None,
 ) -> None:
-    """Read some rows, given field by field, into the sorter; `before` were read before them. For rows in
-    parts, the last field says which."""
+    """Read a batch of rows into the sorter; `values` has one list per field.
+
+    `before` is the number of rows read earlier. If `parts` is given, the last field is each row's fold or
+    group.
+    """
     rows = len(values[0])
     hashes, room = sorter.room(rows)
     sums = hasher.sums(rows)
@@ -201,7 +207,10 @@ def read_batch(
 
 
 def read_column(column: Column, own: Sequence[Sequence[Any]], before: int) -> np.ndarray:
-    """Return a column's values in some rows, given field by field; `before` were read before them."""
+    """Return the values of one column in a batch; `own` has one list per field of the column.
+
+    `before` is the number of rows read earlier.
+    """
     values = np.empty((len(own[0]), column.stored[1]), np.float32)
     if column.reader is not None:
         column.reader.read(own, values, before + 1)
@@ -211,5 +220,5 @@ def read_column(column: Column, own: Sequence[Sequence[Any]], before: int) -> np
 def place_of_labels(
     labels: Sequence[str | None], places: dict[str, int], null_place: int | None
 ) -> np.ndarray:
-    """Turn codes into places among the sorted classes: an array to be indexed by code."""
+    """Return an array that maps the code of each label to its place among the sorted classes."""
     return np.array([null_place if label is None else places[label] for label in labels], np.int64)

@@ -1,4 +1,4 @@
-"""Sorts rows by their hashes, in bounded memory: sorted runs in a file, merged by windows."""
+"""Sorts rows by their hashes in bounded memory: writes sorted blocks to a file and then merges them."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from cerebro_plpy.errors import IO_ERROR, CerebroError
 WRITE_BYTES = 4 << 20
 BLOCK_BYTES = 1 << 20
 SortedColumns = list[np.ndarray]
-# Gives the rows at some places in the order of all, of the column of that number.
+# Returns the values of the column with a number, for the rows at these places in sorted order.
 Places = slice | np.ndarray
 Pick = Callable[[Places, int], np.ndarray]
 
 
 @dataclass
 class _SortedRun:
-    """A sorted run in the file and the window of it that is in memory; the first array is the hashes."""
+    """A sorted block of rows in the file, with the window of it in memory; array 0 has the hashes."""
 
     starts: list[int]
     rows: int
@@ -35,15 +35,16 @@ class _SortedRun:
 
 
 class Sorter:
-    """A sorter that takes rows in any order and gives them in the order of their hashes.
+    """A sorter that accepts rows in any order and returns them in the order of their hashes.
 
-    Rows of the same hash have the same content, so their order among each other is of no account.
+    Rows with equal hashes have equal content, so their order among each other does not matter.
     """
 
     def __init__(self, types: Sequence[tuple[str, int]], budget: int, least_rows: int) -> None:
-        """Make a sorter; `types` are the element type and width of each column.
+        """Make a sorter for columns with these `types`, each an element type and a width.
 
-        `least_rows` will be asked for at once.
+        `budget` is the memory in bytes. `least_rows` is the largest number of rows that `room` is called
+        with.
         """
         self._types = [("<u8", 1), *types]
         self._row_bytes = sum(np.dtype(kind).itemsize * width for kind, width in self._types)
@@ -60,38 +61,38 @@ class Sorter:
         return [np.empty((self._capacity, width), kind) for kind, width in self._types]
 
     def room(self, rows: int) -> tuple[np.ndarray, SortedColumns]:
-        """Return the places for the next rows' hashes and columns."""
+        """Return arrays for the next rows' hashes and columns; the caller fills them and calls `keep`."""
         if self._filled + rows > self._capacity:
             self._spill()
         hashes, *columns = [array[self._filled : self._filled + rows] for array in self._arrays]
         return hashes[:, 0], columns
 
     def keep(self, rows: int) -> None:
-        """Take the rows that were written into the last room."""
+        """Accept the rows that the caller has written into the arrays from `room`."""
         self._filled += rows
         self.rows += rows
 
     def hashes(self) -> np.ndarray:
-        """Return the hashes of all rows, in order."""
+        """Return the hashes of all rows, sorted."""
         kind, width = self._types[0]
         parts = [self._arrays[0][: self._filled, 0]]
         parts += [self._read(run.starts[0], kind, width, 0, run.rows)[:, 0] for run in self._runs]
         return np.sort(np.concatenate(parts))
 
     def close(self) -> None:
-        """Give the disk space back."""
+        """Delete the temporary file, if there is one."""
         if self._file is not None:
             self._file.close()
 
     def picker(self) -> Pick | None:
-        """Return a function that picks any rows at once; None if some had to be written to disk."""
+        """Return a function that returns rows at any positions, or None if some rows were written to disk."""
         if self._runs:
             return None
         order = self._order()
         return lambda places, column: self._arrays[1 + column].take(order[places], axis=0)
 
     def blocks(self) -> Iterator[SortedColumns]:
-        """Yield all rows in order, some megabytes at a time."""
+        """Return an iterator over all rows in sorted order, in blocks of one array per column."""
         if not self._runs:
             return self._blocks_in_memory()
         self._spill()
@@ -167,7 +168,10 @@ class Sorter:
 
     @staticmethod
     def _next_block(runs: list[_SortedRun]) -> SortedColumns:
-        """Take all rows of the windows that no row still on disk can precede."""
+        """Return the next rows in sorted order, and remove them from the windows.
+
+        They are the rows in memory that no row still on disk can precede.
+        """
         limits = [run.window[0][-1, 0] for run in runs if run.more]
         parts = []
         for run in runs:
@@ -182,8 +186,10 @@ class Sorter:
 
 
 def _spill_directory() -> str | None:
-    """Return a directory on the server's own disk: /tmp is memory on many machines. A backend's current
-    directory is the data directory."""
+    """Return a directory on the server's own disk, or None if there is none: /tmp may be in memory.
+
+    The paths are relative to the data directory, which is the current directory of a server process.
+    """
     own = os.path.join("base", "pgsql_tmp")
     return (
         own if os.path.isdir(own) and os.access(own, os.W_OK) else ("base" if os.path.isdir("base") else None)

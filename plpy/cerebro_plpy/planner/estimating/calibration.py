@@ -1,4 +1,4 @@
-"""Find from a run's visits what each kind of config takes: a mini-batch, compiling, writing, and so on."""
+"""Computes from a run's visits how long each kind of config takes: to train a mini-batch, to compile, etc."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ LEAST_READ_MB = 4
 
 @dataclass(frozen=True)
 class VisitTime:
-    """A visit from the log; moments are seconds since 1970."""
+    """The times of a visit from the log; `began` is in seconds since 1970."""
 
     mst_key: int
     segment: int
@@ -34,7 +34,7 @@ class VisitTime:
 
 @dataclass(frozen=True)
 class EvaluationTime:
-    """The times of evaluating a config on one segment's rows of one table: least, most, and sum."""
+    """The times of a config's evaluations on one segment's rows of a table: least, largest and sum."""
 
     mst_key: int
     segment: int
@@ -47,7 +47,7 @@ class EvaluationTime:
 
 @dataclass(frozen=True)
 class KindTimes:
-    """The times measured for one kind."""
+    """The times measured for one kind of config."""
 
     kind: ConfigKind
     visits: int
@@ -67,9 +67,9 @@ def calibrate(
     rows: Mapping[str, Sequence[int]],
     row_bytes: float,
 ) -> list[KindTimes]:
-    """Return the times of each kind that was seen after its code had been compiled.
+    """Return the times of each kind of config that has visits after its code was compiled.
 
-    `visits` are in the order in which they began.
+    `visits` must be in the order in which they began.
     """
     known = [v for v in visits if v.mst_key in kinds and v.rows]
     rest, read = _rest(known), _reading(known, kinds, row_bytes)
@@ -91,7 +91,7 @@ def calibrate(
                 visits=len(own),
                 state_bytes=own[-1].state_bytes,
                 batch_seconds=max(each, 1e-7),
-                # A session that had compiled it before began at once.
+                # Leave out sessions that had compiled the code before.
                 compile_seconds=_compiling([s for s in over if s > 3 * each], first_measuring[kind.compiled]),
                 write_seconds=median(v.write_seconds for v in own),
                 rest_seconds=rest,
@@ -107,7 +107,7 @@ def _batches(visit: VisitTime, kind: ConfigKind) -> int:
 
 
 def _apart(visits: Sequence[VisitTime]) -> tuple[list[VisitTime], list[VisitTime]]:
-    """Split the visits into those after a session's first, and the first of each session."""
+    """Return the visits that are not the first of their session, and the first visit of each session."""
     usual: list[VisitTime] = []
     first: dict[int, VisitTime] = {}
     for visit in visits:
@@ -125,7 +125,7 @@ def _compiling(seconds: Sequence[float], measuring: float) -> float | None:
 def _first_measuring(
     kinds: Mapping[int, ConfigKind], evaluations: Sequence[EvaluationTime]
 ) -> Mapping[str, float]:
-    """Return how much longer the first evaluation of a net takes than others, shared among its kinds."""
+    """Return, for each compiled net, the extra seconds of its first evaluation, per kind of config."""
     over: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for evaluation in evaluations:
         if evaluation.mst_key in kinds:
@@ -138,7 +138,7 @@ def _first_measuring(
 
 
 def _rest(visits: Sequence[VisitTime]) -> float:
-    """Return the usual gap between two visits of a session when it need not wait: the lower quartile."""
+    """Return the usual seconds between two visits of a session that has work: the lower quartile."""
     gaps: list[float] = []
     last: dict[int, VisitTime] = {}
     for visit in visits:
@@ -157,9 +157,10 @@ def _building(first: VisitTime, usual: Sequence[VisitTime]) -> float:
 
 
 def _reading(visits: Sequence[VisitTime], kinds: Mapping[int, ConfigKind], row_bytes: float) -> float | None:
-    """Return the seconds to read a MB of rows, or None if there are too few rows to tell.
+    """Return the seconds to read a MB of rows, or None if there are too few rows to measure it.
 
-    A session's very first visit reads the rows; the first visit of each other kind does the rest alike.
+    Only a session's very first visit reads the rows. The first visit of each other kind does everything
+    else too, so the difference is the time of reading.
     """
     firsts: dict[int, dict[str, VisitTime]] = defaultdict(dict)
     for visit in visits:

@@ -1,8 +1,9 @@
-"""Costs by engine, for what has not been measured yet.
+"""The shipped costs of each engine, for what this server has not measured yet.
 
-Measured on a server of two cores, with one thread: `make bench-plan ARGS=--constants` prints them anew. A
-training coefficient is seconds for each of `rates.features`: operations of dense, convolution, recurrent,
-attention and embedding layers, layers, steps, parameters, numbers passed on, and one mini-batch.
+They were measured on a server of two cores, with one thread: `make bench-plan ARGS=--constants` prints
+them anew. A training coefficient is seconds for each of `rates.features`: operations of dense,
+convolution, recurrent, attention and embedding layers, layers, steps, parameters, numbers passed on, and
+one mini-batch.
 """
 
 TRAINING = {

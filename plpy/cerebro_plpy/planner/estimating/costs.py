@@ -1,4 +1,4 @@
-"""Estimate how long visits and evaluations take, and correct the estimate by what the run has done."""
+"""Estimates how long visits and evaluations take, and corrects the estimates by the run's own times."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from dataclasses import dataclass, field
 
 # Measuring is the way forward through the net; training goes back as well, and changes the weights.
 EVALUATION_SHARE = 1 / 3
-# One alone says little of how long the others take.
+# One visit alone says little about how long other visits take.
 FEWEST = 4
 
 
 @dataclass
 class CostModel:
-    """The seconds per estimated second, learned for each kind of config while the run goes on."""
+    """The measured seconds per estimated second of each kind of config, learned while the run goes on."""
 
     _measured: dict[Hashable, tuple[float, float]] = field(default_factory=dict)
     # For kinds seen only in a session's first visit, which compiles.
@@ -22,7 +22,11 @@ class CostModel:
     _count: int = 0
 
     def record(self, kind: Hashable, units: float, seconds: float, *, first: bool = False) -> None:
-        """Note a visit: the newest counts half, and a session's first counts only until there is another."""
+        """Record the time of a visit; `units` are its estimated seconds.
+
+        The newest visit of a kind counts half. A session's `first` visit counts only until there is
+        another.
+        """
         if first:
             self._first[kind] = (units, seconds)
             return
@@ -32,11 +36,11 @@ class CostModel:
 
     @property
     def known(self) -> bool:
-        """Whether enough visits that compiled nothing have been recorded."""
+        """Whether enough visits have been recorded that did not compile."""
         return self._count >= FEWEST
 
     def seconds(self, kind: Hashable, units: float) -> float:
-        """Return the seconds for `units` of this kind; an unseen kind takes the average of the others."""
+        """Return the seconds that `units` estimated seconds take; for an unseen kind, by the mean of all."""
         known = self._measured.get(kind)
         if known is None:
             totals = (self._measured or self._first).values()
@@ -45,24 +49,25 @@ class CostModel:
 
 
 def evaluations_due(done: int, until: int, frequency: int) -> int:
-    """Return how many evaluations are due after `done` epochs: one every `frequency`, and after the last."""
+    """Return how many evaluations are due from epoch `done` to `until`: one in `frequency`, and the last."""
     return until // frequency - done // frequency + (until > done and until % frequency > 0)
 
 
 @dataclass
 class RunPace:
-    """The ratio of a run's time to that of its visits and evaluations, since it merges and waits as well.
+    """The ratio of a run's time to the time of its visits and evaluations.
 
-    It is below 1 where evaluations go on beside the visits of the same config. Only the newer half of the run
-    counts, so that what happens once falls out. The view of progress uses the same rule.
+    A run also merges and waits. The ratio is below 1 if evaluations go on beside visits of the same
+    config. Only the newer half of the run counts, so that the cost of things that happen once is left out.
+    The view of progress uses the same rule.
     """
 
     _begun: float | None = None
-    # When each visit and evaluation of that half began and ended.
+    # When each visit and evaluation of the newer half began and ended.
     _works: deque[tuple[float, float]] = field(default_factory=deque)
 
     def record(self, begin: float, end: float) -> None:
-        """Note the newest visit or evaluation."""
+        """Record when the newest visit or evaluation began and ended."""
         self._begun = begin if self._begun is None else min(self._begun, begin)
         self._works.append((begin, end))
         half = (self._begun + end) / 2
@@ -70,7 +75,7 @@ class RunPace:
             self._works.popleft()
 
     def factor(self, at_work: int) -> float:
-        """Return the factor for the seconds of visits, with visits on `at_work` segments at a time."""
+        """Return the factor by which to multiply seconds of visits if `at_work` segments work at a time."""
         if self._begun is None or not self._works:
             return 1.0
         now = max(end for _, end in self._works)

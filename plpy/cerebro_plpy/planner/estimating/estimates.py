@@ -1,6 +1,6 @@
-"""Estimate a run as a whole: its time, its waiting, the bytes of states and of the log, and its memory.
+"""Estimates a whole run: its time, waiting, memory, and the bytes of its states and of the log.
 
-A long run is played in part, and the result is scaled to all there is to do.
+Only a part of a long run is simulated, and the result is scaled to the whole run.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 
 # The most visits and configs for which a plan is played: the user wants an answer at once.
 MOST_VISITS, MOST_CONFIGS = 800, 40
-# One epoch of more visits is counted and not played.
+# If one epoch has more visits, the run is counted and not simulated.
 MOST_PLAYED = 2000
 # The log has a state once more, cut in rows with a head each; and the row of its visit.
 LOG_FACTOR, VISIT_LOG, EVALUATION_LOG = 1.1, 1500, 900
@@ -39,13 +39,13 @@ STATES_AT_ONCE = 4
 # Copies of a state that a session holds: as it was read, in the net, gradients, updates, being cut, sent. A
 # large one that trains by itself moves: it is in the net, with gradients and memory that the engine keeps.
 STATES_IN_A_VISIT, LARGE_STATES_IN_A_VISIT = 6, 3
-# And of what is frozen: as it was read, and in the net.
+# Copies of frozen weights that a session holds: as they were read, and in the net.
 FROZEN_IN_A_SESSION = 2
 
 
 @dataclass(frozen=True)
 class Estimate:
-    """The estimated figures of a run. Seconds of activities are those of sessions, by config and activity."""
+    """The estimate of a run: its seconds, with a range from `low` to `high`, its memory and disk space."""
 
     work: RunWork
     played: Played
@@ -65,7 +65,7 @@ class Estimate:
 
     @property
     def frozen_bytes(self) -> int:
-        """The bytes of the state that no training changes."""
+        """The bytes of the weights that no training changes, which are stored once."""
         given = self.work.given_weights
         owners = {(k.model_id, None if k.model_id in given else key): k for key, k in self.work.kinds.items()}
         return sum(kind.frozen_bytes for kind in owners.values())
@@ -77,7 +77,7 @@ class Estimate:
 
     @property
     def states_peak(self) -> int:
-        """The most bytes of states, and of the models beside them when the result tables are written."""
+        """The most bytes of states, together with the models that are written at the end of the run."""
         kinds, models = self.work.kinds.values(), self.work.models
         states = STATES_AT_ONCE * sum(kind.state_bytes for kind in kinds) * models + self.frozen_bytes
         return states + sum(kind.weight_bytes for kind in kinds) * models
@@ -97,7 +97,7 @@ class Estimate:
 
     @property
     def core_seconds(self) -> float:
-        """The time of processors, if every thread of a session that works is at work."""
+        """The time of processors, if all threads of a busy session are at work."""
         return self.played.busy * self.work.threads
 
     @property
@@ -113,7 +113,7 @@ class Estimate:
 
     @property
     def session_bytes(self) -> int:
-        """The most bytes of a segment's sessions: engines, nets, rows, states and activations."""
+        """The most bytes that a segment's sessions take: engines, nets, rows, states and activations."""
         work = self.work
         rows = max((work.segment_bytes(s) for s in range(work.segments)), default=0)
         own = sum(constants.SESSION_MB[name] for name in work.backends) * MB
@@ -136,13 +136,13 @@ class Estimate:
 
 
 def _states_in_a_visit(state_bytes: int, together: int) -> int:
-    """Return the bytes that states take in a visit in which so many train together."""
+    """Return the bytes that states take in a visit in which `together` configs train."""
     moves = together == 1 and state_bytes > LARGE_BYTES
     return (LARGE_STATES_IN_A_VISIT if moves else STATES_IN_A_VISIT) * state_bytes * together
 
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
-    """Estimate a run whose configs all train to the end."""
+    """Return the estimate of a run in which all configs train to the end."""
     if work.groups is not None:
         return summarize(work, rates, group_work.counted(work, work.groups, rates))
     sample = _sample(work, rates)
@@ -167,7 +167,7 @@ def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Est
 
 
 def summarize(work: RunWork, rates: Rates, played: Played) -> Estimate:
-    """Compute the figures of a run from what was played."""
+    """Return the estimate of a run, computed from its simulated or counted work."""
     start = 0.0 if work.warm else rates.starting(work.backends).seconds
     each = constants.AROUND_CONFIG if work.groups is None else constants.AROUND_GROUP * work.models
     around = constants.AROUND + each * len(work.kinds)
@@ -203,7 +203,7 @@ def _saved(work: RunWork, kind: ConfigKind, rates: Rates) -> float:
 
 
 def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
-    """Return the sources on which at least a twentieth of the time rests."""
+    """Return the sources, such as `measured`, on which at least a twentieth of the time is based."""
     by_source: dict[str, float] = {}
     for seconds, source in sources:
         by_source[source] = by_source.get(source, 0.0) + seconds
@@ -212,7 +212,7 @@ def _weighty(sources: Sequence[tuple[float, str]]) -> frozenset[str]:
 
 
 def _sample(work: RunWork, rates: Rates) -> RunWork:
-    """Return the work with only some configs, a sample of cheap and dear ones in proportion."""
+    """Return the work with only some of its configs, chosen evenly from the cheapest to the dearest."""
     if len(work.kinds) <= MOST_CONFIGS:
         return work
     prices = Prices(work, rates)
@@ -223,7 +223,10 @@ def _sample(work: RunWork, rates: Rates) -> RunWork:
 
 
 def _unplayed(work: RunWork, rates: Rates) -> Played:
-    """Count a run of too many visits to be played: its time comes near the bound that no order can beat."""
+    """Return the counted work of a run that has too many visits to be simulated.
+
+    Its time is near the lower bound, which no order of visits can beat.
+    """
     found = _counted(work, rates)
     longest = max(_chain(work, key, found) for key in work.kinds)
     found.seconds = max(found.busy / work.sessions, longest)
@@ -232,7 +235,7 @@ def _unplayed(work: RunWork, rates: Rates) -> Played:
 
 
 def _counted(work: RunWork, rates: Rates) -> Played:
-    """Count all that there is to do, in whatever order."""
+    """Return the work of a run, counted without regard to the order of visits."""
     full, prices = Played(), Prices(work, rates)
     full.visits = len(work.kinds) * work.segments * work.epochs
     full.evaluations = len(work.kinds) * -(-work.epochs // work.frequency)
@@ -267,7 +270,7 @@ def _counted(work: RunWork, rates: Rates) -> Played:
 
 
 def _chain(work: RunWork, key: int, played: Played) -> float:
-    """Return the seconds of a config's visits, one after another; evaluations may go on beside them.
+    """Return the seconds of a config's visits, one after another; evaluations may go on beside visits.
 
     In epochs whose states are averaged, all segments train the config at once.
     """
@@ -279,7 +282,7 @@ def _chain(work: RunWork, key: int, played: Played) -> float:
 
 
 def _sources(work: RunWork, rates: Rates, played: Played) -> Sequence[tuple[float, str]]:
-    """Return the seconds that rest on each source of knowledge."""
+    """Return the seconds of each activity of each config, with the source of the estimate."""
     found: list[tuple[float, str]] = []
     for key, kind in work.kinds.items():
         for activity, known in (

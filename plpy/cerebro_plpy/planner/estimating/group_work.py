@@ -1,4 +1,4 @@
-"""Count the work of a run of groups, and the time it takes, since bundles keep all segments busy."""
+"""Counts the work of a run of groups and its time; nothing is simulated, since all segments are kept busy."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from cerebro_plpy.planner.fusion import PROGRAM_VISITS
 
 @dataclass(frozen=True)
 class _AtHome:
-    """The groups of one segment, with one kind of config."""
+    """The groups that lie on one segment, and the kind of config that trains on them."""
 
     sizes: np.ndarray
     kind: ConfigKind
@@ -43,17 +43,17 @@ class _AtHome:
 
     @property
     def share(self) -> float:
-        """The time of batches as a share of the time that they take one by one."""
+        """The time of mini-batches as a share of their time one by one: less than 1 in a fused program."""
         return constants.FUSED_SHARE if self.fuses and self.members > 1 else 1.0
 
     @cached_property
     def batches(self) -> int:
-        """The batches of an epoch."""
+        """The number of mini-batches in an epoch of all these groups."""
         return self.kind.passes * int(np.sum(-(-self.sizes // self.kind.batch_size)))
 
     @property
     def shapes(self) -> int:
-        """The number of batch sizes besides the full one."""
+        """The number of different sizes that the last mini-batches of groups have."""
         return len(np.unique(self.sizes % self.kind.batch_size)) if self.members else 0
 
 
@@ -63,12 +63,12 @@ def fuses(groups: GroupSizes, kind: ConfigKind) -> bool:
 
 
 def at_once(groups: GroupSizes, seconds_of_epoch: float) -> int:
-    """Return the number of epochs in a visit of a bundle, by the rule of `Plan`."""
+    """Return the number of epochs in a visit of a bundle, by the same rule as `Plan`."""
     return groups.checkpoint or max(1, int(CHECKPOINT_SECONDS / max(seconds_of_epoch, 1e-9)))
 
 
 def counted(work: RunWork, groups: GroupSizes, rates: Rates) -> Played:
-    """Count all that there is to do; segments wait only for the last of them."""
+    """Return the counted work of a run of groups, and its time; segments wait only at the end of the run."""
     played, prices = Played(states_written=0), Prices(work, rates)
     measures = -(-work.epochs // work.frequency)
     units = len(work.kinds) * groups.count
@@ -102,9 +102,9 @@ def counted(work: RunWork, groups: GroupSizes, rates: Rates) -> Played:
 
 
 def _codes(groups: GroupSizes, kind: ConfigKind) -> int:
-    """Return how often code is compiled.
+    """Return how often a session compiles code for a kind.
 
-    On JAX, each remainder of rows has code of its own; in one program, all use that of the longest.
+    JAX compiles code for each size of a last mini-batch, or only twice for a fused program.
     """
     if kind.backend != "jax":
         return 1
@@ -139,7 +139,7 @@ def _at_home(
     segment: int,
     into: dict[str, float],
 ) -> float:
-    """Add the time of a segment's bundles by activity, and return the sum of the seconds."""
+    """Add the seconds of a segment's bundles to `into`, by activity; return their sum."""
     if not own.members:
         return 0.0
     seconds, measures = prices.seconds(own.kind, segment), -(-work.epochs // work.frequency)
@@ -167,7 +167,7 @@ def _everywhere(
     measures: int,
     into: dict[str, float],
 ) -> None:
-    """Add the time of groups that are spread over all segments, and of the model of all rows."""
+    """Add the seconds of groups on all segments, and of the model of all rows, to `into`, by activity."""
     sizes = [*groups.cut, *([groups.rows] if groups.fallback else [])]
     for segment in range(work.segments):
         seconds = prices.seconds(kind, segment)

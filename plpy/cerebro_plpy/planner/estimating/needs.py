@@ -1,7 +1,7 @@
-"""The memory that a mini-batch needs at the least.
+"""Computes the least memory that a mini-batch needs.
 
-The least is what no engine can do without: weights that train, their gradients, and outputs of layers. What a
-visit needs on top of it depends on the engine, so only a config that is far too large is refused.
+No engine can do without it: weights that train, their gradients, and outputs of layers. A visit needs
+more, how much depends on the engine, so only a config that is far too large is refused.
 """
 
 from __future__ import annotations
@@ -11,13 +11,14 @@ from dataclasses import dataclass
 from typing import Any
 
 _NUMBER = 4
-# Of the numbers that layers are counted to keep: engines leave some out, and half precision takes half.
+# The share of counted layer outputs that is certainly kept: engines leave some out, and half precision
+# takes half.
 _SURE_SHARE = 0.5
 
 
 @dataclass(frozen=True)
 class BatchNeeds:
-    """The least memory of a mini-batch: what grows with its rows, and what does not."""
+    """The least memory of a mini-batch of `rows` rows: `fixed_bytes`, and `row_bytes` for each row."""
 
     fixed_bytes: int
     row_bytes: int
@@ -31,7 +32,7 @@ class BatchNeeds:
         return self.fixed_bytes + rows * self.row_bytes
 
     def parts(self, memory: int) -> int | None:
-        """Return into how many batches this one is to be cut to take half of the memory, or None."""
+        """Return into how many parts to cut the mini-batch so that each takes half of `memory`, or None."""
         for parts in (2**n for n in range(1, 21)):
             rows = self.rows // parts
             if rows and self.bytes_of(rows) <= memory / 2:
@@ -40,7 +41,7 @@ class BatchNeeds:
 
 
 def needs_of(facts: Mapping[str, Any], rows: int) -> BatchNeeds:
-    """Return what a net, by its description, needs for a mini-batch of so many rows."""
+    """Return the least memory for a mini-batch of a net; `facts` is the net's description by the engine."""
     return BatchNeeds(
         fixed_bytes=2 * _NUMBER * int(facts["trained"]),
         row_bytes=int(_SURE_SHARE * _NUMBER * facts["work"]["kept"]),

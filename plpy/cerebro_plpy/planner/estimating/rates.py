@@ -1,4 +1,4 @@
-"""Estimate each part of a run from what earlier runs have measured, else from shipped constants.
+"""Estimates the seconds of each part of a run from measurements of earlier runs, else from shipped constants.
 
 A mini-batch takes  sum over families of layers of (a * batch size * operations per row)
                     + b * layers + c * steps of recurrence + d * parameters + e * numbers passed on + f.
@@ -31,7 +31,7 @@ LEAST_KINDS = 4
 
 @dataclass(frozen=True)
 class Observation:
-    """The measurements of one kind of config in a run; seconds are those of a mini-batch, visit or start."""
+    """The measurements of one kind of config in one run; seconds are for a mini-batch, visit or start."""
 
     host: str
     backend: str
@@ -46,7 +46,7 @@ class Observation:
     batch_seconds: float
     compile_seconds: float | None
     write_seconds: float
-    # From the end of a visit to the beginning of the next of a session that has one to do.
+    # From the end of a session's visit to the beginning of its next one, if this need not wait.
     rest_seconds: float
     evaluation_seconds: float | None
     # For one MB of rows.
@@ -55,14 +55,14 @@ class Observation:
 
 @dataclass(frozen=True)
 class Estimated:
-    """A number of seconds, and the source of the estimate."""
+    """An estimated number of seconds, with its source: measured, fitted, scaled or shipped."""
 
     seconds: float
     source: str
 
 
 def features(work: Mapping[str, float], parameters: int, batch: int) -> np.ndarray:
-    """Return the terms that make up the seconds of a mini-batch."""
+    """Return the terms of a mini-batch, such as its operations, whose coefficients are in seconds."""
     arithmetic = [work.get(family, 0.0) * batch for family in FAMILIES]
     rest = [
         work.get("layers", 0.0),
@@ -74,10 +74,13 @@ def features(work: Mapping[str, float], parameters: int, batch: int) -> np.ndarr
 
 
 def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """Fit coefficients, none below zero, by least squares of relative errors (coordinate descent)."""
+    """Return the coefficients, none below 0, that fit `seconds` with least squares of relative errors.
+
+    The method is coordinate descent.
+    """
     scale = np.maximum(np.abs(rows).max(axis=0), 1e-30)
     weighted = rows / scale / seconds[:, None]
-    # A touch of ridge, so that coefficients that nothing tells apart share what they explain.
+    # A small ridge term, so that terms which cannot be told apart share what they explain.
     gram = weighted.T @ weighted + 1e-6 * np.eye(rows.shape[1])
     aim = weighted.sum(axis=0)
     found = np.zeros(rows.shape[1])
@@ -90,7 +93,7 @@ def fit(rows: np.ndarray, seconds: np.ndarray) -> np.ndarray:
 
 @dataclass(frozen=True)
 class _BatchOf:
-    """A mini-batch, either of training or of evaluation."""
+    """Mini-batches of training or of evaluation: their size, shipped costs and measured seconds."""
 
     shipped: Mapping[str, Sequence[float]]
     # The number of rows, if it is always the same.
@@ -107,21 +110,24 @@ _TRAINING, _EVALUATION = _BatchOf(constants.TRAINING, None), _BatchOf(constants.
 
 
 def _nothing() -> None:
-    """Do nothing: the usual `tick`, where nobody waits."""
+    """Do nothing. This is the default of `Rates.tick`."""
 
 
 @dataclass(frozen=True)
 class Rates:
-    """The rates of a host and a number of threads; a host without measurements counts as like the others."""
+    """The times of work on one host with a number of threads.
+
+    A host without measurements uses those of the other hosts.
+    """
 
     observations: Sequence[Observation]
     host: str
     threads: int
-    # Called while a run is played, which may take a while: it looks for a cancel.
+    # Called while a run is simulated, which may take a while, to look for a cancel.
     tick: Callable[[], None] = _nothing
 
     def batch(self, kind: ConfigKind) -> Estimated:
-        """Estimate a mini-batch in training."""
+        """Return the estimated time of a mini-batch in training."""
         exact = self._exact(kind)
         if exact is not None:
             return Estimated(exact.batch_seconds, self._measured)
@@ -163,12 +169,12 @@ class Rates:
         return Estimated(median(known), self._measured) if known else Estimated(constants.RESTING, SHIPPED)
 
     def reading(self) -> Estimated:
-        """Estimate the reading of one MB of rows."""
+        """Return the estimated time of reading one MB of rows."""
         known = [o.read_seconds for o in self._here if o.read_seconds is not None]
         return Estimated(median(known), self._measured) if known else Estimated(constants.READING, SHIPPED)
 
     def starting(self, backends: Sequence[str]) -> Estimated:
-        """Estimate the start of a segment's sessions with their engines."""
+        """Return the estimated time of starting a segment's sessions with their engines."""
         return Estimated(sum(constants.STARTING[name] for name in backends) * self._speed, SHIPPED)
 
     def visits(self, backends: Sequence[str]) -> int:
@@ -176,11 +182,11 @@ class Rates:
 
     @cached_property
     def _fitted(self) -> dict[tuple[str, int | None], np.ndarray]:
-        """The coefficients of training and of evaluation, fitted once, since that takes milliseconds."""
+        """A cache of coefficients for training and for evaluation, by engine: fitting takes milliseconds."""
         return {}
 
     def on(self, host: str) -> Rates:
-        """Return the rates of another host."""
+        """Return the rates of another host, from the same measurements."""
         if host != self.host and host not in self._others:
             self._others[host] = replace(self, host=host)
         return self if host == self.host else self._others[host]
@@ -195,7 +201,7 @@ class Rates:
 
     @cached_property
     def _measured(self) -> str:
-        """The source of measured values: less certain if they are from another host."""
+        """The source of measured values: `measured`, or `scaled` if this host has no measurements."""
         return MEASURED if any(o.host == self.host for o in self.observations) else SCALED
 
     def _find_observed(self, kind: ConfigKind) -> list[Observation]:
@@ -203,7 +209,7 @@ class Rates:
 
     @cached_property
     def _speed(self) -> float:
-        """The factor by which this host is slower than the one that the shipped constants are from."""
+        """The factor by which this host is slower than the host where the shipped constants were measured."""
         known = [o.batch_seconds / _shipped_of(_TRAINING, o) for o in self._here]
         return median(known) if known else 1.0
 
@@ -211,7 +217,7 @@ class Rates:
         return next((o for o in reversed(self._find_observed(kind)) if o.kind == kind.name), None)
 
     def _alike(self, kind: ConfigKind) -> Observation | None:
-        """Return the newest observation of the kind, or else of the same net in other batches, or None."""
+        """Return the newest observation of the kind, else of its net with another batch size, else None."""
         exact = self._exact(kind)
         if exact is not None:
             return exact
@@ -220,7 +226,10 @@ class Rates:
         )
 
     def _estimated(self, kind: ConfigKind, of: _BatchOf) -> Estimated:
-        """Estimate an unmeasured kind by its features, corrected by the most similar kind measured."""
+        """Return the time of a mini-batch of an unmeasured kind, estimated from the measured kinds.
+
+        With enough kinds, fitted coefficients are corrected by the error for the most similar kind.
+        """
         shipped = self._shipped(of, kind)
         seen = list({o.kind: o for o in self._find_observed(kind) if of.took(o)}.values())
         if not seen:
@@ -237,32 +246,32 @@ class Rates:
         distances = np.abs(np.log1p(rows) - np.log1p(wanted)).sum(axis=1)
         near = int(np.argmin(distances))
         said = float(rows[near] @ coefficients)
-        # The nearer, the more of its error is taken over.
+        # The more similar the kind, the more of its error is applied.
         trust = 1 / (1 + float(distances[near]))
         correction = float(took[near] / said) ** trust if said > 0 else 1.0
         return Estimated(float(wanted @ coefficients) * correction, FITTED)
 
     def _shipped(self, of: _BatchOf, kind: ConfigKind) -> float:
-        """Return the seconds of a kind by the shipped constants."""
+        """Return the seconds of a kind's mini-batch, computed with the shipped constants."""
         parts = features(kind.work, kind.parameters, of.size(kind.batch_size))
         return _by_constants(of.shipped[kind.backend], parts, self.threads)
 
 
 def _shipped_of(of: _BatchOf, seen: Observation) -> float:
-    """Return the seconds of a measured kind by the shipped constants."""
+    """Return the seconds of a measured kind's mini-batch, computed with the shipped constants."""
     parts = features(seen.work, seen.parameters, of.size(seen.batch_size))
     return _by_constants(of.shipped[seen.backend], parts, seen.threads)
 
 
 def _by_constants(coefficients: Sequence[float], parts: np.ndarray, threads: int) -> float:
-    """Return the seconds by these coefficients; threads share the arithmetic only."""
+    """Return the seconds computed with these coefficients; threads share only the arithmetic."""
     costs = parts * np.array(coefficients)
     shared = costs[: len(FAMILIES)].sum() / threads**constants.SHARING
     return float(max(shared + costs[len(FAMILIES) :].sum(), 1e-7))
 
 
 def spread(found: Sequence[tuple[float, str]]) -> float:
-    """Return the range of a sum as a factor, with each part weighted by its share."""
+    """Return the uncertainty of a sum of seconds as a factor, weighted by the share of each source."""
     total = sum(seconds for seconds, _ in found)
     if total <= 0:
         return 1.0

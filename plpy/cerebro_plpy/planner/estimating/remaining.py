@@ -1,4 +1,4 @@
-"""Estimate how long a run has to go, from the times of its visits and evaluations so far."""
+"""Estimates how much time a run has left, from the times of its visits and evaluations so far."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 
 def seconds_left(plan: Plan, measured: Mapping[tuple[int, int], int]) -> float | None:
-    """Estimate the time left of the whole run; no config can be in two visits at once.
+    """Return the estimated time left of the run, or None until enough visits have been recorded.
 
-    `measured` says, for configs and epochs, on how many segments they have been measured. Return None until
-    there was a visit that tells more than how long starting takes.
+    `measured` has the number of segments that have evaluated a config, for each config and epoch under
+    evaluation. A config cannot be in two visits at once, so the time is at least that of the longest
+    config.
     """
     if not plan.costs.known:
         return None
@@ -32,9 +33,9 @@ def seconds_left(plan: Plan, measured: Mapping[tuple[int, int], int]) -> float |
 
 
 def _measuring_seconds(plan: Plan, config: Config, waiting: int) -> float:
-    """Return the seconds of a config's evaluations that are left, on `waiting` segments and in later epochs.
+    """Return the seconds of a config's evaluations to come: on `waiting` segments, and after later epochs.
 
-    Bundles of groups are measured in their visits.
+    Bundles of groups are evaluated in their visits, and take no such seconds.
     """
     if config.failure is not None or config.deleted or config.home is not None:
         return 0.0

@@ -1,4 +1,4 @@
-"""Play a search procedure with invented results, since nobody can know beforehand how much it trains."""
+"""Simulates a search procedure with invented results, since nobody knows beforehand how much it trains."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 from cerebro_plpy.planner.units import Config
 
 KindOf = Callable[[StartConfig | Clone], ConfigKind]
-# Visits times configs that a scenario may have before it is counted and no longer played.
+# If a scenario has more visits times configs, no further scenario is simulated.
 MOST_PLAYED = 60_000
 
 
 @dataclass
 class Curves:
-    """Invented losses: each config comes down to a level of its own, with a little chance on the way."""
+    """Invented losses: the loss of each config falls to a level of its own, with some random noise."""
 
     seed: int
 
@@ -29,7 +29,7 @@ class Curves:
 
 
 class Scenario:
-    """One possible course of a search."""
+    """One possible course of a search, with invented losses that depend on `seed`."""
 
     def __init__(
         self, procedure: Procedure, work: RunWork, prices: Prices, kind_of: KindOf, seed: int
@@ -87,7 +87,7 @@ def scenarios(
     kind_of: KindOf,
     count: int = 3,
 ) -> list[tuple[RunWork, Played]]:
-    """Play several courses of one search, and return each with the configs that it came to."""
+    """Simulate several courses of one search; return each with the configs that it tried."""
     found: list[tuple[RunWork, Played]] = []
     for seed in range(count):
         scenario = Scenario(make(), work, prices(), kind_of, seed)

@@ -1,4 +1,4 @@
-"""Play a plan in invented time: the same `Plan.next` that a run asks, and prices in place of work."""
+"""Simulates a run: asks the same `Plan.next` as a run, and adds estimated times instead of doing work."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MB = 2**20
 
 @dataclass
 class Played:
-    """The result of a play. `spent` has seconds of sessions, by config and activity."""
+    """The result of a simulation; `spent` has the seconds of sessions by config and activity."""
 
     seconds: float = 0.0
     first_measured: float | None = None
@@ -47,7 +47,7 @@ class Played:
 
 
 class Prices:
-    """The price of each unit; compiled nets and rows, which a session keeps, are paid for once."""
+    """The estimated seconds of units; compiling and reading, whose results sessions keep, count only once."""
 
     def __init__(self, work: RunWork, rates: Rates) -> None:
         self._work, self._rates = work, rates
@@ -99,7 +99,7 @@ class Prices:
         return self._known[kind.name, host]
 
     def visit_seconds(self, kind: ConfigKind) -> float:
-        """Return the seconds of a usual visit, with rows and code in place."""
+        """Return the seconds of a usual visit of a kind, which compiles nothing and reads no rows."""
         alike = self._work.alike
         return sum(self._usual(kind, s) * count for s, count in alike.items()) / self._work.segments
 
@@ -109,7 +109,7 @@ class Prices:
 
 
 def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:
-    """Return the configs of a run for its plan, with their known costs."""
+    """Return the configs of a run for a simulated plan, with the estimated seconds of their visits."""
     return {
         key: Config(
             mst_key=key,
@@ -141,7 +141,10 @@ def play(
     kind_of: Callable[[int], ConfigKind],
     measured: Callable[[int, int], None] = lambda key, epoch: None,
 ) -> Played:
-    """Play the sessions until nothing is left; `measured` hears of each evaluation, and may decide."""
+    """Simulate the sessions until no work is left.
+
+    `measured` is called after each evaluation with config and epoch, and may change the plan.
+    """
     played, now = Played(), 0.0
     ends: list[tuple[float, int, Unit, float]] = []
     busy: set[int] = set()

@@ -1,4 +1,4 @@
-"""Puts a price on the time of processors and GPUs, where an administrator has set one."""
+"""Computes the price and the energy of processor and GPU time, if an administrator has set a tariff."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _HOUR = 3600.0
 
 @dataclass(frozen=True)
 class Tariff:
-    """Money for an hour of a core or GPU, and the power it takes; None where nothing is set."""
+    """The price of an hour and the power in watts of a core and of a GPU; None for what is not set."""
 
     price_per_core_hour: float | None = None
     price_per_gpu_hour: float | None = None
@@ -18,7 +18,7 @@ class Tariff:
     watts_per_gpu: float | None = None
 
     def price(self, core_seconds: float, gpu_seconds: float) -> float | None:
-        """Return the money for this time, in the currency of the settings."""
+        """Return the price of this time in the currency of the settings, or None if no price is set."""
         found = _total(self.price_per_core_hour, core_seconds, self.price_per_gpu_hour, gpu_seconds)
         return None if found is None else found / _HOUR
 
@@ -28,7 +28,7 @@ class Tariff:
 
 
 def tariff_of(settings: Mapping[str, str]) -> Tariff:
-    """Return the tariff of an administrator's settings, which have the names of its fields."""
+    """Return the tariff in an administrator's settings, which have the names of the fields of `Tariff`."""
     names = {field.name for field in fields(Tariff)}
     return Tariff(**{name: float(text) for name, text in settings.items() if name in names})
 

@@ -1,6 +1,6 @@
 """The work of a run in numbers: its kinds of configs, its rows, its sessions.
 
-Nothing here knows how long anything takes (`rates.py`) or in which order it is done (`plan.py`).
+This module does not know how long anything takes (`rates.py`) or in which order it is done (`plan.py`).
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EVALUATION_BATCH = 256
 
 
 def digest(*parts: str) -> str:
-    """Return a short name that is equal only where all parts are equal."""
+    """Return a short hash of the parts, equal only if all parts are equal."""
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
 
 
@@ -29,7 +29,7 @@ Code = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class ConfigKind:
-    """A kind of configs, which cost the same: an architecture, the way it is compiled, and a batch size."""
+    """A kind of config: an architecture, the way it is compiled, and a batch size, which decide the costs."""
 
     model_id: int
     architecture: str
@@ -45,12 +45,12 @@ class ConfigKind:
     # The bytes stored once for all states of the config or, if weights were given, of the architecture.
     frozen_bytes: int = 0
     weight_bytes: int = 0
-    # Into how many parts the net is cut, and what is on the device at most if there are several.
+    # The number of shards of the net, and the most bytes on the device if there are several shards.
     shards: int = 1
     device_bytes: int = 0
     # The share of a segment's rows that a visit trains on: all but a fold's, of those an epoch's part.
     share: float = 1.0
-    # Which frozen layers are computed once, and what the kind is without that.
+    # The frozen layers that are computed once, and the kind whose layers all run in each pass.
     trunk: TrunkChoice | None = None
     whole: ConfigKind | None = None
     # The fit parameters, and whether more layers train from some epoch on.
@@ -58,14 +58,14 @@ class ConfigKind:
     thaws: bool = False
 
     def cut(self, trunk: TrunkChoice) -> ConfigKind:
-        """Return the kind with these layers computed once, so that only the rest trains."""
+        """Return the kind with the layers of `trunk` computed once, so that only the other layers train."""
         left = {name: max(0.0, cost - trunk.work.get(name, 0.0)) for name, cost in self.work.items()}
         compiled = digest(self.compiled, *trunk.names)
         return replace(self, work=left, compiled=compiled, trunk=trunk, whole=self)
 
     @property
     def computed_once(self) -> ConfigKind | None:
-        """The layers that are computed once, as if they were a kind of their own, or None."""
+        """A kind made of the layers that are computed once, or None if there are none."""
         if self.trunk is None:
             return None
         return replace(
@@ -83,7 +83,7 @@ class ConfigKind:
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """The numbers of rows in the groups that train: segment by segment, and in those on all segments."""
+    """The number of rows of each group: in `at_home` by the group's segment, in `cut` if it is on all."""
 
     at_home: Sequence[Sequence[int]]
     cut: Sequence[int] = ()
@@ -94,12 +94,12 @@ class GroupSizes:
 
     @cached_property
     def count(self) -> int:
-        """The number of models of each config."""
+        """The number of models that each config trains."""
         return sum(map(len, self.at_home)) + self.hopping
 
     @property
     def hopping(self) -> int:
-        """The number of models of each config that hop."""
+        """The number of models of each config that hop from segment to segment."""
         return len(self.cut) + self.fallback
 
     @cached_property
@@ -117,7 +117,7 @@ class GroupSizes:
 
 @dataclass(frozen=True)
 class RunWork:
-    """The work of a run before it begins. `rows` and `validation_rows` are those of each segment."""
+    """The work of a run before it begins; `rows` and `validation_rows` have the number for each segment."""
 
     kinds: Mapping[int, ConfigKind]
     rows: Sequence[int]
@@ -145,7 +145,7 @@ class RunWork:
 
     @property
     def models(self) -> int:
-        """The number of models of each config."""
+        """The number of models that each config trains: 1, or one for each group."""
         return 1 if self.groups is None else self.groups.count
 
     @property
@@ -154,7 +154,7 @@ class RunWork:
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """The number of segments with as many rows on the same host, by the first of them."""
+        """For the first of all segments that are alike in rows and host, the number of these segments."""
         seen: dict[tuple[int, int, str], int] = {}
         found: dict[int, int] = {}
         for segment in range(self.segments):
@@ -168,18 +168,18 @@ class RunWork:
 
     @property
     def backends(self) -> list[str]:
-        """The engines of the configs; a segment has a session for each."""
+        """The engines of the configs; each segment has a session for each engine."""
         return sorted({kind.backend for kind in self.kinds.values()})
 
     def on(self, backends: Mapping[int, str]) -> RunWork:
-        """Return the work with these engines, by architecture."""
+        """Return the work with other engines, given for each architecture."""
         kinds = {key: replace(kind, backend=backends[kind.model_id]) for key, kind in self.kinds.items()}
         return replace(self, kinds=kinds)
 
     def needs_code(self, kind: ConfigKind, there: AbstractSet[Code]) -> bool:
-        """Return whether a session that has compiled this code must compile more for the kind.
+        """Return whether a session that has compiled the codes `there` must compile more for a kind.
 
-        JAX has code of its own for each number of rows; TensorFlow and PyTorch have one for all.
+        JAX compiles code for each number of rows; TensorFlow and PyTorch use one code for all of them.
         """
         if kind.backend == "jax":
             return kind.code not in there
@@ -193,7 +193,7 @@ class RunWork:
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)
 
     def activation_bytes(self, kind: ConfigKind) -> int:
-        """Return the bytes that a mini-batch keeps for the backward pass."""
+        """Return the bytes of layer outputs that a mini-batch keeps for the backward pass."""
         if kind.shards > 1:
             return 0
         most = max(self.rows) if self.groups is None else max(self.groups.sizes, default=0)
@@ -204,7 +204,7 @@ class RunWork:
         return int(self.row_bytes * (self.rows[segment] + self.validation_rows[segment]))
 
     def feature_bytes(self, segment: int) -> int:
-        """Return the bytes of the outputs of frozen layers that a segment keeps; nets alike share theirs."""
+        """Return the bytes of outputs of frozen layers that a segment keeps; equal nets share them."""
         kept = {
             (kind.trunk.leaving_key, kind.batch_size): kind.trunk
             for kind in self.kinds.values()
@@ -215,5 +215,5 @@ class RunWork:
 
     @property
     def streams(self) -> bool:
-        """Whether rows are read again in each pass, since they exceed the memory budget."""
+        """Whether sessions read their rows again in each pass, because the rows exceed `memory_mb`."""
         return any(self.segment_bytes(s) > self.memory_mb * 2**20 for s in range(self.segments))
