@@ -1,4 +1,4 @@
-"""Backtests: how far forecasts were from what followed, which answer is best, and how wide intervals are."""
+"""Backtests: compare forecasts with the values that followed, choose the best, and measure intervals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ FEW_SERIES = 8
 
 @dataclass(frozen=True)
 class BacktestScore:
-    """How good the answers for some windows were: by MASE and MAE."""
+    """Two errors of answers for some windows: the mean absolute scaled error, and the mean absolute error."""
 
     mase: float
     mae: float
 
 
 def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return the mean absolute scaled error of each window; NaN where the series never changes."""
+    """Return the mean absolute scaled error of each window; NaN if the window's series never changes."""
     found = scales[rows.series]
     with np.errstate(all="ignore"):
         errors = np.abs(answers - rows.followed).mean(axis=1) / found
@@ -37,14 +37,17 @@ def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.n
 
 
 def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> BacktestScore:
-    """Return the means over all windows."""
+    """Return the mean errors over all windows, in the scales of the series and in their unit."""
     errors = find_errors(rows, answers, scales)
     mase = float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
     return BacktestScore(mase, float(np.abs(answers - rows.followed).mean()))
 
 
 def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> bool:
-    """Return whether errors are less than others by more than chance, as windows of many series tell."""
+    """Return whether `errors` are smaller than `others` by more than chance.
+
+    Both have a number for each window; `series` has the number of each window's series.
+    """
     parts = find_gains(errors, others, series)
     if len(parts) < 2:
         return bool(parts.sum() > 0)
@@ -52,9 +55,10 @@ def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> boo
 
 
 def find_gains(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> np.ndarray:
-    """Return by how much errors are less than others: one number for each series, or for each window of few.
+    """Return how much smaller `errors` are than `others`: one mean for each series.
 
-    Windows of one series overlap, so each series counts once.
+    Windows of one series overlap, so each series counts once. If there are few series, return one number for
+    each window instead.
     """
     gains = others - errors
     known = np.isfinite(gains)
@@ -65,10 +69,10 @@ def find_gains(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> np
 
 
 def find_radii(errors: np.ndarray, apart: int | None = None) -> np.ndarray:
-    """Return how far from the answers an interval reaches, in scales: a row for each of LEVELS, by steps.
+    """Return how far an interval reaches from the answer, in scales of the window: an array (LEVELS, steps).
 
-    Conformal: the n + 1 of the rank count the value that is still to come. Windows of a series overlap, so n
-    is the number of those that lie `apart`.
+    The intervals are conformal. Ranks are taken among n + 1 errors, since the value to come counts as well.
+    As windows of a series overlap, n is `apart`: the number of windows that forecast no value in common.
     """
     sizes = np.abs(errors[np.isfinite(errors).all(axis=1)])
     if not len(sizes):
@@ -87,19 +91,19 @@ def _rank(count: int, level: float, apart: int | None) -> int:
 
 
 def count_apart(rows: Windowed) -> int:
-    """Return how many windows there are of which no two forecast the same values."""
+    """Return the number of windows of which no two forecast the same values."""
     horizon = rows.followed.shape[1]
     spans = [np.ptp(rows.origins[rows.series == one]) for one in np.unique(rows.series)]
     return sum(int(span) // horizon + 1 for span in spans)
 
 
 def scaled_errors(rows: Windowed, answers: np.ndarray) -> np.ndarray:
-    """Return the errors in the windows' own scales."""
+    """Return the errors of the answers, divided by the scale of each window."""
     return (answers - rows.followed) / rows.scales
 
 
 def find_coverage(errors: np.ndarray, radii: np.ndarray) -> float:
-    """Return the share of values that lie in their intervals."""
+    """Return the share of the values that lie in their intervals, given their errors and the radii."""
     known = np.isfinite(errors)
     return float((np.abs(errors) <= radii)[known].mean()) if known.any() else math.nan
 
@@ -109,10 +113,11 @@ Errors = tuple[np.ndarray, np.ndarray]
 
 
 def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], series: np.ndarray) -> str:
-    """Return the name of what is to answer, by the errors of nets and of baselines.
+    """Return the name of the net or the baseline that is to answer.
 
-    Of nets and of baselines, those that choose decide. The best net answers if it is better than the best
-    baseline on both, on those that report by more than chance.
+    The errors of each are on two sets of windows: on older ones, by which the best net and the best baseline
+    are chosen, and on newer ones. The net answers if it is better than the best baseline on the older windows
+    and, by more than chance, than the best baseline on the newer windows.
     """
     plain = min(baselines, key=lambda name: _mean(baselines[name][0]))
     if not nets:

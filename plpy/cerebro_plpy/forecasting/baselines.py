@@ -1,4 +1,4 @@
-"""Baselines: forecasts that need no training, beside which nets are measured."""
+"""Baselines: forecasts that need no training, with which nets are compared."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ _SEASONS = 4
 
 
 def answer_seasonal(rows: Windowed, horizon: int, season: int) -> np.ndarray:
-    """Return the values of the last season, over and over."""
+    """Return the values of the last season of each window, repeated up to the horizon."""
     last = rows.known[:, -season:]
     return np.take(last, np.arange(horizon) % season, axis=1)
 
 
 def answer_seasonal_mean(rows: Windowed, horizon: int, season: int) -> np.ndarray:
-    """Return the mean of the last seasons, as many as the window has."""
+    """Return the mean of the last seasons of each window, at most four, repeated up to the horizon."""
     count = max(1, min(_SEASONS, rows.known.shape[1] // season))
     seasons = rows.known[:, -count * season :].reshape(len(rows), count, season)
     return np.take(seasons.mean(axis=1), np.arange(horizon) % season, axis=1)
 
 
 def answer_naive(rows: Windowed, horizon: int, season: int) -> np.ndarray:
-    """Return the last value."""
+    """Return the last value of each window for every step."""
     return answer_seasonal(rows, horizon, 1)
 
 
 def answer_drift(rows: Windowed, horizon: int, season: int) -> np.ndarray:
-    """Return the line from the first value of the series through the last one."""
+    """Return a straight line for each window: it leads from the series' first value through the last one."""
     return rows.known[:, -1:] + rows.slopes[:, None] * np.arange(1, horizon + 1)
 
 
@@ -47,7 +47,7 @@ BASELINES: Mapping[str, Callable[[Windowed, int, int], np.ndarray]] = {
     THETA: answer_theta,
     SMOOTHING: answer_smoothing,
 }
-# What answers together: baselines alone, and baselines beside a net. They err in other ways, so their median
+# Baselines that answer together, alone or beside a net. They err in different ways, so their median
 # is often better than each; of two it is the mean.
 TOGETHER = ((THETA, SMOOTHING), (SEASONAL_NAIVE, THETA, SMOOTHING))
 BESIDE_NETS = ((THETA,), (SMOOTHING,), (THETA, SMOOTHING))

@@ -1,6 +1,6 @@
-"""The document of a forecast: what is forecast from which rows, what answers, and how wide intervals are.
+"""The document of a forecast: the columns that it reads, what answers, and how wide its intervals are.
 
-It may come from a user's table, so all of it is checked when it is read.
+It may come from a user's table, so everything in it is checked when it is read.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ LONGEST = 100_000
 
 @dataclass(frozen=True)
 class Forecast:
-    """A trained forecast."""
+    """A trained forecast, with everything that its document stores."""
 
     # The source and its columns, by their names.
     source: str
@@ -40,11 +40,11 @@ class Forecast:
     answer: str
     mst_key: int | None
     baselines: Sequence[str]
-    # For each of LEVELS and each step of the horizon, in scales of the windows; NaN where nobody knows.
+    # The radius of each interval, (LEVELS, steps of the horizon), in scales of the windows; NaN if unknown.
     radii: np.ndarray
     # How windows become inputs of the net.
     inputs: InputMaker
-    # With what nets were trained: further columns, options and seconds, for another training.
+    # The further columns, options and seconds of the training call, with which it can be repeated.
     columns: Sequence[str]
     options: Mapping[str, Any]
     seconds: int
@@ -79,7 +79,7 @@ class Forecast:
 
 
 def read_forecast(text: str | None, what: str) -> Forecast:
-    """Read the document of a forecast, or refuse what is none."""
+    """Return the forecast in a document. Raise an error, which names `what`, if the document is damaged."""
     try:
         given = json.loads(text or "null")
     except ValueError:

@@ -1,4 +1,4 @@
-"""Inputs of nets beside the window: columns that are known ahead, what never changes, and the calendar."""
+"""Inputs of nets besides the window: columns known ahead, columns fixed in a series, and the calendar."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ WINDOW, AHEAD, STATIC, CALENDAR = "x", "ahead", "static", "calendar"
 # Parts of the calendar.
 HOUR, WEEKDAY, YEAR = "hour", "weekday", "year"
 PARTS = (HOUR, WEEKDAY, YEAR)
-# A year shows only in series of at least two.
+# The year is an input only if the series span this many years.
 YEAR_SECONDS = 365.2425 * DAY
 LEAST_YEARS = 2.0
 # The number of words of a column that have a place of their own.
@@ -26,7 +26,7 @@ _WAVES = 2
 
 @dataclass(frozen=True)
 class ColumnScale:
-    """The mean and the deviation of a column of numbers."""
+    """The mean and the deviation of a numeric column."""
 
     column: str
     center: float
@@ -35,7 +35,10 @@ class ColumnScale:
 
 @dataclass(frozen=True)
 class StaticColumn:
-    """A column that never changes within a series: words, each with a place, or without them a number."""
+    """A column that never changes within a series.
+
+    Its values are words, each of which has a place in the input, or numbers if `words` is empty.
+    """
 
     column: str
     words: tuple[str, ...]
@@ -45,7 +48,7 @@ class StaticColumn:
 
 @dataclass(frozen=True)
 class InputMaker:
-    """How windows become inputs of a net."""
+    """A converter of windows into the inputs of a net."""
 
     step: TimeStep
     ahead: Sequence[ColumnScale] = ()
@@ -54,7 +57,7 @@ class InputMaker:
 
     @property
     def numbers(self) -> list[str]:
-        """The columns of numbers, in the order in which series have them."""
+        """The names of the numeric columns, in the order of the rows of `Series.ahead`."""
         return [*(one.column for one in self.ahead), *(one.column for one in self.static if not one.words)]
 
     @property
@@ -62,7 +65,7 @@ class InputMaker:
         return [one.column for one in self.static if one.words]
 
     def make(self, series: Sequence[Series], rows: Windowed) -> dict[str, np.ndarray]:
-        """Return the inputs by their names; the windows are of these series."""
+        """Return the inputs by name for the windows `rows` of the given series."""
         found = {WINDOW: rows.inputs}
         if self.ahead:
             found[AHEAD] = _scale_ahead(rows, self.ahead)
@@ -74,7 +77,10 @@ class InputMaker:
         return found
 
     def make_still(self, series: Sequence[Series], window: int, horizon: int) -> dict[str, np.ndarray]:
-        """Return the inputs of a series that has stood still, with columns and calendar as on average."""
+        """Return the inputs of a series that never moved from its last value.
+
+        Columns and calendar are at their averages.
+        """
         found = {WINDOW: np.zeros((1, window))}
         if self.ahead:
             found[AHEAD] = np.zeros((1, horizon * len(self.ahead)))
@@ -87,13 +93,13 @@ class InputMaker:
         return found
 
     def knows(self, series: Series, steps: int) -> bool:
-        """Return whether the columns that are known ahead are known for this many steps."""
+        """Return whether the columns known ahead have values for the next `steps` steps of a series."""
         length, count = len(series.values), len(self.ahead)
         coming = series.ahead[:count, length : length + steps]
         return coming.shape[1] == steps and bool(np.isfinite(coming).all()) if count else True
 
     def _describe(self, series: Series) -> np.ndarray:
-        """Return the values that stay the same in a series, as numbers; 0 for an unknown value."""
+        """Return the fixed values of a series as numbers; an unknown value is 0."""
         found = list[float]()
         for one, value in zip(self.static, self.static_values(series), strict=True):
             if isinstance(value, float):
@@ -104,12 +110,15 @@ class InputMaker:
         return np.array(found)
 
     def static_values(self, series: Series) -> list[str | float | None]:
-        """Return the values that stay the same in a series; NaN or None for an unknown one."""
+        """Return the fixed values of a series; an unknown number is NaN, and an unknown word None."""
         numbers, words = iter(series.ahead[len(self.ahead) :]), iter(series.words)
         return [next(words) if one.words else _last(next(numbers)) for one in self.static]
 
     def _find_calendar(self, series: Sequence[Series], rows: Windowed) -> np.ndarray:
-        """Return the calendar of the first step that is forecast; the others follow from it."""
+        """Return the calendar values of the first step that each window forecasts.
+
+        The calendar of later steps follows from these values, so the net does not need it.
+        """
         walls = np.empty(len(rows))
         for number in np.unique(rows.series).tolist():
             own = rows.series == number
@@ -123,7 +132,10 @@ def _find_hour(walls: np.ndarray) -> np.ndarray:
 
 
 def _find_weekday(walls: np.ndarray) -> np.ndarray:
-    """Return a one at the place of each day, from Monday on; 1970 began on a Thursday."""
+    """Return a row for each wall time, with a one at the place of its weekday, from Monday on.
+
+    1970 began on a Thursday.
+    """
     return np.eye(7)[(np.floor(walls / DAY).astype(np.int64) + 3) % 7]
 
 
@@ -137,7 +149,10 @@ def _find_waves(turns: np.ndarray) -> np.ndarray:
 
 
 def choose_calendar(step: TimeStep, series: Sequence[Series]) -> list[str]:
-    """Return the parts of the calendar that tell steps apart and that these series have seen twice."""
+    """Return the parts of the calendar that differ between steps, such as the hour for steps of an hour.
+
+    The year is one of them only if the series span at least two years.
+    """
     if step.unit == NUMBERS:
         return []
     spans = [one.stamps.walls[-1] - one.stamps.walls[0] for one in series]
@@ -151,7 +166,7 @@ def choose_calendar(step: TimeStep, series: Sequence[Series]) -> list[str]:
 
 
 def split_columns(series: Sequence[Series], columns: Sequence[str]) -> tuple[list[str], list[str]]:
-    """Return which columns of numbers change within series, and which do not in any of them."""
+    """Return the numeric columns that change within some series, and the columns that never change in any."""
     fixed = {
         column for place, column in enumerate(columns) if _never_changes([one.ahead[place] for one in series])
     }
@@ -159,7 +174,7 @@ def split_columns(series: Sequence[Series], columns: Sequence[str]) -> tuple[lis
 
 
 def arrange(series: Sequence[Series], columns: Sequence[str], wanted: Sequence[str]) -> list[Series]:
-    """Return the series with their columns of numbers in another order."""
+    """Return the series with their numeric columns in the order `wanted` instead of the order `columns`."""
     places = [columns.index(one) for one in wanted]
     return [replace(one, ahead=one.ahead[places]) if len(one.ahead) else one for one in series]
 
@@ -173,7 +188,10 @@ def choose_inputs(
     static: Sequence[str],
     words: Sequence[str],
 ) -> InputMaker:
-    """Return how windows become inputs, by these that train; series have columns in the order given."""
+    """Return a converter of windows into inputs, with scales and words from the given series and windows.
+
+    The series have the numeric columns `ahead` and then `static`; `words` are their columns of words.
+    """
     scales = [_find_scale(column, rows.ahead[:, :, place]) for place, column in enumerate(ahead)]
     fixed = list[StaticColumn]()
     for place, column in enumerate(static, len(ahead)):
@@ -197,7 +215,7 @@ def _never_changes(rows: Sequence[np.ndarray]) -> bool:
 
 
 def _last(row: np.ndarray) -> float:
-    """Return the last number that is known."""
+    """Return the last known number of a row; NaN if none is known."""
     known = row[np.isfinite(row)]
     return float(known[-1]) if len(known) else float("nan")
 
@@ -210,7 +228,7 @@ def _find_scale(column: str, values: np.ndarray) -> ColumnScale:
 
 
 def _scale_ahead(rows: Windowed, scales: Sequence[ColumnScale]) -> np.ndarray:
-    """Return what is known ahead as an input, flat; what is unknown is as the mean."""
+    """Return the scaled columns known ahead as a flat input. An unknown value becomes the column's mean."""
     centers = np.array([one.center for one in scales])
     found = (rows.ahead[:, :, : len(scales)] - centers) / np.array([one.scale for one in scales])
     return np.nan_to_num(found, nan=0.0, posinf=0.0, neginf=0.0).reshape(len(rows), -1)

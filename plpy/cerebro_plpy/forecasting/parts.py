@@ -1,4 +1,4 @@
-"""Parts of a forecast: what each value of a window and each column adds to a step."""
+"""Parts of a forecast: how much each value of a window and each column adds to a step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,10 @@ from cerebro_plpy.forecasting.windows import Windowed
 
 
 class StepPart(NamedTuple):
-    """A value of the window or a column, as text, and what it adds in the window's own scale."""
+    """A value of the window or a column: its name, its value as text, and what it adds to the forecast.
+
+    The amount is in the scale of the window.
+    """
 
     column: str
     shown: str | None
@@ -23,7 +26,7 @@ class StepPart(NamedTuple):
 
 @dataclass(frozen=True)
 class StepParts:
-    """Names the parts of a step: by the columns of the time and the value, and by those of the inputs."""
+    """The columns after which parts of a forecast step are named: of the time, the value and the inputs."""
 
     time: str
     value: str
@@ -32,7 +35,10 @@ class StepParts:
     def name(
         self, series: Series, window: Windowed, added: Mapping[str, np.ndarray], step: int, shown: str
     ) -> Iterator[StepPart]:
-        """Yield what each value and column adds to a step, whose time is shown so; `window` is one."""
+        """Yield what each value of a single window and each column adds to a step of the forecast.
+
+        `added` has what each number of an input adds, and `shown` is the time of the step as text.
+        """
         length = window.known.shape[1]
         for place, (value, own) in enumerate(zip(window.known[0], added[WINDOW], strict=True)):
             yield StepPart(f"{self.value}[-{length - place}]", _show(value), float(own))

@@ -1,4 +1,7 @@
-"""Series on a grid: one value for each step, gaps filled or told."""
+"""Series on a grid: one value for each step.
+
+Few missing values are filled in; with many, a status says so.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from cerebro_plpy.forecasting.steps import Stamps, TimeStep
 
 OK, FILLED, SHORT, CONSTANT = "ok", "gaps filled", "short", "constant"
 GAPS, IRREGULAR, DUPLICATES, EMPTY = "gaps", "irregular", "duplicate stamps", "empty"
-# Its columns that are known ahead are not known for the steps to come.
+# The status of a series whose columns known ahead lack values for the steps to come.
 UNKNOWN = "columns unknown"
 # Series of these kinds are answered.
 ANSWERED = (OK, FILLED, SHORT, CONSTANT)
@@ -23,12 +26,12 @@ MOST_STEPS = 20
 
 @dataclass(frozen=True)
 class Reading:
-    """A series as it was read: its columns as JSON, its stamps, and its values with NaN for NULL."""
+    """A series as it was read: its key columns as JSON, its stamps, and its values, with NaN for NULL."""
 
     key: str
     stamps: Stamps
     values: np.ndarray
-    # A row for each further column of numbers; it goes on after the last value.
+    # A row for each further numeric column. Rows may go on after the last value of the series.
     ahead: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
     # The words that the series has, one for each column of words.
     words: tuple[str | None, ...] = ()
@@ -36,7 +39,10 @@ class Reading:
 
 @dataclass(frozen=True)
 class Series:
-    """A series with a value for each step from its first stamp to its last, unless its status forbids."""
+    """A series on its grid: one value for each step from its first stamp to its last.
+
+    If the rows fit no grid, there are no values, and the status says why.
+    """
 
     key: str
     stamps: Stamps
@@ -52,7 +58,7 @@ class Series:
 
 
 def lay_out(reading: Reading, step: TimeStep) -> Series:
-    """Bring a series onto the grid of its steps, and say how that went."""
+    """Return a series on the grid of its steps, with its status."""
     known = np.isfinite(reading.values) & np.isfinite(reading.stamps.moments)
     stamps = Stamps(reading.stamps.moments[known], reading.stamps.walls[known])
     if not len(stamps):
@@ -74,17 +80,17 @@ def lay_out(reading: Reading, step: TimeStep) -> Series:
 
 
 def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep, past: int) -> np.ndarray:
-    """Bring what is known ahead onto the grid.
+    """Return the columns known ahead on the grid of the steps.
 
-    In the past, which is so many steps long, lines between the neighbours stand for what is missing. Of the
-    steps to come only what was read is known: a promotion weeks later says nothing of those before it.
+    Missing values are interpolated in the past, which is `past` steps long. For steps to come, only values
+    that were read are known: a promotion weeks later says nothing of the weeks before it.
     """
     if not len(reading.ahead):
         return reading.ahead
     later = reading.stamps.moments >= stamps.moments[0]
     numbers = step.numbers(Stamps(reading.stamps.moments[later], reading.stamps.walls[later]))
     if numbers is None:
-        # Only what stands beside a value is of use.
+        # Some rows fit no step: use only the rows at the stamps of the series' values.
         later = np.isin(reading.stamps.moments, stamps.moments)
         numbers = step.numbers(Stamps(reading.stamps.moments[later], reading.stamps.walls[later]))
     found = []

@@ -1,7 +1,7 @@
-"""Exponential smoothing of windows: a level, a trend that fades and a season, by weights that suit best.
+"""Exponential smoothing of windows: forecasts from a level, a trend that fades, and a season.
 
 After Holt, Winters and Gardner. Each window tries all weights, on its values and, if they are positive, on
-their logarithms; the least errors of forecasts one step ahead choose.
+their logarithms. It forecasts with the weights that had the smallest errors one step ahead.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ import numpy as np
 
 from cerebro_plpy.forecasting.windows import Windowed
 
-# What of an error goes into the level; into the trend, and how much of that stays with each step; into the
-# season.
+# The shares of an error that go into the level; into the trend, with the share of the trend that each step
+# keeps; and into the season.
 _LEVELS = (0.05, 0.15, 0.3, 0.5, 0.75)
 _TRENDS = ((0.0, 0.0), (0.1, 0.9), (0.1, 0.98), (0.3, 0.9))
 _SEASONS = (0.05, 0.2)
@@ -26,7 +26,10 @@ _Back = Callable[[np.ndarray], np.ndarray]
 
 @dataclass(frozen=True)
 class _Weights:
-    """All weights that are tried, side by side; `seasonal` says which of them have a season."""
+    """All combinations of weights that are tried, one at each place of the arrays.
+
+    `seasonal` says which combinations have a season.
+    """
 
     level: np.ndarray
     trend: np.ndarray
@@ -37,7 +40,10 @@ class _Weights:
 
 @dataclass
 class _Learned:
-    """The level and the trend at a step, (windows, weights), and the season, (places, windows, weights)."""
+    """The level and the trend after a step, (windows, weights), and the season, (places, windows, weights).
+
+    "Weights" counts the combinations that are tried, and "places" the steps of a season.
+    """
 
     level: np.ndarray
     trend: np.ndarray
@@ -45,7 +51,7 @@ class _Learned:
 
 
 def answer_smoothing(rows: Windowed, horizon: int, season: int) -> np.ndarray:
-    """Return the forecasts of the windows."""
+    """Return the forecasts of exponential smoothing for the windows."""
     found = [np.empty((0, horizon))]
     for first in range(0, len(rows), _AT_ONCE):
         found.append(_answer(rows.known[first : first + _AT_ONCE], horizon, season))
@@ -66,7 +72,10 @@ def _answer(known: np.ndarray, horizon: int, season: int) -> np.ndarray:
 def _smooth(
     values: np.ndarray, known: np.ndarray, horizon: int, season: int, back: _Back
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return what the best weights forecast, and their errors; `back` makes known values of `values`."""
+    """Return the forecasts with the best weights of each window, and their squared errors one step ahead.
+
+    `values` are the known values or their logarithms; `back` converts `values` to known values.
+    """
     count, length = values.shape
     has_season = season > 1 and 2 * season + 2 <= length
     places = season if has_season else 1
@@ -106,7 +115,11 @@ def _list_weights(*, has_season: bool) -> _Weights:
 
 
 def _begin(values: np.ndarray, places: int, weights: _Weights) -> _Learned:
-    """Return what the first values tell: with a season two of them, else a line through a few."""
+    """Return the level, the trend and the season before the first step.
+
+    Weights with a season learn them from the first two seasons, others from a line through the first few
+    values.
+    """
     early = min(values.shape[1], max(4, places))
     level, slope = values[:, 0], (values[:, early - 1] - values[:, 0]) / (early - 1)
     shape = np.zeros((len(values), places))

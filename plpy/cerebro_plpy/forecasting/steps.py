@@ -1,4 +1,4 @@
-"""Steps of time: how far apart the stamps of series are, and which stamps come next."""
+"""Steps of time: how far apart the stamps of a series are, and which stamps come next."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LONGEST = 1e12
 NEAR = 0.02
 # Steps of a day or more are counted by the calendar; a day of daylight saving time has 23 hours.
 LEAST_DAY = 22 * 3600
-# In so many of a hundred days without stamps at weekends, weekends are left out on purpose.
+# A series skips weekends if at most this share of its days is on weekends.
 MOST_WEEKEND = 0.01
 _MONTH, _MONTHS = (28, 31), {1: (28, 31), 2: (59, 62), 3: (89, 92), 6: (181, 184), 12: (365, 366)}
 # How many steps a season has, by the unit and by seconds.
@@ -29,9 +29,9 @@ _OF_MONTHS = {1: 12, 2: 6, 3: 4, 6: 2}
 
 @dataclass(frozen=True)
 class Stamps:
-    """The stamps of a series in order: seconds since 1970 as moments, and by the clock on the wall.
+    """The stamps of a series in order, as moments and as wall times (what a clock on the wall shows).
 
-    Where time is a whole number, both are that.
+    Both are seconds since 1970. If times are whole numbers, both have these numbers.
     """
 
     moments: np.ndarray
@@ -43,24 +43,24 @@ class Stamps:
 
 @dataclass(frozen=True)
 class TimeStep:
-    """The step from one stamp to the next: a number of units."""
+    """The time from one stamp to the next: the number `every` of a unit, such as 2 days."""
 
     unit: str
     every: float
 
     @property
     def by_wall(self) -> bool:
-        """Whether the calendar counts the steps, rather than a clock that never jumps."""
+        """Whether steps are counted by the calendar (in wall times), not in seconds between moments."""
         return self.unit not in (SECONDS, NUMBERS)
 
     @property
     def is_number(self) -> bool:
-        """Whether time is a whole number, of no known unit."""
+        """Whether times are whole numbers, whose unit is unknown."""
         return self.unit == NUMBERS
 
     @property
     def season(self) -> int:
-        """The usual number of steps after which values come again; 1 if there is none."""
+        """The usual number of steps after which values repeat (7 for steps of a day); 1 if there is none."""
         every = round(self.every)
         if self.unit == DAYS:
             return _OF_DAYS.get(every, 1)
@@ -87,7 +87,10 @@ class TimeStep:
         return _counted(self.every, name)
 
     def numbers(self, stamps: Stamps) -> np.ndarray | None:
-        """Return the number of each stamp, from 0 for the first; None if some are between two steps."""
+        """Return the number of each stamp's step, counted from 0 at the first stamp.
+
+        Return None if a stamp lies between two steps.
+        """
         if self.unit == MONTHS:
             return _month_numbers(stamps.walls, round(self.every))
         if self.unit == WEEKDAYS:
@@ -98,7 +101,10 @@ class TimeStep:
         return whole.astype(np.int64) if np.all(np.abs(found - whole) <= NEAR) else None
 
     def after(self, stamps: Stamps, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
-        """Return the stamps, `by_wall` or as moments, so many steps after the first."""
+        """Return the stamps at the given numbers of steps after the first stamp.
+
+        They are wall times if `by_wall` is true, else moments.
+        """
         steps = np.asarray(numbers, np.int64)
         if self.unit == MONTHS:
             return _months_after(stamps.walls, steps * round(self.every))
@@ -110,7 +116,7 @@ class TimeStep:
         return first + steps * self._seconds
 
     def walls_after(self, stamps: Stamps, numbers: np.ndarray) -> np.ndarray:
-        """Return what the clock on the wall shows so many steps after the first stamp."""
+        """Return the wall times at the given numbers of steps after the first stamp."""
         times = self.after(stamps, numbers)
         if self.by_wall:
             return times
@@ -127,7 +133,7 @@ class TimeStep:
 
 
 def read_step(value: object) -> TimeStep:
-    """Read a step from a document; refuse anything else."""
+    """Return the step that a document describes. Raise an error if it describes none."""
     given = cast("Mapping[str, object]", value) if isinstance(value, Mapping) else {}
     unit, every = given.get("unit"), given.get("every")
     right = unit in UNITS and is_number(every) and 0 < every < LONGEST
@@ -141,7 +147,7 @@ def _counted(number: float, name: str) -> str:
 
 
 def find_step(series: Sequence[Stamps], *, numbers: bool = False) -> TimeStep | None:
-    """Return the commonest step of these series; None if there are no two stamps.
+    """Return the commonest step of the series; None if no series has two different stamps.
 
     With `numbers`, times are whole numbers.
     """
@@ -177,13 +183,19 @@ def _gaps(times: Sequence[np.ndarray]) -> np.ndarray:
 
 
 def _commonest(gaps: np.ndarray) -> float:
-    """Return the commonest gap, to the millisecond; of several the smallest."""
+    """Return the commonest gap, rounded to milliseconds.
+
+    If several are equally common, return the smallest.
+    """
     values, counts = np.unique(np.round(gaps, 3), return_counts=True)
     return float(values[counts.argmax()])
 
 
 def _find_months(series: Sequence[Stamps], days: float) -> int | None:
-    """Return how many months a step has, where all series keep to a day of the month."""
+    """Return how many months a step of this many days has.
+
+    Return None if it has no fixed number of months, or if most series do not keep to a day of the month.
+    """
     for months, (least, most) in _MONTHS.items():
         if least <= round(days) <= most:
             long = [one.walls for one in series if len(one) > 1]
@@ -211,7 +223,7 @@ def _weekday_numbers(walls: np.ndarray) -> np.ndarray | None:
 
 
 def _month_parts(walls: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return months since 1970, the day of the month in seconds from 0, and the length of the month."""
+    """Return three arrays: months since 1970, seconds since the month began, and days in the month."""
     days = _days(walls)
     months = days.astype("datetime64[M]")
     begins, ends = months.astype("datetime64[D]"), (months + 1).astype("datetime64[D]")
@@ -230,10 +242,13 @@ def _month_numbers(walls: np.ndarray, every: int) -> np.ndarray | None:
 
 
 def _months_after(walls: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Return the stamps so many months on; the last day of short months stands for days that they lack."""
+    """Return the wall times at the given numbers of months after the first stamp.
+
+    In a month that lacks the day, the last day of the month is used.
+    """
     months, within, lengths = _month_parts(walls)
     day = np.floor(within / DAY)
-    # A series whose days are all the last of their month keeps to that.
+    # A series whose days are all the last of their month goes on with last days.
     latest = 30 if np.all(day == lengths - 1) else int(day.max())
     then = (months[0] + steps).astype("datetime64[M]")
     begins, ends = then.astype("datetime64[D]"), (then + 1).astype("datetime64[D]")

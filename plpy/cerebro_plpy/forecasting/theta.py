@@ -1,7 +1,7 @@
-"""The theta method on windows: the season taken out, a smoothed level, and half the trend.
+"""The theta method: forecasts by a smoothed level and half the trend, after taking out the season.
 
-After Assimakopoulos and Nikolopoulos (2000): the mean of the straight line through the window, and of
-exponential smoothing of the line that bends twice as much.
+After Assimakopoulos and Nikolopoulos (2000): the mean of two forecasts. One continues the straight line
+through the window. The other smooths values that differ from this line twice as much.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from cerebro_plpy.forecasting.windows import Windowed
 
 # The weights of the newest value that smoothing tries.
 _WEIGHTS = np.linspace(0.05, 0.95, 19)
-# A season shows if values that far apart are alike by more than chance, in one of ten cases.
+# The quantile of the normal distribution for a test of the season: chance passes it in one of ten cases.
 _CHANCE = 1.645
 
 
 def answer_theta(rows: Windowed, horizon: int, season: int) -> np.ndarray:
-    """Return the forecasts of the windows."""
+    """Return the forecasts of the theta method for the windows."""
     known, length = rows.known, rows.known.shape[1]
     if season == 1 or length < 2 * season:
         return _go_on(known, horizon)
@@ -29,7 +29,7 @@ def answer_theta(rows: Windowed, horizon: int, season: int) -> np.ndarray:
 
 
 def _has_season(known: np.ndarray, season: int) -> np.ndarray:
-    """Return whether values a season apart are alike, by their autocorrelation."""
+    """Return for each window whether values one season apart are alike, by their autocorrelation."""
     length = known.shape[1]
     centered = known - known.mean(axis=1, keepdims=True)
     total = np.maximum((centered**2).sum(axis=1), np.finfo(float).tiny)
@@ -39,7 +39,7 @@ def _has_season(known: np.ndarray, season: int) -> np.ndarray:
 
 
 def _find_shape(known: np.ndarray, season: int, multiplies: np.ndarray) -> np.ndarray:
-    """Return what each place of the season has beside the moving average: factors, or differences."""
+    """Return, for each window and place of the season, a factor or a difference to the moving average."""
     width = season + 1 - season % 2
     weights = np.ones(width) / season
     if season % 2 == 0:
@@ -62,7 +62,10 @@ def _mean_of(values: np.ndarray, usual: np.ndarray) -> np.ndarray:
 
 
 def _go_on(values: np.ndarray, horizon: int) -> np.ndarray:
-    """Return the level of each row, smoothed with the weight that suits it best, and half its trend."""
+    """Return forecasts for each row: its smoothed level plus half its trend.
+
+    The level is smoothed with the weight that had the smallest errors on the row.
+    """
     length = values.shape[1]
     times = np.arange(length) - (length - 1) / 2
     slopes = values @ times / (times**2).sum()

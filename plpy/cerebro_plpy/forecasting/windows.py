@@ -1,4 +1,4 @@
-"""Windows: what was known at an origin, what came after it, and the scale of the window itself."""
+"""Windows of series: the values before an origin, the values that followed, and the window's scale."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 from cerebro_plpy.forecasting.series import Series
 
-# Rows by their job.
+# The jobs of windows.
 TRAINS, CHOOSES, REPORTS = 0, 1, 2
 # The most windows that train, and that choose or report; if there are more, each series gives every second,
 # third … one.
@@ -21,13 +21,13 @@ FLAT = 1e-9
 # that reports.
 LEAST_HORIZONS = 3
 LONG_SEASON = 24
-# Baselines look back this many steps, or a window.
+# Baselines read this many earlier steps at most, or a window if that is longer.
 LONGEST_PAST = 500
 
 
 @dataclass(frozen=True)
 class WindowShape:
-    """The numbers of steps in a window, in what is forecast, and in a season."""
+    """The numbers of steps in a window, in the horizon (the steps to forecast), and in a season."""
 
     window: int
     horizon: int
@@ -35,13 +35,13 @@ class WindowShape:
 
     @property
     def least(self) -> int:
-        """The number of steps that a series needs to train."""
+        """The number of steps that a series needs to be trained on."""
         return self.window + LEAST_HORIZONS * self.horizon
 
 
 @dataclass(frozen=True)
 class Windowed:
-    """Windows of series: the known values, those that followed, and the slope of the series up to there."""
+    """Windows of series: the known values, the values that followed, and the slope of the known series."""
 
     # The number of each window's series, and its origin: how many values of the series are known.
     series: np.ndarray
@@ -61,33 +61,33 @@ class Windowed:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """How far values are from their mean, on average; 1 for a flat window."""
+        """The mean distance of a window's values from their mean; 1 for a flat window."""
         means = self.known.mean(axis=1, keepdims=True)
         found = np.abs(self.known - means).mean(axis=1, keepdims=True)
         return np.where(found > FLAT * np.abs(means), found, 1.0)
 
     @property
     def inputs(self) -> np.ndarray:
-        """The known values in the window's own scale."""
+        """The known values less the last one, divided by the scale of the window."""
         return (self.known - self.centers) / self.scales
 
     @property
     def targets(self) -> np.ndarray:
-        """The values that followed, in the window's own scale."""
+        """The values that followed less the last known one, divided by the scale of the window."""
         return (self.followed - self.centers) / self.scales
 
     def take(self, places: np.ndarray) -> Windowed:
-        """Return the windows at these places."""
+        """Return the windows at the given places."""
         return Windowed(*(getattr(self, field.name)[places] for field in fields(self)))
 
     def in_unit(self, answers: np.ndarray) -> np.ndarray:
-        """Bring answers from the windows' own scales into the unit of the series."""
+        """Return answers in the unit of the series, given answers in the scales of the windows."""
         return self.centers + self.scales * answers
 
 
 @dataclass(frozen=True)
 class Jobs:
-    """The windows that train, that choose and that report."""
+    """The windows by their job: to train nets, to choose what answers, and to report errors."""
 
     trains: Windowed
     chooses: Windowed
@@ -97,7 +97,11 @@ class Jobs:
 
 
 def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int | None) -> WindowShape:
-    """Return what windows are like: four seasons, of long ones two, unless series are too short for that."""
+    """Return the numbers of steps in a window, in the horizon and in a season.
+
+    If `window` is None, a window has four seasons, or two if a season is long. It is shorter if the series
+    are too short for that.
+    """
     if window is not None:
         return WindowShape(window, horizon, season if season <= window else 1)
     seasons = 0 if season == 1 else 4 if season <= LONG_SEASON else 2
@@ -109,7 +113,10 @@ def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int 
 
 
 def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
-    """Cut series into windows: the oldest train, later ones choose, and the newest report."""
+    """Cut the series into windows, each of which has one job.
+
+    The oldest windows train nets, later ones choose what answers, and the newest report errors.
+    """
     spans = [_spans(len(one.values), shape) for one in series]
     most = (MOST_TRAINING, MOST_OTHER, MOST_OTHER)
     found = []
@@ -126,7 +133,10 @@ def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
 
 
 def _spans(length: int, shape: WindowShape) -> tuple[range, range, range]:
-    """Return the origins of a series' windows, by their job."""
+    """Return the origins of a series' windows for each job: to train, to choose, and to report.
+
+    An origin is the number of values that are known.
+    """
     if length < shape.least:
         return range(0), range(0), range(0)
     horizon = shape.horizon
@@ -138,12 +148,15 @@ def _spans(length: int, shape: WindowShape) -> tuple[range, range, range]:
 
 
 def _thin(origins: range, stride: int, number: int) -> range:
-    """Return every so many of the origins; series begin at different ones."""
+    """Return every `stride`th origin of series `number`. Different series begin at different origins."""
     return origins[number % stride :: stride] if len(origins) > stride else origins[-1:]
 
 
 def _mean_change(values: np.ndarray, season: int) -> float:
-    """Return the mean error of the seasonal naive forecast; of the naive one if seasons are all alike."""
+    """Return the mean error of the seasonal naive forecast, or of the naive forecast if that error is 0.
+
+    Return NaN if both are 0 or the series is too short.
+    """
     for lag in (season, 1):
         if len(values) > lag:
             found = float(np.abs(values[lag:] - values[:-lag]).mean())
@@ -155,7 +168,10 @@ def _mean_change(values: np.ndarray, season: int) -> float:
 def cut(
     series: Sequence[Series], origins: Sequence[Sequence[int] | np.ndarray], shape: WindowShape
 ) -> Windowed:
-    """Return the windows of these series at these origins; what followed is empty at the end."""
+    """Return the windows of the series at the given origins (numbers of known values).
+
+    `followed` is NaN for all windows of a series that ends before the horizon of its last window.
+    """
     ends = [np.asarray(one, np.int64) for one in origins]
     numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])
     known = np.empty((len(numbers), shape.window))
@@ -181,9 +197,9 @@ def cut(
 def look_back(
     rows: Windowed, series: Sequence[Series], shape: WindowShape
 ) -> Iterator[tuple[np.ndarray, Windowed]]:
-    """Yield windows of these series with as much of the past as there is: their places, and longer ones.
+    """Yield the places of some windows, and these windows with more of the series' past before them.
 
-    They are longer by whole windows, so that there are few lengths.
+    Each length is a multiple of the window's own, so that there are few different lengths.
     """
     counts = np.clip(rows.origins // shape.window, 1, max(1, LONGEST_PAST // shape.window))
     for count in np.unique(counts).tolist():
@@ -194,7 +210,7 @@ def look_back(
 
 
 def _known_ahead(series: Series, places: np.ndarray) -> np.ndarray:
-    """Return what is known ahead at these steps, (windows, steps, columns)."""
+    """Return the columns known ahead at the given steps, (windows, steps, columns); NaN where unknown."""
     length = series.ahead.shape[1]
     found = series.ahead[:, np.minimum(places, length - 1)].transpose(1, 2, 0)
     return np.where((places < length)[:, :, None], found, np.nan)

@@ -1,1 +1,1 @@
-"""The rules of what a run is asked to do, without a word on how it is done: pure Python."""
+"""The rules of what a run trains, with nothing on how the run is carried out: pure Python."""

@@ -1,4 +1,4 @@
-"""Advice on a run, from the losses of its configs after each epoch; none where all is well."""
+"""Advice on a run, from the losses of its configs after each epoch. A run without a problem gets none."""
 
 from __future__ import annotations
 
@@ -8,32 +8,32 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-# A loss has grown, or shrunk, if it has by this part of itself; losses are alike if they differ by less.
+# The shares of a loss by which it must change to count as grown or shrunk, and below which losses are alike.
 GROWN, SHRUNK, ALIKE = 0.05, 0.05, 0.01
 # A loss that is this many times the least one is more than noise in training.
 _FAR = 2.0
-# What is said of a config whose loss is no number (segment/visits.py).
+# The failure of a config whose loss became no number (segment/visits.py writes it).
 _NO_NUMBER = re.compile(r"the loss became \S+ on segment \d+ in epoch (\d+)")
-# Fewer points are no curve, and fewer configs no comparison.
+# The least number of points of a curve, and of configs that are compared.
 _POINTS, _CONFIGS = 3, 3
 
 
 @dataclass(frozen=True)
 class LossCurve:
-    """The losses of a config on one kind of rows, by epoch."""
+    """The losses of a config on its training rows, or on its validation rows, by epoch."""
 
     epochs: Sequence[int]
     losses: Sequence[float]
 
     @property
     def least(self) -> int:
-        """The place of the first of the least losses."""
+        """The place of the smallest loss; of several equal losses, the first."""
         return min(range(len(self.losses)), key=lambda place: (self.losses[place], place))
 
 
 @dataclass(frozen=True)
 class ConfigCurves:
-    """The losses of a config on the rows that it trained on, and on others if there are any."""
+    """The losses of a config on its training rows, and on validation rows if there are any."""
 
     mst_key: int
     training: LossCurve | None
@@ -47,7 +47,7 @@ class ConfigCurves:
 
 
 class Advice(NamedTuple):
-    """A finding on a config, or on all if it has no key: since when, and what to try."""
+    """A finding on a config, or on all configs if `mst_key` is None, with its first epoch and an advice."""
 
     mst_key: int | None
     finding: str
@@ -56,7 +56,7 @@ class Advice(NamedTuple):
 
 
 def advise(configs: Sequence[ConfigCurves], *, keeps_best: bool) -> list[Advice]:
-    """Return what the curves tell, config by config, and then what all have in common.
+    """Return the findings on each config, and then the findings on all configs together.
 
     With `keeps_best`, overfitting is not reported: it does no harm, since each config keeps its best epoch.
     """
@@ -98,7 +98,7 @@ def _of_config(config: ConfigCurves, last: int, *, keeps_best: bool) -> Iterator
 
 
 def _failed_in(config: ConfigCurves) -> int | None:
-    """Return the epoch in which a config failed since its loss was no number."""
+    """Return the epoch in which a config failed because its loss was no number; None if it did not."""
     found = _NO_NUMBER.search(config.failure or "")
     return int(found[1]) if found else None
 
@@ -113,7 +113,7 @@ def _diverged(curve: LossCurve) -> int | None:
 
 
 def _overfits(config: ConfigCurves) -> int | None:
-    """Return since which epoch the loss on other rows grows while that on training rows falls."""
+    """Return the epoch since which the validation loss grows while the training loss falls, or None."""
     own, other = config.training, config.validation
     if own is None or other is None or len(other.losses) < _POINTS:
         return None

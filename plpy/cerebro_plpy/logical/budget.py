@@ -1,4 +1,4 @@
-"""Checks how long a run is to train and how often it is measured."""
+"""The limits of a run; checks its number of epochs, and how often metrics are computed."""
 
 from __future__ import annotations
 
@@ -15,15 +15,20 @@ BUDGET_MB: Final = 2048
 
 @dataclass(frozen=True)
 class Limits:
-    """The bounds and choices of a run, which are written down with it.
+    """The limits and choices of a run, which are stored with it.
 
-    They say what ends a run before its configs have all their epochs, which of their states are its result,
-    which run it repeats, whether its configs train side by side, none an epoch ahead of the others, and from
-    which epoch on the states of all segments are averaged; whether the outputs of frozen layers are kept, in
-    how much memory of all segments, and where nets are cut for that (`planner/cuts.py`); in which form small
-    nets train as one program, how many epochs a visit to groups has, with how few rows or classes one is left
-    out, whether models of groups stay that have not changed, how many epochs a pass over the rows takes,
-    whether models that have not seen a fold are kept, and which layers are computed again.
+    `max_seconds` and `max_visits` end a run early, and it has at most `max_configs` configs. `restore_best`
+    makes the best state of each config its result. `replay` is the run to repeat. With `even`, no config is
+    more than an epoch ahead of another. The states of all segments are averaged from epoch `average_from` on.
+
+    `materialize` says whether the outputs of frozen layers are kept, in `budget_mb` of memory on all segments
+    together; nets are cut after the layers in `cuts` (`planner/cuts.py`). `fuse` is the form in which small
+    nets train as one program. Layers in `recompute` are computed again in the backward pass.
+
+    A visit to groups has `checkpoint_every` epochs. Groups with fewer rows than `min_rows`, or fewer classes
+    than `min_classes`, are left out. With `changed_groups`, models of unchanged groups stay as they are. A
+    pass over the rows takes `epochs_per_pass` epochs. `fold_models` keeps the models that have not seen a
+    fold.
     """
 
     restore_best: bool = False
@@ -42,24 +47,24 @@ class Limits:
     # The layers that made each table of features, by the name of the table.
     stored: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
     fuse: str | None = None
-    # What the form of small nets follows from, as it was when the run began.
+    # The facts from which `fuse` was decided when the run began.
     small_nets: Mapping[str, Any] = field(default_factory=dict[str, Any])
     checkpoint_every: int | None = None
     epochs_per_pass: int | None = None
     min_rows: int | None = None
     min_classes: int | None = None
     changed_groups: bool = False
-    # The run that has made those models.
+    # The run that made the models of unchanged groups.
     changed_since: int | None = None
     fold_models: bool = False
     # Which layers are computed again in the backward pass: none, all that can be, or those named.
     recompute: bool | Sequence[str] = False
-    # What a net may have on the device while it trains.
+    # The memory that a net may use on the device while it trains.
     device_memory_mb: int | None = None
 
     @property
     def why_alone(self) -> str | None:
-        """Why nets train by themselves, in a form that takes less memory; None if they need not."""
+        """The reason why nets must train one by one, to use less memory; None if they need not."""
         if self.recompute:
             return "layers are computed again in the backward pass"
         if self.device_memory_mb is not None:
@@ -69,14 +74,17 @@ class Limits:
 
 @dataclass(frozen=True)
 class Aim:
-    """The bounds that a plan is to keep to: seconds in all, and memory of all sessions."""
+    """The bounds that a plan should keep: the seconds of the run, and the memory of all its sessions."""
 
     within: int | None = None
     memory_mb: int | None = None
 
 
 def check_budget(num_iterations: int | None, metrics_compute_frequency: int | None) -> tuple[int, int]:
-    """Check both numbers; if no frequency is given, the metrics are computed only at the end."""
+    """Return the number of epochs and the frequency of metrics. Raise an error if one is out of range.
+
+    Without a frequency, metrics are computed only at the end.
+    """
     if num_iterations is None or not 1 <= num_iterations <= MOST_EPOCHS:
         raise CerebroError(
             f"Number of iterations cannot be < 1: {num_iterations}",
@@ -91,6 +99,6 @@ def check_budget(num_iterations: int | None, metrics_compute_frequency: int | No
 
 
 def evaluation_epochs(num_iterations: int, frequency: int) -> list[int]:
-    """Return the epochs, counted from 1, after which metrics are computed: every so many, and the last."""
+    """Return the epochs after which metrics are computed: every `frequency`th epoch, and the last one."""
     epochs = list(range(frequency, num_iterations + 1, frequency))
     return epochs if epochs and epochs[-1] == num_iterations else [*epochs, num_iterations]

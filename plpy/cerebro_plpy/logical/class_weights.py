@@ -1,4 +1,4 @@
-"""Settles the fit parameter class_weight: the weight of each class in training, for every output."""
+"""Computes the weight of each class in training, for every output, from the fit parameter class_weight."""
 
 from __future__ import annotations
 

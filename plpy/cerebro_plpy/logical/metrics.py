@@ -1,4 +1,4 @@
-"""Tells which way a metric is better."""
+"""Says whether a metric is better when it is higher, or when it is lower."""
 
 from __future__ import annotations
 
@@ -42,10 +42,11 @@ UP_WORDS: Final = frozenset(
 
 
 def better(metric_name: str, params: CompileParams | None = None) -> Direction:
-    """Return whether a metric should go up or down, by its name in Keras' results.
+    """Return "max" if higher values of a metric are better, else "min".
 
-    With the parameters that the results come from, metrics that were given a name of their own are known as
-    well; without, a name that says nothing is taken for a loss.
+    `metric_name` is the name in Keras' results. With the compile parameters of these results, a name that a
+    user gave to a metric is known as well. An unknown name counts as a loss, unless it has a word such as
+    "score".
     """
     known: dict[str, Direction] = {**KNOWN, **_own_names(params)}
     for name in (metric_name, re.sub(r"_\d+$", "", metric_name)):
@@ -59,16 +60,19 @@ def better(metric_name: str, params: CompileParams | None = None) -> Direction:
 
 
 def badness(metric_name: str, value: float | None, params: CompileParams | None = None) -> float | None:
-    """Return the value turned so that lower is better; None if it is not a number."""
+    """Return the value in a form in which lower is better; None if the value is not finite.
+
+    If higher values of the metric are better, the sign is changed.
+    """
     if value is None or not math.isfinite(value):
         return None
     return -value if better(metric_name, params) == "max" else value
 
 
 def standing(params: CompileParams, metric: float | None, loss: float | None) -> tuple[float, float]:
-    """Return the rank of a config among others, the lower the better: its metric, then its loss.
+    """Return the sort key of a config, the lower the better: its metric, then its loss.
 
-    A config whose loss is no number has learned nothing, whatever its metric says, and comes last.
+    A config whose loss is not finite has learned nothing, whatever its metric is, and comes last.
     """
     if loss is not None and not math.isfinite(loss):
         return math.inf, math.inf
@@ -81,7 +85,10 @@ def _or_last(value: float | None) -> float:
 
 
 def direction(params: CompileParams) -> Direction:
-    """Return which way the metric is better that configs are compared by: the first one, or else the loss."""
+    """Return "max" or "min" for the metric by which configs are compared.
+
+    It is the first metric, or else the loss.
+    """
     first = next(_named(params.metrics), next(_named(params.weighted_metrics), "loss"))
     return _call_direction(first) if isinstance(first, Call) else better(first)
 
@@ -95,7 +102,10 @@ def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
 
 
 def deciding(names: Sequence[str]) -> str | None:
-    """Return the metric that configs are compared by: the first that is no loss, else the loss, if any."""
+    """Return the name of the metric by which configs are compared, or None if there are no names.
+
+    It is the first metric that is not a loss, or else the loss.
+    """
     metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
     return next(iter(metrics), next(iter(names), None))
 
@@ -105,7 +115,7 @@ def _direction(class_name: str) -> Direction:
 
 
 def _call_direction(call: Call) -> Direction:
-    """Return which way a metric is better, as its registered function says, or else its name."""
+    """Return "max" or "min" for a metric, as its registered function says, or else by its name."""
     if call.function is None:
         return _direction(call.name)
     higher = call.function.higher_is_better

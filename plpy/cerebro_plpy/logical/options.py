@@ -1,4 +1,4 @@
-"""Checks options given as JSON: a set of keys, each with its own check."""
+"""Checks options that are given as a JSON object. Each key of the object has its own check."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ LEAST_MEMORY_MB: Final = 16
 
 @dataclass(frozen=True)
 class CrossValidation:
-    """The option to train each config without each fold in turn; if `final`, also on all rows.
+    """The option to train each config once without each fold, and, if `final`, also on all rows.
 
     If `models`, the models that have not seen a fold are kept.
     """
@@ -44,13 +44,13 @@ class CrossValidation:
 
 @dataclass(frozen=True)
 class FitOptions:
-    """The options of a fit call; None for those that were not given."""
+    """The options of a fit call. Most options that were not given are None."""
 
     seed: int | None = None
     # A name, "auto", or names by model_id.
     backend: str | Mapping[int, str] | None = None
     memory_mb: int | None = None
-    # "auto" for as many as the configs that train at a time leave to each.
+    # A number, or "auto": the cores are shared by the configs that train at a time.
     threads: int | str | None = None
     patience: int | None = None
     min_delta: float | None = None
@@ -71,12 +71,12 @@ class FitOptions:
     fuse: str | None = None
     # True, or the names of the layers that are computed again in the backward pass.
     recompute: bool | Sequence[str] = False
-    # What a net may have on the device while it trains, in shards if it needs more.
+    # The memory that a net may use on the device while it trains; a net that needs more is cut into shards.
     device_memory_mb: int | None = None
     checkpoint_every: int | None = None
-    # Each epoch has another part of the rows.
+    # The number of epochs in a pass over the rows: each epoch trains on another part of them.
     epochs_per_pass: int | None = None
-    # Which groups are left out, and whether a model of all rows stands in for those.
+    # Groups with fewer rows or classes are left out; `fallback`: whether a model of all rows replaces them.
     min_rows: int | None = None
     min_classes: int | None = None
     fallback: bool | None = None
@@ -93,7 +93,7 @@ class FitOptions:
 
     @property
     def measures_each_epoch(self) -> bool:
-        """Whether an option needs measurements while the configs train."""
+        """Whether an option needs metrics of the configs while they train."""
         return bool(self.restore_best) or self.patience is not None or self.target is not None
 
     @property
@@ -121,7 +121,7 @@ class FitOptions:
 
 
 def parse_fit_options(text: str | None) -> FitOptions:
-    """Read the options of a fit call."""
+    """Return the options of a fit call, which are given as JSON."""
     options = FitOptions(**parse_options(text, FIT_OPTIONS))
     if options.min_delta is not None and options.patience is None:
         raise CerebroError("option min_delta is given without patience")
@@ -129,7 +129,7 @@ def parse_fit_options(text: str | None) -> FitOptions:
 
 
 def parse_engine_options(text: str | None) -> FitOptions:
-    """Read the options of a call that trains nothing."""
+    """Return the options of a call that trains nothing, which are given as JSON."""
     return FitOptions(**parse_options(text, ENGINE_OPTIONS))
 
 
@@ -139,7 +139,10 @@ _EXAMPLE: Final = 'Write an object such as {"seed": 42}.'
 def parse_options(
     text: str | None, allowed: Mapping[str, Validator], name: str = "options", example: str = _EXAMPLE
 ) -> dict[str, Any]:
-    """Read a JSON object whose keys are all allowed; a key whose value is null counts as not given."""
+    """Return the checked values of a JSON object. Raise an error if it has a key that is not allowed.
+
+    A key whose value is null counts as not given.
+    """
     values = read_object(text, name, example) if text is not None else {}
     for key in values:
         if key not in allowed:
@@ -147,7 +150,7 @@ def parse_options(
     return {key: allowed[key](key, value) for key, value in values.items() if value is not None}
 
 
-# What is no option, since each config says it for itself.
+# Parameters that users give as options by mistake: each config has them in its own parameters.
 _OF_CONFIGS = {
     **dict.fromkeys(("loss", "metrics", "optimizer", "learning_rate"), "compile"),
     **dict.fromkeys(("batch_size", "class_weight", "shuffle"), "fit"),
@@ -162,7 +165,7 @@ def _unknown_option(key: str, allowed: Iterable[str]) -> CerebroError:
 
 
 def named(key: str, said: Mapping[str, object], checks: Mapping[str, Validator]) -> dict[str, Any]:
-    """Check the keys of an option that is an object."""
+    """Return the checked values of an option that is an object; `checks` has the check of each key."""
     for name in said:
         if name not in checks:
             raise unknown(f"option {key} says {name}", name, sorted(checks))
@@ -170,7 +173,7 @@ def named(key: str, said: Mapping[str, object], checks: Mapping[str, Validator])
 
 
 def integer(low: int, high: int = LARGEST) -> Validator:
-    """Make the check for an integer within bounds."""
+    """Return a check for an integer from `low` to `high`."""
 
     def check(key: str, value: object) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
@@ -182,7 +185,7 @@ def integer(low: int, high: int = LARGEST) -> Validator:
 
 
 def number(low: float = -math.inf) -> Validator:
-    """Make the check for a finite number, `low` or above."""
+    """Return a check for a finite number that is at least `low`."""
 
     def check(key: str, value: object) -> float:
         if not is_number(value):
@@ -195,7 +198,7 @@ def number(low: float = -math.inf) -> Validator:
 
 
 def is_number(value: object) -> TypeGuard[int | float]:
-    """Return whether a value of JSON is a number that a float can hold."""
+    """Return whether a JSON value is a number that a float can hold."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return False
     # An integer may be beyond all floats, for which isfinite() raises.
@@ -203,7 +206,7 @@ def is_number(value: object) -> TypeGuard[int | float]:
 
 
 def one_of(*names: str) -> Validator:
-    """Make the check for one of several names."""
+    """Return a check for one of the given names."""
 
     def check(key: str, value: object) -> str:
         if not isinstance(value, str):
@@ -216,7 +219,7 @@ def one_of(*names: str) -> Validator:
 
 
 def boolean() -> Validator:
-    """Make the check for true or false."""
+    """Return a check for true or false."""
 
     def check(key: str, value: object) -> bool:
         if not isinstance(value, bool):
@@ -227,7 +230,7 @@ def boolean() -> Validator:
 
 
 def integer_or(word: str, low: int, high: int = LARGEST) -> Validator:
-    """Make the check for an integer within bounds, or one word."""
+    """Return a check for an integer from `low` to `high`, or for the text `word`."""
     number = integer(low, high)
 
     def check(key: str, value: object) -> Any:
@@ -239,7 +242,7 @@ def integer_or(word: str, low: int, high: int = LARGEST) -> Validator:
 
 
 def seconds() -> Validator:
-    """Make the check for a length of time: a number of seconds, or a text such as "30 min"."""
+    """Return a check for a length of time: a number of seconds, or a text such as "30 min"."""
 
     def check(key: str, value: object) -> int:
         if isinstance(value, str):
@@ -350,7 +353,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
 
 
 def read_object(text: str, name: str, example: str) -> dict[str, Any]:
-    """Read a JSON object that comes from outside."""
+    """Return the JSON object in a user's text. Raise an error if it holds anything else."""
     try:
         values = json.loads(text)
     except (ValueError, RecursionError):
@@ -361,5 +364,5 @@ def read_object(text: str, name: str, example: str) -> dict[str, Any]:
 
 
 def wrong(key: str, value: object, expected: str) -> CerebroError:
-    """Return the error for an option whose value is not what is expected."""
+    """Return the error for an option with a wrong value; `expected` says which values are right."""
     return CerebroError(f"option {key} is {shorten(value, 60)}", detail=f"It must be {expected}.")

@@ -1,6 +1,6 @@
-"""Fit parameters that have no meaning here: they are left out, and something else takes their place.
+"""Callbacks and initial_epoch: fit parameters that are accepted and left out, since something replaces them.
 
-A callback is code that Keras would run; nothing of it is made here, not even its object.
+A callback is code that Keras would run. No callback is made or run here.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from cerebro_plpy.madlib.check import not_supported, wrong
 from cerebro_plpy.madlib.literal import Call, Value, read_arguments, read_value, shorten
 from cerebro_plpy.madlib.nearest import unknown
 
-# Callbacks that watch, and what shows or does the same here.
+# Callbacks that only watch the training, and what replaces each of them here.
 _VIEWS: Final = "cerebro.metrics and cerebro.progress show how a run goes"
 WATCHING: Final[dict[str, str]] = {
     "TensorBoard": _VIEWS,
@@ -24,7 +24,7 @@ WATCHING: Final[dict[str, str]] = {
     "ModelCheckpoint": "every visit keeps the state, and option restore_best the best one",
     "TerminateOnNaN": "a config whose loss is not finite fails, and the others go on",
 }
-# Callbacks that change what comes of training: they are not left out in silence.
+# Callbacks that change the result of training: they raise an error, with this hint.
 STEERING: Final[dict[str, str]] = {
     "EarlyStopping": 'Write options => {"patience": 3} in the fit call.',
     "LearningRateScheduler": "Give the optimizer a schedule: 'Adam(lr=ExponentialDecay(…))'.",
@@ -36,16 +36,19 @@ _INITIAL_EPOCH: Final = "a state knows by itself how far it is, and epochs are c
 
 
 def check_callbacks(value: Value) -> list[str]:
-    """Return the names of callbacks that can be left out; refuse others."""
+    """Return the names of the callbacks in a fit parameter.
+
+    Raise an error for one that cannot be left out.
+    """
     if isinstance(value, str) and value.strip().startswith("["):
-        # As a grid has it: a list in quotes.
+        # In a grid, the list is in quotes.
         value = read_value(value)
     given = [] if value is None else value if isinstance(value, list) else [value]
     return [_name(one) for one in given]
 
 
 def check_initial_epoch(value: Value) -> bool:
-    """Return whether initial_epoch is given, and so left out; refuse what is no epoch."""
+    """Return whether initial_epoch has a value that must be left out. Raise an error if it is no epoch."""
     if value is None:
         return False
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
@@ -68,7 +71,7 @@ def _name(callback: Value) -> str:
 
 
 def left_out(fit_params: Iterable[str]) -> list[str]:
-    """Return, for some configs' fit parameters, what is left out of them and what replaces it."""
+    """Return messages that say what is left out of some configs' fit parameters, and what replaces it."""
     found: dict[str, str] = {}
     for text in dict.fromkeys(fit_params):
         values = read_arguments(text)

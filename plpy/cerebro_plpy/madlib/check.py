@@ -1,4 +1,4 @@
-"""Checks calls against the tables of names and gives them their one canonical form."""
+"""Checks optimizers, losses and metrics against the tables in `names.py`, and gives their canonical form."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ MOST_NUMBERS: Final = 100_000
 
 
 def check_optimizer(value: Value) -> Call:
-    """Check an optimizer given as a call, a quoted call or a name in any case."""
+    """Return the canonical form of an optimizer, given as a call, a quoted call or a name in any case."""
     call = _as_call(value, "optimizer")
     folded = {name.lower(): name for name in OPTIMIZERS}
     if call.name.lower() not in folded:
@@ -55,7 +55,7 @@ def check_optimizer(value: Value) -> Call:
 
 
 def check_schedule(value: Call) -> Call:
-    """Check a learning-rate schedule."""
+    """Return the canonical form of a learning-rate schedule. Raise an error if it is invalid."""
     if value.name not in SCHEDULES:
         raise unknown(f"unknown learning-rate schedule {shorten(value.name, 60)}", value.name, SCHEDULES)
     call = _checked(value.name, dict(value.kwargs), SCHEDULES[value.name], f"schedule {value.name}")
@@ -69,7 +69,7 @@ def check_schedule(value: Call) -> Call:
 
 
 def check_loss(value: Value) -> Named:
-    """Check one loss: a name that Keras knows, or a call of a loss class."""
+    """Return the canonical form of a loss: a name that Keras knows, or a call of a loss class."""
     call = _as_call(value, "loss")
     if own := OWN_TEXTS.get(call.name):
         return _checked(own, dict(call.kwargs), OWN_LOSSES[own], f"loss {own}")
@@ -85,7 +85,7 @@ def check_loss(value: Value) -> Named:
 
 
 def check_metric(value: Value) -> Named:
-    """Check one metric: a name that Keras knows, or a call of a metric class."""
+    """Return the canonical form of a metric: a name that Keras knows, or a call of a metric class."""
     call = _as_call(value, "metric")
     if call.name in OWN_TEXTS:
         return _own_metric(call)
@@ -109,14 +109,14 @@ def check_metric(value: Value) -> Named:
 
 
 def _own_metric(call: Call) -> Call:
-    """Return a loss of cerebro's own as a metric: its mean over the rows."""
+    """Return the call of a metric that is the mean, over the rows, of one of cerebro's own losses."""
     name = OWN_TEXTS[call.name]
     signature = {key: argument for key, argument in OWN_LOSSES[name].items() if key != "reduction"}
     return _checked(name, {"name": snake(name), **dict(call.kwargs)}, signature, f"metric {name}")
 
 
 def _of_function(call: Call, function: Function) -> Call:
-    """Return the call of a registered function, having checked only that its values are plain."""
+    """Return the call of a registered function. Raise an error if one of its arguments contains a call."""
     for key, value in call.kwargs:
         if _holds_call(value):
             raise wrong(f"{call.name}: {key}", value, "made of constants, lists and dicts")
@@ -130,7 +130,7 @@ def _holds_call(value: Value) -> bool:
 
 
 def wrong(what: str, value: object, expected: str) -> CerebroError:
-    """Make the error for a value that is not what it should be."""
+    """Return the error for a wrong value; `expected` says which values are right."""
     return CerebroError(f"{what} is {shorten(value, 80)}", detail=f"It must be {expected}.")
 
 
@@ -147,7 +147,7 @@ def _as_call(value: Value, what: str) -> Call:
 
 
 def _keras2_arguments(name: str, kwargs: dict[str, Value]) -> dict[str, Value]:
-    """Translate `lr`, `decay` and `epsilon=None` of Keras 2."""
+    """Return an optimizer's arguments, with Keras 2's `lr`, `decay` and `epsilon=None` as in Keras 3."""
     result = dict(kwargs)
     if "lr" in result:
         if "learning_rate" in result:
@@ -297,5 +297,5 @@ _KINDS: Final[dict[str, Callable[[Value, Argument, str], Value]]] = {
 
 
 def not_supported(message: str, detail: str, hint: str | None = None) -> CerebroError:
-    """Make the error for what Keras can do and a run cannot."""
+    """Return the error for something that Keras can do, but a run cannot."""
     return CerebroError(message, detail=detail, hint=hint, sqlstate=NOT_SUPPORTED)

@@ -1,7 +1,8 @@
-"""Numbers of an optimizer that compiled code takes as inputs, so that configs which differ in them share it.
+"""The numbers of an optimizer that compiled code takes as inputs.
 
-On JAX these give the same bits as constants do. Clip norms and weight decay do not, and stay constants, as
-does all that is not listed; so do all of them on TensorFlow, which optimizes its graphs around constants.
+Configs that differ only in these numbers share the code. On JAX, a number that is listed here gives the same
+bits as an input and as a constant. Clip norms and weight decay do not, so they stay constants, as does every
+number that is not listed. On TensorFlow, which optimizes its graphs around constants, all stay constants.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from cerebro_plpy.madlib.nearest import fold
 if TYPE_CHECKING:
     from cerebro_plpy.madlib.params import CompileParams
 
-# By optimizer; whether Keras has a number other than zero where none is said.
+# The numbers by optimizer, and whether Keras' default for each is other than zero.
 _INPUTS: Final[Mapping[str, Mapping[str, bool]]] = {
     "sgd": {"momentum": False},
     "adam": {"beta_1": True, "beta_2": True, "epsilon": True},
@@ -26,9 +27,9 @@ _OTHER_PRECISIONS: Final = ("float16", "float64")
 
 
 def inputs_of(params: CompileParams, backend: str, architecture_json: str) -> tuple[str, ...]:
-    """Return the numbers of a config's optimizer that code takes as inputs.
+    """Return the names of the optimizer's numbers that compiled code takes as inputs.
 
-    Zero is none of them: with it Keras may do other things.
+    A number that is zero is a constant, because Keras may compute something else with zero.
     """
     if backend != "jax" or any(precision in architecture_json for precision in _OTHER_PRECISIONS):
         return ()

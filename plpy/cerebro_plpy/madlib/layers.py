@@ -1,4 +1,4 @@
-"""Finds the layers in the JSON of an architecture, as a table of architectures has it."""
+"""Finds the layers in an architecture's JSON."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ MEMBERS_REGISTERED = f"cerebro>{MEMBERS}"
 
 
 def layers(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield all layers, those inside others too."""
+    """Yield all layers in a piece of an architecture's JSON, including layers inside other layers."""
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
         config = found.get("config")
@@ -27,7 +27,7 @@ def layers(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_no_layer(value: Mapping[str, Any]) -> bool:
-    """Return whether a named object is no layer: a type of numbers, or an operation."""
+    """Return whether an object with a name is a type of numbers or an operation, and not a layer."""
     module = value.get("module") or "keras.layers"
     return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
 
@@ -37,7 +37,10 @@ def name_of(layer: Mapping[str, Any]) -> str:
 
 
 def ends(value: Any) -> Iterator[str]:
-    """Yield the names of a model's inputs or outputs: in [name, node, tensor], alone, in lists or by keys."""
+    """Yield the names of a model's input or output layers, given the JSON of its inputs or outputs.
+
+    Each is written as [name, node, tensor]; there may be one, a list of them, or an object with them.
+    """
     if isinstance(value, dict):
         value = list(cast("dict[str, Any]", value).values())
     found = cast("list[Any]", value) if isinstance(value, list) else []
@@ -49,7 +52,7 @@ def ends(value: Any) -> Iterator[str]:
 
 
 def sources(value: Any) -> list[str]:
-    """Return the names of the layers whose outputs a layer of a functional model takes."""
+    """Return the names of the layers whose outputs a layer of a functional model takes, given its JSON."""
     if isinstance(value, dict):
         found = cast("dict[str, Any]", value)
         history = found.get("keras_history")

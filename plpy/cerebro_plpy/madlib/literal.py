@@ -22,11 +22,11 @@ class Call:
 
     name: str
     kwargs: tuple[tuple[str, Value], ...] = ()
-    # What the name stands for where it is none of Keras' own.
+    # The registered function that is called, if the name is not one of Keras' own.
     function: Function | None = None
 
     def get(self, key: str) -> Value:
-        """Return one argument; None if it was not written."""
+        """Return the value of an argument; None if the call does not have it."""
         return dict(self.kwargs).get(key)
 
 
@@ -34,7 +34,7 @@ Value: TypeAlias = Union[None, bool, int, float, str, Call, "list[Value]", "dict
 
 
 def read_arguments(text: str) -> dict[str, Value]:
-    """Read `name=value, name=value` as a dict."""
+    """Return the values in a text such as `name=value, name=value`, by name."""
     node = _parse(f"f({text})", text)
     if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
         raise _malformed(text, "it is not a list of name=value pairs")
@@ -42,7 +42,10 @@ def read_arguments(text: str) -> dict[str, Value]:
 
 
 def read_layers(text: str) -> list[tuple[Call, list[Value]]]:
-    """Read calls one after the other, with the values that come before those with names."""
+    """Return the layers in a text such as `Dense(64, activation='relu'), Dropout(0.2)`.
+
+    Each is a call with its named arguments, and a list of the arguments without names.
+    """
     try:
         node = _parse(f"f({text})", text)
     except CerebroError as error:
@@ -62,12 +65,12 @@ def read_layers(text: str) -> list[tuple[Call, list[Value]]]:
 
 
 def read_value(text: str) -> Value:
-    """Read one literal: a constant, list, tuple, dict or call."""
+    """Return the value of one literal: a constant, list, tuple, dict or call."""
     return _value(_parse(text.strip(), text), "", text, 0)
 
 
 def read_call(text: str) -> Call:
-    """Read a quoted call or name: `Adam(lr=0.1)` or `adam`."""
+    """Return the call in a text such as `Adam(lr=0.1)`; a name alone, such as `adam`, is a call, too."""
     value = read_value(text)
     if isinstance(value, str):
         return Call(value)
@@ -77,7 +80,7 @@ def read_call(text: str) -> Call:
 
 
 def shorten(text: object, limit: int = 200) -> str:
-    """Cut a value for a message."""
+    """Return a value as text for a message, cut off after `limit` characters."""
     whole = text if isinstance(text, str) else repr(text)
     return whole if len(whole) <= limit else whole[:limit] + "…"
 
@@ -98,7 +101,7 @@ def _parse(source: str, text: str) -> ast.expr:
 
 
 def _nesting(text: str) -> int:
-    """Return an upper bound for the nesting, counting brackets in strings as well."""
+    """Return an upper bound of how deeply a text is nested. It counts brackets in strings as well."""
     depth = deepest = run = 0
     for char in text:
         depth += (char in "([{") - (char in ")]}")

@@ -1,7 +1,7 @@
-"""Keras 3's built-in optimizers, schedules, losses and metrics with their arguments.
+"""Keras 3's built-in optimizers, schedules, losses and metrics, with their arguments.
 
-Written out, so that a session that only checks parameters need not load Keras; a test compares
-the tables with the installed Keras.
+The tables are written out here, so that a session that only checks parameters need not load Keras. A test
+compares them with the installed Keras.
 """
 
 from __future__ import annotations
@@ -14,7 +14,10 @@ REQUIRED: Final = "<required>"
 
 @dataclass(frozen=True)
 class Argument:
-    """The values that one argument may have: a kind, a range, its default."""
+    """The values that an argument may have: its kind, range, choices and default.
+
+    `above` and `below` exclude the bounds `low` and `high` themselves.
+    """
 
     kind: str
     default: object = REQUIRED
@@ -238,7 +241,7 @@ LOSSES: Final[dict[str, Signature]] = {
 }
 
 
-# Those that come with cerebro: engine/losses.py. They are metrics as well.
+# Losses that come with cerebro (engine/losses.py). They are metrics as well.
 OWN_LOSSES: Final[dict[str, Signature]] = {
     "Quantile": _loss("quantile", tau=Argument("number", 0.5, 0.0, 1.0, above=True, below=True)),
     "WeightedBinaryCrossentropy": _loss(

@@ -1,4 +1,4 @@
-"""Errors for names that do not exist, with the name that was probably meant."""
+"""Errors for unknown names, with the known name that was probably meant."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from collections.abc import Iterable
 from cerebro_plpy.errors import CerebroError
 
 LONGEST_NAME = 60
-# Names that are less alike were not meant.
+# The least likeness of a name that is proposed.
 LEAST_LIKENESS = 0.6
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that looks most like this one, whatever its case; None if none is like it."""
+    """Return the known name that is most like the given name, in any case; None if no name is like it."""
     wanted = name[:LONGEST_NAME]
     best = max(known, key=lambda item: _likeness(wanted, item), default=None)
     return best if best is not None and _likeness(wanted, best) >= (False, LEAST_LIKENESS) else None
 
 
 def _likeness(wanted: str, item: str) -> tuple[bool, float, float]:
-    """Return how alike two names are.
+    """Return how alike two names are, in a form that can be compared.
 
-    Swapped letters rank first: they are the commonest slip, and difflib underrates them.
+    Names of the same letters rank first: swapped letters are the commonest slip, and difflib underrates them.
     """
     folded = difflib.SequenceMatcher(None, wanted.lower(), item.lower()).ratio()
     exact = difflib.SequenceMatcher(None, wanted, item).ratio()
@@ -30,12 +30,12 @@ def _likeness(wanted: str, item: str) -> tuple[bool, float, float]:
 
 
 def fold(name: str) -> str:
-    """Bring the spellings of one name (BinaryIoU, binary_io_u, binaryiou) together."""
+    """Return the form that all spellings of a name (BinaryIoU, binary_io_u, binaryiou) have in common."""
     return name.replace("_", "").lower()
 
 
 def unknown(message: str, name: str, known: Iterable[str]) -> CerebroError:
-    """Make the error for a name that is not among the known ones."""
+    """Return the error for a name that is not one of the known names."""
     options = sorted(known, key=str.lower)
     match = nearest(name, options)
     return CerebroError(

@@ -1,4 +1,4 @@
-"""Compile and fit parameters: the strings of MADlib's model selection table, read and checked."""
+"""Compile and fit parameters: reads and checks the texts in a model selection table."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ FIT_KEYS: Final = (
     "callbacks",
     "initial_epoch",
 )
-# Arguments of Keras' fit() that a run must not have, with the values at which they mean nothing.
+# Arguments of Keras' fit() that a run must not have, with the values that are allowed as they have no effect.
 FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
     "sample_weight": (None,),
     "steps_per_epoch": (None,),
@@ -66,13 +66,16 @@ FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
     "validation_steps": (None,),
 }
 LARGEST: Final = 2**31 - 1
-# A class counts the more the fewer rows it has: scikit-learn's word, and its formula.
+# Classes with fewer rows get greater weights, by scikit-learn's formula of this name.
 BALANCED: Final = "balanced"
 
 
 @dataclass(frozen=True)
 class CompileParams:
-    """The arguments of Keras' compile(). A loss or metric is a name that Keras knows or a call of a class."""
+    """The arguments of Keras' compile().
+
+    A loss or metric is a name that Keras knows, or a call of a class.
+    """
 
     optimizer: Call
     loss: Losses
@@ -81,12 +84,15 @@ class CompileParams:
     weighted_metrics: Metrics = None
 
     def to_json(self) -> str:
-        """Write the parameters as JSON; equal parameters give equal text."""
+        """Return the parameters as JSON. Equal parameters give equal texts."""
         return _to_json(self)
 
     def compile_key(self, inputs: Collection[str] = ()) -> str:
-        """Write the parameters that compiled code depends on: all except a numeric learning rate and the
-        values of its `inputs` (`inputs.py`)."""
+        """Return, as JSON, the parameters on which compiled code depends.
+
+        These are all parameters except a numeric learning rate and the values of `inputs`: numbers of the
+        optimizer that compiled code takes as inputs (`inputs.py`).
+        """
         fields = json.loads(self.to_json())
         optimizer = fields["optimizer"]
         optimizer["kwargs"] = sorted(
@@ -101,22 +107,23 @@ class CompileParams:
 
 @dataclass(frozen=True)
 class FitParams:
-    """The parameters by which one visit trains."""
+    """The fit parameters of a config, by which each of its visits trains."""
 
     batch_size: int = 32
     epochs: int = 1
     shuffle: bool = True
     # For several outputs, by their names.
     class_weight: ClassWeight | dict[str, ClassWeight] | None = None
-    # From which epoch on which frozen layers train, too: names, where * stands for any letters.
+    # By epoch: the names of frozen layers that train from this epoch on; * in a name matches any text.
     unfreeze_at: dict[int, list[str]] | None = None
-    # By the ends of which epochs the learning rate comes down, in ascending order.
+    # The epochs, in ascending order, by whose ends the learning rate has come down.
     anneal_at: list[int] | None = None
 
     def share_of_rate(self, epoch: int) -> float:
-        """Return what share of its learning rate a config trains with in an epoch.
+        """Return the share of its learning rate with which a config trains in an epoch.
 
-        It comes down along half a cosine to each of the epochs named, and then begins anew.
+        Up to each epoch in `anneal_at`, the share falls along half a cosine, and then begins anew. After the
+        last of these epochs, it is 1.
         """
         ends = [0, *(self.anneal_at or ())]
         if epoch > ends[-1]:
@@ -126,22 +133,28 @@ class FitParams:
         return 0.5 * (1 + math.cos(math.pi * (epoch - begin - 0.5) / (end - begin)))
 
     def thawed(self, epoch: int | None = None) -> tuple[str, ...]:
-        """Return the names of layers that train in an epoch, or ever, but are frozen in the architecture."""
+        """Return the names of layers that are frozen in the architecture but train in the given epoch.
+
+        Without an epoch, return the layers that train in any epoch.
+        """
         found = sorted((self.unfreeze_at or {}).items())
         return tuple(name for first, names in found if epoch is None or first <= epoch for name in names)
 
     def to_json(self) -> str:
-        """Write the parameters as JSON; equal parameters give equal text."""
+        """Return the parameters as JSON. Equal parameters give equal texts."""
         return _to_json(self)
 
 
 def parse_compile(text: str, *, require_optimizer: bool = False) -> CompileParams:
-    """Read compile parameters such as `optimizer='Adam(lr=0.001)',loss='mse',metrics=['mae']`."""
+    """Return the compile parameters in a text such as `optimizer='Adam()',loss='mse',metrics=['mae']`."""
     return _explained("Compile", text, partial(_compile_params, require_optimizer=require_optimizer))
 
 
 def reparse_compile(text: str) -> CompileParams:
-    """Read parameters that were checked before: registered functions in them need not be known here."""
+    """Return compile parameters that were checked earlier.
+
+    Registered functions in them need not be known now.
+    """
     try:
         return parse_compile(text)
     except CerebroError:
@@ -150,12 +163,12 @@ def reparse_compile(text: str) -> CompileParams:
 
 
 def parse_fit(text: str) -> FitParams:
-    """Read fit parameters such as `batch_size=8,epochs=1`."""
+    """Return the fit parameters in a text such as `batch_size=8,epochs=1`."""
     return _explained("Fit", text, _fit_params)
 
 
 def functions_in(params: CompileParams) -> list[Function]:
-    """Return the registered functions among losses and metrics."""
+    """Return the registered functions among the losses and metrics of compile parameters."""
     calls = _calls([params.loss, params.metrics, params.weighted_metrics])
     return [call.function for call in calls if call.function is not None]
 
@@ -171,7 +184,7 @@ def _calls(spec: object) -> Iterator[Call]:
 
 
 def _explained(kind: str, text: str, read: Callable[[dict[str, Value]], T]) -> T:
-    """Put MADlib's words before whatever is wrong."""
+    """Return what `read` makes of the values in a text. An error gets MADlib's words before its message."""
     try:
         return read(read_arguments(text))
     except CerebroError as error:
@@ -339,7 +352,7 @@ def _count(value: Value, what: str) -> int:
 
 
 def _class_weight(value: Value) -> ClassWeight | dict[str, ClassWeight] | None:
-    # Keys of both kinds, or of none, are told to be what a class is not.
+    # Weights for several outputs. A mixed dict is left to _one_class_weight, which raises an error.
     if isinstance(value, dict) and value and all(isinstance(one, dict | str) for one in value.values()):
         named: dict[str, ClassWeight] = {}
         for name, one in value.items():

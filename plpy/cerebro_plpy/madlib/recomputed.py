@@ -17,13 +17,13 @@ _STEPWISE = frozenset(
 
 
 def kept(architecture_json: str) -> dict[str, str]:
-    """Return the layers whose outputs must be kept, each with the reason."""
+    """Return the layers whose outputs must be kept for the backward pass, each with the reason."""
     found = {name_of(layer): _why_kept(layer) for layer in _layers(architecture_json)}
     return {name: why for name, why in found.items() if why is not None}
 
 
 def check(names: Collection[str], architectures: Iterable[str]) -> None:
-    """Refuse names that no architecture has, and those of layers that cannot be computed again."""
+    """Raise an error if no architecture has one of the named layers, or if it cannot be computed again."""
     known: set[str] = set()
     reasons: dict[str, str] = {}
     for text in architectures:

@@ -1,6 +1,6 @@
-"""The functions that a superuser has registered, as far as the call under way may name them.
+"""The functions that a superuser has registered, and that the current call may name.
 
-They are known for one call: whoever begins one opens a scope, in which nothing is known at first.
+They are known only during one call: the call opens a scope, in which no function is known at first.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ KINDS: Final = (LOSS, METRIC, LAYER)
 
 @dataclass(frozen=True)
 class Function:
-    """One version of a registered function; its digest stands for name, kind, direction and source."""
+    """One version of a registered function.
+
+    Its digest is computed from its name, kind, direction and source.
+    """
 
     name: str
     kind: str
@@ -31,22 +34,22 @@ class Function:
 
 
 class _Scopes:
-    """The nested scopes of functions that calls may name.
+    """The functions that are known in each nested scope, the innermost scope last.
 
-    The first of several versions counts, unless another is asked for.
+    If a function has several versions, its first version is used unless a call names another version.
     """
 
     def __init__(self) -> None:
         self.functions: list[Sequence[Function]] = [()]
 
 
-# Stands last where a text has been checked before and any name in it may be that of a function.
+# The last function of a scope for texts that were checked earlier: it matches any name.
 _ANY: Final = Function("", "", "")
 
 
 @contextmanager
 def scope(functions: Iterable[Function] = ()) -> Generator[None]:
-    """Let these be known, and no others, until the end of the block."""
+    """Make only the given functions known until the end of the block."""
     memory.get_instance(_Scopes).functions.append(tuple(functions))
     try:
         yield
@@ -55,12 +58,12 @@ def scope(functions: Iterable[Function] = ()) -> Generator[None]:
 
 
 def let_be_known(functions: Iterable[Function]) -> None:
-    """Let these be known until the end of the scope, and no others."""
+    """Make only the given functions known until the end of the current scope."""
     memory.get_instance(_Scopes).functions[-1] = tuple(functions)
 
 
 def checked_before() -> AbstractContextManager[None]:
-    """Return a scope for texts that were checked before: no right is asked for, and no name is unknown."""
+    """Return a scope for texts that were checked earlier. It checks no rights, and knows every name."""
     return scope([*(replace(function, usable=True) for function in known()), _ANY])
 
 
@@ -69,7 +72,10 @@ def known() -> Sequence[Function]:
 
 
 def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:
-    """Return the function with that name and one of these kinds, in one version or in the one that counts."""
+    """Return the function with this name and one of these kinds; None if there is none.
+
+    With a `digest`, it is this version of the function, and else the first version.
+    """
     for function in known():
         if function is _ANY:
             return Function(name, kinds[0], "")

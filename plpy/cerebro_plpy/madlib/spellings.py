@@ -1,4 +1,4 @@
-"""Every spelling of a loss or a metric that is taken, and what Keras 3 is given for it."""
+"""All accepted spellings of losses and metrics, and the name that Keras 3 gets for each."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cerebro_plpy.madlib.names import LOSSES, METRICS, OWN_LOSSES
 
 
 def snake(name: str) -> str:
-    """Turn a class name into the name that Keras derives from it: AUC to auc, MeanIoU to mean_io_u."""
+    """Return the name that Keras derives from a class name: auc from AUC, mean_io_u from MeanIoU."""
     words = re.sub(r"\W+", "", name)
     words = re.sub(r"(.)([A-Z][a-z]+)", r"\1_\2", words)
     return re.sub(r"([a-z])([A-Z])", r"\1_\2", words).lower()
@@ -50,7 +50,7 @@ OWN_TEXTS: Final = {
     **{snake(name): name for name in OWN_LOSSES},
     **dict.fromkeys(("Pinball", "pinball", "pinball_loss", "quantile_loss"), "Quantile"),
 }
-# What MADlib's load_top_k_accuracy_function would have made.
+# Metrics that MADlib's load_top_k_accuracy_function makes.
 TOP_K: Final = re.compile(r"top_([1-9][0-9]{0,4})_accuracy")
 
 # Texts of Keras 2 and of common use that Keras 3 no longer takes.

@@ -1,4 +1,4 @@
-"""Checks that packed rows are what a model was trained on: same columns, same scaling, same classes."""
+"""Checks that packed rows have the columns, scaling and classes of the rows that a model was trained on."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from cerebro_plpy.store.packed.packed import PackedSummary
 
 
 def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> None:
-    """Refuse packed rows that mean something else to a model than its training rows did.
+    """Raise an error if a packed table has other columns, scaling or classes than the model's training rows.
 
-    To whoever may only predict, the error shows no more of the training rows than predictions do.
+    To a caller who may only predict, the error shows no more of the training rows than predictions do.
     """
     row, shows = model.summary(db), not may_only_predict(model)
     for problem in _problems(db, model, row, rows, shows):
@@ -36,7 +36,10 @@ def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> N
 def _problems(
     db: Database, model: ModelHolder, row: Mapping[str, Any], rows: PackedSummary, shows: bool
 ) -> Iterator[str]:
-    """Yield the differences that change an answer. A model of an earlier release does not tell all."""
+    """Yield the differences between the packed table and the training rows that would change an answer.
+
+    A model of an earlier release does not store every fact; a fact that is missing counts as no difference.
+    """
     other = specification.difference(models.features_of(row), rows.features, shows_own=shows)
     if other is not None:
         yield other

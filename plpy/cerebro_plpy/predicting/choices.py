@@ -1,4 +1,4 @@
-"""pred_type: which classes of a row's probabilities it asks for. Pure NumPy."""
+"""pred_type: the choice of the classes that are written for each row. Pure NumPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HINT = (
 
 @dataclass(frozen=True)
 class ClassChoice:
-    """A choice of the classes of each row that are written; without `most` and `above`, all."""
+    """A choice of the classes that are written for each row. Without `most` and `above`, all are written."""
 
     most: int | None = None
     above: float | None = None
@@ -24,12 +24,15 @@ class ClassChoice:
 
     @property
     def is_selective(self) -> bool:
-        """Whether the choice makes sense for classes alone."""
+        """Whether the choice makes sense only for a model that predicts classes."""
         return self.ranked and (self.most is not None or self.above is not None)
 
 
 def parse(pred_type: str | int | float | None) -> ClassChoice:
-    """Read pred_type in any of the forms that the three overloads take."""
+    """Return the choice that pred_type means.
+
+    It is a text, an integer or a number, as in the three SQL overloads.
+    """
     match pred_type:
         case None:
             return ClassChoice()
@@ -53,7 +56,10 @@ def _named(pred_type: str) -> ClassChoice:
 
 @dataclass(frozen=True)
 class Picked:
-    """Rows of the result: which row was read, the place of the class, its probability and its rank."""
+    """Rows of the result: for each, the number of a row that was read, and one of the row's chosen classes.
+
+    A class is given by its place among the classes, with its probability and its rank.
+    """
 
     rows: np.ndarray
     places: np.ndarray
@@ -62,7 +68,10 @@ class Picked:
 
 
 def pick(probabilities: np.ndarray, choice: ClassChoice) -> Picked:
-    """Choose among the classes of each row, (rows, classes); equal ones rank in the classes' order."""
+    """Return the classes chosen for each row, given the probabilities as an array (rows, classes).
+
+    Classes of equal probability keep their order.
+    """
     rows, classes = probabilities.shape
     if choice.most == 1:
         order = probabilities.argmax(axis=1)[:, np.newaxis]
@@ -78,7 +87,7 @@ LOGITS_SOFTMAX, LOGITS_SIGMOID = "softmax", "sigmoid"
 
 
 def probabilities(output: np.ndarray, logits: str | None, is_binary: bool) -> np.ndarray:
-    """Turn a model's output, (rows, width), into the probability of every class, in double precision."""
+    """Convert a model's output, an array (rows, width), into the probability of each class, as float64."""
     values = output.astype(np.float64)
     with np.errstate(over="ignore"):
         if logits == LOGITS_SIGMOID:

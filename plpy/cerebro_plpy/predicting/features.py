@@ -1,7 +1,6 @@
-"""materialize_features and refresh_features: store what the frozen layers of a net make of packed rows.
+"""materialize_features and refresh_features: store the outputs of a net's frozen layers for packed rows.
 
-All of it happens in the caller's own session and transaction, a buffer at a time, and with the caller's
-rights.
+Both work in the caller's own session and transaction, with the caller's rights, one buffer at a time.
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ MOST_BYTES = 900 * 2**20
 
 @dataclass(frozen=True)
 class FeatureNet:
-    """A net with its weights, whose layers give features."""
+    """A net with its weights. The outputs of its frozen layers are the features that are stored."""
 
     table: Table
     model_id: int
@@ -53,7 +52,11 @@ class FeatureNet:
     weights: bytes
 
     def up_to(self, layer: str | None) -> list[str]:
-        """Return the names of a layer and of all that lead to it; refuse a layer outside the trunk."""
+        """Return the names of a layer and of all layers that lead to it.
+
+        Raise an error if training may change the layer's output, or if the rest of the net also takes the
+        output of another of these layers.
+        """
         if layer is None:
             raise CerebroError("layer is NULL", sqlstate=NULL_NOT_ALLOWED)
         trunk = [LayerCost(**asdict(one)) for one in self.described.trunk]
@@ -61,7 +64,7 @@ class FeatureNet:
         if last is None:
             raise self._not_in(layer, [one.name for one in trunk if one.sources])
         inside = {last}
-        # Each stands behind its sources.
+        # Each layer comes after its sources, so one pass from the last layer to the first finds them all.
         for place in range(last, -1, -1):
             inside |= set(trunk[place].sources) if place in inside else set()
         chosen = choice(trunk, sorted(inside))
@@ -75,7 +78,10 @@ class FeatureNet:
         return list(chosen.names)
 
     def graft_weights(self, model_arch: str, names: Collection[str]) -> bytes:
-        """Return weights for another net, which has some layers of this one by these names."""
+        """Return weights for the net `model_arch`.
+
+        Its layers with the given names get the weights of this net's layers. All other weights are drawn.
+        """
         return weights.graft_weights(self.described.json, self.weights, model_arch, names)
 
     def _not_in(self, layer: str, trunk: Sequence[str]) -> CerebroError:
@@ -90,7 +96,7 @@ class FeatureNet:
 
 @dataclass(frozen=True)
 class _FeatureMaker:
-    """A maker of features from a packed table's buffers."""
+    """A packed table, and the layers with their weights that make features of its buffers."""
 
     source: Table
     layout: rows.Layout
@@ -108,7 +114,7 @@ def materialize(
     layer: str | None,
     output_table: str | None,
 ) -> int:
-    """Make a table of features; return the number of rows."""
+    """Make a table of features, and return the number of its rows."""
     source = resolve_table(db, packed_table, "packed table")
     nets = resolve_table(db, arch_table, "model architecture table")
     summary = packed.summary(db, source.schema, source.name)
@@ -142,7 +148,10 @@ def materialize(
 
 
 def refresh(db: Database, features_table: str | None) -> int:
-    """Compute the features of rows that the source has got since; return their number."""
+    """Compute the features of the rows that were added to the packed table since the last call.
+
+    Return the number of these rows.
+    """
     table = resolve_table(db, features_table, "table of features")
     known = packed.summary(db, table.schema, table.name)
     if known.stored is None:
@@ -152,7 +161,7 @@ def refresh(db: Database, features_table: str | None) -> int:
             sqlstate=WRONG_STATE,
         )
     if not architectures.owns(db, table):
-        # What it was made of is read as the caller, and lands in it.
+        # Rows are read with the caller's rights and written to the table, so only its owner may do this.
         raise CerebroError(f"must be owner of table {table.quoted}", sqlstate=INSUFFICIENT_PRIVILEGE)
     append.check_rights(db, table, known.quoted)
     append.lock(db, known.quoted)
@@ -184,7 +193,7 @@ def refresh(db: Database, features_table: str | None) -> int:
 
 
 def read_net(db: Database, table: Table, model_id: int | None, summary: packed.PackedSummary) -> FeatureNet:
-    """Read a net with its weights, which takes rows as they are packed."""
+    """Return a net with its weights. Raise an error if it does not take the rows of the packed table."""
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
     found = architectures.architectures(db, table, [model_id])[0]
@@ -209,7 +218,7 @@ def read_net(db: Database, table: Table, model_id: int | None, summary: packed.P
 
 
 def _takes(inputs: Sequence[architecture.Shape], shapes: Sequence[architecture.Shape]) -> bool:
-    """Return whether a net takes rows of these shapes; it may leave dimensions open."""
+    """Return whether a net takes rows of these shapes. An open dimension of the net takes any size."""
     return len(inputs) == len(shapes) and all(
         len(own) == len(shape) and all(a in (None, b) for a, b in zip(own, shape, strict=True))
         for own, shape in zip(inputs, shapes, strict=True)
@@ -217,7 +226,7 @@ def _takes(inputs: Sequence[architecture.Shape], shapes: Sequence[architecture.S
 
 
 def _check_size(buffer_size: int, trunk: cut.Trunk, source: Table) -> None:
-    """Refuse features of which one buffer would not fit in a field."""
+    """Raise an error if the features of one buffer would not fit in a field."""
     size = 4 * buffer_size * sum(math.prod(d or 1 for d in shape) for shape in trunk.shapes)
     if size > MOST_BYTES:
         raise CerebroError(
@@ -271,7 +280,7 @@ def _write(
     summary: packed.PackedSummary,
     first: int,
 ) -> int:
-    """Compute and insert the features of all buffers from a number on; return the number of rows."""
+    """Compute and insert the features of the buffers from number `first` on; return the number of rows."""
     tick, done, table = ticker(db), 0, making.source.quoted
     values = making.trunk.of_weights(making.weights)
     for key in summary.keys:

@@ -1,4 +1,7 @@
-"""Holders of models of groups: result tables of runs, and the registry. Predicting sees no difference."""
+"""Holders of models of groups: result tables of runs, and versions of registered models.
+
+Code that predicts need not know which of the two it uses.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ from cerebro_plpy.store.runs import results
 
 
 class GroupsHolder(Protocol):
-    """A holder of models of groups, and what it knows of the rows that they were trained on."""
+    """A result table or a registered version that holds models of groups, and facts on the training rows."""
 
     @property
     def models(self) -> GroupModels: ...
@@ -42,7 +45,7 @@ class GroupsHolder(Protocol):
         ...
 
     def any_group(self, db: Database, mst_key: int) -> TrainedModel:
-        """Return the net of a config, with the weights of one of its groups."""
+        """Return the model of a config, with the weights of one of its groups."""
         ...
 
     def mark(self, db: Database) -> ModelMark:
@@ -52,7 +55,10 @@ class GroupsHolder(Protocol):
 
 @dataclass(frozen=True)
 class GroupsMark:
-    """Tables of models of groups as they were when they were read."""
+    """A mark of tables with models of groups.
+
+    It shows whether the tables have changed since they were read.
+    """
 
     tables: GroupTables
     version: str
@@ -113,7 +119,10 @@ class VersionOfGroups:
 def find_groups(
     db: Database, name: str | None, mst_key: int | None
 ) -> TableOfGroups | VersionOfGroups | None:
-    """Return the models of groups that a reference means; None if it means others."""
+    """Return the holder of the models of groups that a reference means.
+
+    Return None if the reference means a model of another kind.
+    """
     holder = trained.resolve(db, name)
     if isinstance(holder, RegisteredVersion):
         return _of_version(db, holder, mst_key)

@@ -1,4 +1,7 @@
-"""Holders of trained models: result tables of runs, and the registry. Predicting sees no difference."""
+"""Holders of trained models: result tables of runs, and versions of registered models.
+
+Code that predicts need not know which of the two it uses.
+"""
 
 from __future__ import annotations
 
@@ -22,29 +25,29 @@ ClassValues = list[list[str | None] | None]
 
 
 class ModelMark(Protocol):
-    """A model as it was when it was read."""
+    """A mark of a model. It shows whether the model has changed since it was read."""
 
     def is_unchanged(self, db: Database) -> bool: ...
 
 
 class ModelHolder(Protocol):
-    """A holder of trained models, and what it knows of the rows that they were trained on."""
+    """A result table or a registered version that holds trained models, and facts on their training rows."""
 
     @property
     def name(self) -> str:
-        """The name that messages give."""
+        """The name that messages show for the holder."""
         ...
 
     def weights_table(self, db: Database) -> Table:
-        """Return the table that the weights are in."""
+        """Return the table that stores the weights."""
         ...
 
     def summary(self, db: Database) -> Mapping[str, Any]:
-        """Return what a run's summary says of inputs and outputs."""
+        """Return the summary of the run that trained the models: it describes their inputs and outputs."""
         ...
 
     def class_values(self, db: Database, names: Sequence[str]) -> ClassValues:
-        """Return the class values of each dependent variable; None for one that has no classes."""
+        """Return the class values of each named dependent variable; None for a variable without classes."""
         ...
 
     def weights(self, db: Database, found: TrainedModel) -> bytes: ...
@@ -56,7 +59,7 @@ class ModelHolder(Protocol):
 
 @dataclass(frozen=True)
 class TrainedModel:
-    """A trained model, and what holds it."""
+    """A trained model, and the result table or registered version that holds it."""
 
     holder: ModelHolder
     mst_key: int | None
@@ -68,7 +71,7 @@ class TrainedModel:
 
 @dataclass(frozen=True)
 class RowMark:
-    """The row of a model table that was read."""
+    """A mark of the row of a model table from which a model was read."""
 
     version: predictions.ModelVersion
 
@@ -99,7 +102,10 @@ class ResultTable:
         return resolve_table(db, quote(self.table.schema, self.table.name + "_summary"), "model summary")
 
     def weights(self, db: Database, found: TrainedModel) -> bytes:
-        """Return the weights, of the run's last state where a field cannot hold them."""
+        """Return the weights of a model.
+
+        Weights too large for a field of the table are read from the last state of the run.
+        """
         if found.stored.has_weights:
             key_column = None if found.mst_key is None else "mst_key"
             return results.weights_from(db, self.table.quoted, key_column, found.mst_key)
@@ -128,7 +134,10 @@ def _weights_of_state(db: Database, run_id: int, mst_key: int, role: str) -> byt
 
 @dataclass(frozen=True)
 class VersionMark:
-    """A version, which never changes. Each statement asks whether its reference still means it."""
+    """A mark of a registered version.
+
+    It always shows the version as unchanged, because no version ever changes.
+    """
 
     def is_unchanged(self, db: Database) -> bool:
         return True
@@ -145,7 +154,7 @@ class RegisteredVersion:
         return resolve_table(db, model_versions.WEIGHTS)
 
     def read(self, db: Database) -> model_versions.StoredVersion:
-        """Return all that the version holds besides weights."""
+        """Return everything that the version stores, except the weights."""
         return model_versions.read(db, self.found.version_id)
 
     def summary(self, db: Database) -> Mapping[str, Any]:
@@ -155,7 +164,7 @@ class RegisteredVersion:
         return json.loads(self.read(db).about)["class_values"]
 
     def profile(self, db: Database) -> Profile | None:
-        """Return what was known of the training rows when the version was registered."""
+        """Return the profile of the training rows that was stored at registration; None if there is none."""
         found = json.loads(self.read(db).about).get("profile")
         return None if found is None else profile.read(found)
 
@@ -167,5 +176,5 @@ class RegisteredVersion:
 
 
 def may_only_predict(holder: ModelHolder) -> bool:
-    """Return whether the caller may predict with a model and see nothing else of it."""
+    """Return whether the caller may predict with the held models but see nothing else of them."""
     return isinstance(holder, RegisteredVersion) and holder.found.privilege == model_versions.PREDICT

@@ -31,7 +31,7 @@ from cerebro_plpy.threads import Threads
 
 @dataclass(frozen=True)
 class Model:
-    """A model to predict with; its weights are read only when all else has been checked."""
+    """A model to predict with. `weights()` reads its weights, so that they are read only after all checks."""
 
     model_arch: str
     backend: str | None
@@ -45,12 +45,12 @@ class Model:
 
     @property
     def input_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of the inputs that columns became; empty where the net says what comes in."""
+        """The shapes of the inputs by the feature specification; empty if the model has no specification."""
         return () if self.features is None else tuple(tuple(one.shape) for one in self.features.inputs)
 
 
 def trained(db: Database, found: TrainedModel) -> Model:
-    """Return a model of madlib_fit or madlib_fit_multiple_model."""
+    """Return the model to predict with for a model that a run has trained."""
     row = found.holder.summary(db)
     dependents = output.dependents_of(row, found.holder.class_values(db, row["dependent_varname"]))
     loss = reparse_compile(found.selected.compile_params).loss
@@ -66,14 +66,14 @@ def trained(db: Database, found: TrainedModel) -> Model:
 
 
 def features_of(row: Mapping[str, Any]) -> Specification | None:
-    """Return the feature specification in a model's summary; a model of an earlier version has none."""
+    """Return the feature specification in a model's summary; None if the summary has none."""
     given = row.get(FEATURES[0])
     return None if given is None else read_specification(json.dumps(given))
 
 
 @dataclass(frozen=True)
 class GivenModel:
-    """The caller's description of a model of their own."""
+    """The arguments of madlib_predict_byom that describe the caller's own model."""
 
     class_values: list[Any] | None
     normalizing_const: float | None
@@ -83,7 +83,10 @@ class GivenModel:
 
 
 def read_own_model(db: Database, arch_table: Table, model_id: int | None, given: GivenModel) -> Model:
-    """Return a model of an architecture table with its stored weights; refuse one without weights."""
+    """Return a model of an architecture table with its stored weights.
+
+    Raise an error if it has no weights.
+    """
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
     stored = models.architectures(db, arch_table, [model_id])[0]
@@ -115,7 +118,10 @@ def read_own_model(db: Database, arch_table: Table, model_id: int | None, given:
 
 
 def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] | None]:
-    """Return a list for each dependent variable; NULL fills up shorter ones, since arrays are rectangular."""
+    """Return the class values of each dependent variable; None for a variable without class values.
+
+    SQL arrays are rectangular, so NULLs fill up the shorter lists.
+    """
     if count < 1:
         raise CerebroError(f"dependent_count must be at least 1, not {count}")
     if given is None:
@@ -135,9 +141,10 @@ def _class_values(given: list[Any] | None, count: int) -> list[list[str | None] 
 
 
 def _own_outputs(described: DescribedModel, values: list[list[str | None] | None]) -> list[Output]:
-    """Return the outputs.
+    """Return the outputs of the caller's own model.
 
-    Without class values an output has numbered classes, unless it is a single unit without a sigmoid.
+    An output without class values has numbered classes. Only a single unit without a sigmoid predicts a
+    number.
     """
     if len(values) != len(described.outputs):
         raise CerebroError(
@@ -155,13 +162,16 @@ def _own_outputs(described: DescribedModel, values: list[list[str | None] | None
 
 
 def _fit(values: list[str | None], width: int | None) -> list[str | None]:
-    """Leave out the NULLs that only fill up a list of a two-dimensional array."""
+    """Return the class values without the NULLs that only fill up a list of a two-dimensional array."""
     wanted = max(2, width or 0)
     return values[:wanted] if all(value is None for value in values[wanted:]) else values
 
 
 def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
-    """Bring up Keras in this process, unless it runs already: then that one serves, on whatever backend."""
+    """Start Keras in this process, unless it runs already.
+
+    A running Keras is used whatever its backend is.
+    """
     if not runs_engine():
         chosen = backend or session.setting(db, "backend") or session.default_backend()
         fixed = session.setting(db, session.CACHE_FOLDER)
@@ -170,7 +180,10 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
 
 
 def _first_gpu(db: Database) -> runtime.Gpu | None:
-    """Return one GPU, enough for one process, with a share: without one it would take all memory of each."""
+    """Return one GPU of the host, with a share of its memory; None if the host has no GPU.
+
+    An engine that is given no such share would take all memory of every GPU.
+    """
     found = session.host_facts(db)["devices"]
     if not found:
         return None
@@ -180,39 +193,51 @@ def _first_gpu(db: Database) -> runtime.Gpu | None:
 def start_chosen(
     backend: str, threads: int, use_gpus: bool, gpu: runtime.Gpu | None, cache_folder: str | None
 ) -> None:
-    """Bring up Keras with these settings, in a process that cannot read its own, unless it runs already."""
+    """Start Keras with the given settings, unless it runs already.
+
+    This is for a process that cannot read the settings by itself.
+    """
     if not runs_engine():
         runtime.start(backend, threads, use_gpus, gpu, cache_folder)
 
 
 def runs_engine() -> bool:
-    """Return whether an engine is up in this process."""
+    """Return whether an engine runs in this process."""
     return running_engine() is not None
 
 
 def running_engine() -> str | None:
-    """Return the engine that is up in this process, which can have no other."""
+    """Return the name of the engine that runs in this process, or None. A process can run only one engine."""
     return runtime.backend() if runtime.is_started() else None
 
 
 def _threads(db: Database) -> int:
-    """Return as many threads as a segment session has: if this one trains later, it makes the same bits."""
+    """Return the engine's number of threads: as many as a segment session has.
+
+    If this session trains later, it thus computes the same bits as a segment session.
+    """
     cores = len(os.sched_getaffinity(0))
     return int(session.setting(db, "threads") or max(1, cores // count_sessions(db)))
 
 
 def open_threads(db: Database) -> Threads:
-    """Return threads that calculate, or ask the engine, as many at a time as sessions train."""
+    """Return threads that compute or call the engine.
+
+    Their number is the number of sessions that train at a time.
+    """
     return Threads(count_sessions(db), partial(interrupts.tick, db))
 
 
 def count_sessions(db: Database) -> int:
-    """Return how many sessions train at a time, each with its threads: so much of the host may be used."""
+    """Return how many sessions train at a time: the setting `segments`, or else the number of cores."""
     return int(session.setting(db, "segments") or len(os.sched_getaffinity(0)))
 
 
 def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
-    """Keep and return the registered layers that a model may consist of, if its caller may use them."""
+    """Load the registered functions that a model's architecture uses, and return them.
+
+    The caller must be allowed to use them.
+    """
     functions.begin(db)
     found = functions.needed(db, [], [model.model_arch])
     custom.take(found)
@@ -220,12 +245,15 @@ def take_functions(db: Database, model: Model) -> list[dict[str, Any]]:
 
 
 def describe_by_engine(db: Database, model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:
-    """Describe a model's architecture once an engine is up, which takes seconds."""
+    """Describe a model's architecture by an engine. If no engine runs yet, start one, which takes seconds."""
     start_engine(db, model.backend, False)
     take_functions(db, model)
     return described(model, input_shapes)
 
 
 def described(model: Model, input_shapes: Sequence[Sequence[int]]) -> DescribedModel:
-    """Describe a model's architecture; the rows say what comes in, if it leaves that open."""
+    """Describe a model's architecture.
+
+    The shapes of the rows replace the input shapes that it leaves open.
+    """
     return describe(model.model_arch, input_shapes=tuple(tuple(shape) for shape in input_shapes))

@@ -1,4 +1,4 @@
-"""Settles what each output of a model stands for: classes with their names, or numbers."""
+"""Determines what each output of a model means: classes, with their names, or numbers."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cerebro_plpy.predicting.choices import LOGITS_SIGMOID, LOGITS_SOFTMAX
 
 @dataclass(frozen=True)
 class Output:
-    """One output; `values` is None if it holds numbers and not classes.
+    """One output of a model; `values` is None if it predicts numbers and not classes.
 
-    A binary one has a single unit, the probability of the second class.
+    A binary output is a single unit: the probability of the second class.
     """
 
     name: str
@@ -33,7 +33,7 @@ class Output:
     is_binary: bool = False
 
     def read(self, result: np.ndarray) -> np.ndarray:
-        """Return the probability of each class, or the quantity, for each row of a net's output."""
+        """Return the probability of each class, or the predicted numbers, for each row of a net's output."""
         flat = result.reshape(len(result), -1)
         if self.values is None:
             return flat.astype(np.float64)
@@ -41,7 +41,7 @@ class Output:
 
     @cached_property
     def shown(self) -> list[str]:
-        """The class values as JSON has them."""
+        """The class values as JSON texts."""
         return [json.dumps(value or "", ensure_ascii=False) for value in self.values or ()]
 
 
@@ -55,7 +55,7 @@ class Dependent:
 
 
 class NetOutputs(Protocol):
-    """The outputs of a net: of one row their shapes, and their names."""
+    """The outputs of a net: the shape of each output for one row, and the names of the outputs."""
 
     @property
     def outputs(self) -> tuple[Shape, ...]: ...
@@ -65,7 +65,7 @@ class NetOutputs(Protocol):
 
 
 def dependents_of(summary: Mapping[str, Any], values: Sequence[list[str | None] | None]) -> list[Dependent]:
-    """Return the dependent variables of a run's summary with their class values, None where it knows none."""
+    """Return the dependent variables in a run's summary, with their class values (None: unknown)."""
     names: Sequence[str] = summary["dependent_varname"]
     widths: Sequence[int | None] = summary.get("num_classes") or [None] * len(names)
     return [
@@ -75,7 +75,7 @@ def dependents_of(summary: Mapping[str, Any], values: Sequence[list[str | None] 
 
 
 def settle(described: NetOutputs, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
-    """Match the dependent variables with the model's outputs."""
+    """Return the meaning of each output of a model: the nth output predicts the nth dependent variable."""
     if len(dependents) != len(described.outputs):
         raise CerebroError(
             f"the model has {len(described.outputs)} outputs for {len(dependents)} dependent variables",
@@ -116,7 +116,11 @@ def _no_fixed_width(name: str, shape: Shape) -> CerebroError:
 
 
 def _without_padding(values: list[str | None]) -> list[str | None]:
-    """Return the class values without the places that num_classes left empty, which are not predicted."""
+    """Return the class values without the NULLs at their end, which are not predicted.
+
+    These are places that the argument num_classes of training_preprocessor_dl has left free for later
+    classes.
+    """
     end = len(values)
     while end > 1 and values[end - 1] is None:
         end -= 1
@@ -124,7 +128,10 @@ def _without_padding(values: list[str | None]) -> list[str | None]:
 
 
 def _logits(loss: Any, width: int) -> str | None:
-    """Return the function that makes probabilities of the output, if the loss says that it holds logits."""
+    """Return the name of the function that makes probabilities of logits.
+
+    Return None unless the loss says, by `from_logits`, that the output holds logits.
+    """
     if not isinstance(loss, Call) or dict(loss.kwargs).get("from_logits") is not True:
         return None
     binary = width == 1 or forms.name_of(loss).startswith("binary")
@@ -132,7 +139,7 @@ def _logits(loss: Any, width: int) -> str | None:
 
 
 def is_binary(described: DescribedModel, number: int) -> bool:
-    """Return whether an output of one unit is the probability of a class: its layer then has a sigmoid."""
+    """Return whether the layer of an output has a sigmoid, so that one unit is the probability of a class."""
     name = described.output_names[number]
     layers = json.loads(described.json)["config"].get("layers", [])
     found = [layer["config"] for layer in layers if layer["config"].get("name") == name]

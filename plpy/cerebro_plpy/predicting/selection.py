@@ -1,7 +1,7 @@
-"""Chooses models for an ensemble: one after the other, each the one that helps the mean most.
+"""Chooses models for an ensemble, one after the other: always the model that helps the mean answer most.
 
-After Caruana and others (2004): a model may be chosen again, which gives it more weight. Rows that choose
-flatter what they chose, so each half of them measures what the other half has chosen.
+After Caruana and others (2004): a model may be chosen again, which gives it more weight. Models look better
+on the rows by which they were chosen. So the rows are halved, and each half measures the choice of the other.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ def _go_on() -> None:
 def choose(
     answers: np.ndarray, truth: np.ndarray, metric: str, size: int, tick: Callable[[], None] = _go_on
 ) -> tuple[dict[int, int], float]:
-    """Return how often each model is chosen, by its place in the answers (model, row, number), and the error.
+    """Return how often each model is chosen, by its place in `answers`, and the error of the mean answer.
 
-    Of equals, one that is in already goes before others, and the first before those after it. What counts in
-    the end is the shortest beginning with the smallest error.
+    `answers` has an array (rows, numbers) for each model. Among equally good models, a model that has been
+    chosen already comes first, and then the first model. Choices after the smallest error do not count.
     """
     measure = ERRORS[metric]
     total, chosen, errors = np.zeros(truth.shape), list[int](), list[float]()
@@ -47,13 +47,16 @@ def choose(
 
 
 def mean_of(answers: np.ndarray, counts: Mapping[int, int]) -> np.ndarray:
-    """Return the mean of the answers of models that were chosen so often."""
+    """Return the mean of the models' answers, each weighted by its count: how often the model was chosen."""
     total = sum(counts.values())
     return np.sum([answers[place] * (count / total) for place, count in counts.items()], axis=0)
 
 
 def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of two halves of the rows: in the order of their class or quantity, every second."""
+    """Return the places of the rows of two halves.
+
+    Sorted by class or quantity, rows go to both halves in turn.
+    """
     first = truth.argmax(axis=1) if is_classes else truth[:, 0]
     order = np.argsort(first, kind="stable")
     return np.sort(order[::2]), np.sort(order[1::2])
@@ -61,7 +64,10 @@ def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class AnswersApart:
-    """Answers for each row by the choice of the other half, and the same at that half's temperature."""
+    """The mean answer for each row by the models that the other half of the rows has chosen.
+
+    `tempered` are these answers at the temperature that fits the other half best.
+    """
 
     plain: np.ndarray
     tempered: np.ndarray
@@ -75,13 +81,14 @@ def choose_apart(
     size: int,
     tick: Callable[[], None] = _go_on,
 ) -> AnswersApart:
-    """Return what each row is answered by the models that the other half of the rows chooses.
+    """Return the answers for each row by the models that the other half of the rows chooses.
 
-    A temperature is set where probabilities are what counts.
+    If the metric is log loss, `tempered` has these answers at the temperature that fits that half best;
+    otherwise it equals `plain`.
     """
     one, other = split(truth, is_classes)
     plain, tempered = np.empty(truth.shape), np.empty(truth.shape)
-    # A row that is alone chooses for itself.
+    # A single row has no other half: it chooses for itself.
     for chooses, measures in ((one, other), (other if len(other) else one, one)):
         counts, _ = choose(answers[:, chooses], truth[chooses], metric, size, tick)
         plain[measures] = tempered[measures] = mean_of(answers[:, measures], counts)

@@ -1,6 +1,7 @@
-"""Sets how sure an ensemble is: one number, the temperature, by which all its log-probabilities are divided.
+"""Finds the temperature of an ensemble: the number by which all its log-probabilities are divided.
 
-After Guo and others (2017). It changes no order of classes.
+After Guo and others (2017). The temperature makes an ensemble more or less sure. It changes no order of
+classes.
 """
 
 from __future__ import annotations
@@ -20,15 +21,16 @@ _ROUNDS = 30
 
 
 def temper(answers: np.ndarray, temperature: float) -> np.ndarray:
-    """Return the probabilities that an ensemble of this temperature answers with."""
+    """Return the probabilities of an ensemble at a temperature, given its plain probabilities."""
     powers = _powers(answers, temperature)
     return powers / powers.sum(axis=1, keepdims=True)
 
 
 def find_temperature(answers: np.ndarray, truth: np.ndarray) -> float:
-    """Return the temperature with the least log loss, between the coldest and the hottest.
+    """Return the temperature with the least log loss, between COLDEST and HOTTEST.
 
-    The loss has one valley over the logarithm of the temperature, since it is convex in 1 / temperature.
+    The loss has only one minimum over the logarithm of the temperature, since it is convex in 1 /
+    temperature.
     """
     low, high = math.log(COLDEST), math.log(HOTTEST)
     logs = _logs(answers)

@@ -1,4 +1,4 @@
-"""Finds the trained model that a call means: the one place where model references are resolved."""
+"""Finds the trained model that a call means. All model references are resolved here."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import series
 from cerebro_plpy.store.runs import results
 
-# The key of the only config of madlib_fit: what it becomes equals config 1 of a run of many.
+# The key of the only config of madlib_fit: it trains to the same bits as config 1 of a run of several.
 ONLY = 1
 
 
 def resolve(db: Database, name: str | None) -> ResultTable | RegisteredVersion:
-    """Return what a model reference means: a result table, or a version of a registered model.
+    """Return the result table or the registered version that a model reference means.
 
-    A name with @ means a registered model. Another one means the model table of that name if there is one,
+    A name with @ means a registered model. Any other name means the model table of that name if there is one,
     and else the registered model.
     """
     if name is not None and references.is_marked(name):
@@ -49,7 +49,7 @@ def resolve(db: Database, name: str | None) -> ResultTable | RegisteredVersion:
 
 
 def _refuse_absent(db: Database, name: str | None) -> Table:
-    """Raise the error that a model table is not there; say that a registered model is not, either."""
+    """Raise an error: there is neither a model table nor a registered model of this name."""
     try:
         return resolve_table(db, name, "model table")
     except CerebroError as error:
@@ -65,7 +65,7 @@ def _refuse_absent(db: Database, name: str | None) -> Table:
 
 
 def find_registered(db: Database, name: str) -> RegisteredVersion:
-    """Return the version that a reference means, whatever tables there are."""
+    """Return the registered version that a reference means, even if there is a table of the same name."""
     held = _registered(db, name)
     if held is None:
         raise model_versions.not_registered(name, _lacks(db, name))
@@ -73,7 +73,10 @@ def find_registered(db: Database, name: str) -> RegisteredVersion:
 
 
 def _lacks(db: Database, name: str) -> str | None:
-    """Return what a model lacks that is there, unlike the version that a reference would mean."""
+    """Return a sentence on the alias or version that a reference names and its model lacks.
+
+    Return None if the caller sees no such model.
+    """
     reference = references.parse(name)
     aliases = {} if reference is None else model_versions.aliases(db, reference.name)
     if reference is None or not aliases:
@@ -96,9 +99,11 @@ def _registered(db: Database, name: str) -> RegisteredVersion | None:
 def find_model(
     db: Database, name: str | None, mst_key: int | None, *, takes_forecast: bool = False
 ) -> TrainedModel:
-    """Return the model that a reference means; of a table, that with this key, or the best one without.
+    """Return the model that a reference means.
 
-    A registered forecast is refused unless `takes_forecast`: its net alone does not give its answers.
+    Of a table with several models, it is the model of config `mst_key`, or of the best config if that is
+    None. Raise an error for a registered forecast unless `takes_forecast`: its net alone does not give its
+    answers.
     """
     holder = resolve(db, name)
     if isinstance(holder, RegisteredVersion):
@@ -120,7 +125,7 @@ def find_model(
     results.check_summary(db, table, summary)
     row = results.summary_row(db, summary.quoted)
     if not several:
-        # What else is called so, such as an _info that was left when other tables were dropped, is no matter.
+        # An _info table with this name, such as one left over when other tables were dropped, is ignored.
         return _single(db, table, row, mst_key)
     if info is None:
         raise CerebroError(
@@ -135,7 +140,7 @@ def find_model(
 
 
 def is_forecast(db: Database, holder: ModelHolder) -> bool:
-    """Return whether a version is a forecast, or a table holds the nets of one."""
+    """Return whether a registered version is a forecast, or whether a model table holds the nets of one."""
     if isinstance(holder, RegisteredVersion):
         return series.LINEAGE in json.loads(holder.read(db).lineage)
     beside = _beside(db, holder.weights_table(db), series.SUFFIX)
@@ -154,7 +159,7 @@ def _refuse_forecast(name: str) -> CerebroError:
 
 @contextmanager
 def tell_of_forecast(db: Database, holder: ModelHolder) -> Generator[None]:
-    """Say that a table holds the nets of a forecast, if so, where its models do not fit some rows."""
+    """If rows do not fit the model because it is a net of a forecast, raise an error that says so."""
     try:
         yield
     except CerebroError as error:
@@ -172,7 +177,7 @@ def _holds_groups(name: str, columns: Iterable[str]) -> CerebroError:
 
 
 def group_tables(db: Database, table: Table) -> tuple[Table, Table, list[str]] | None:
-    """Return a table of models of groups, its info table, and the group columns; None for other tables."""
+    """Return the table if it holds models of groups, with its info table and its group columns; else None."""
     summary, info = _beside(db, table, "_summary"), _beside(db, table, "_info")
     if summary is None or info is None:
         return None
@@ -203,9 +208,10 @@ def _check_rights(db: Database, tables: Sequence[Table]) -> None:
 def check_readable(
     db: Database, tables: Sequence[Table], *, instead: str, why: str, hint: str | None = None
 ) -> None:
-    """Refuse tables that the caller may not read, and views of others, which would run a stranger's code.
+    """Raise an error if the caller may not read a table, or if somebody else owns a view among the tables.
 
-    `instead` says what to do where there is such a view; `why` and `hint` are about missing rights.
+    Reading such a view would run its owner's code. `instead` is the hint of that error; `why` and `hint` are
+    the detail and the hint of the error about missing rights.
     """
     strange = models.strange_views(db, tables)
     if strange:
@@ -226,7 +232,7 @@ def check_readable(
 
 
 def best_key(db: Database, info: Table) -> int:
-    """Return the config that the leaderboard has first."""
+    """Return the `mst_key` of the config that the leaderboard ranks first."""
     ranked = [
         (standing(reparse_compile(row["compile_params"]), row["metric"], row["loss"]), row["mst_key"])
         for row in results.measured(db, info.quoted)
@@ -277,7 +283,7 @@ def _single(db: Database, table: Table, row: Any, mst_key: int | None) -> Traine
 
 
 def one_of_many(db: Database, table: Table, info: Table, row: Any, mst_key: int) -> TrainedModel:
-    """Return the model of one config; `row` is that of the summary."""
+    """Return the model of config `mst_key` from a table of several models; `row` is the table's summary."""
     config = results.trained_config(db, info.quoted, mst_key)
     if config is None:
         raise CerebroError(f"mst_key {mst_key} is not in {info.quoted}", hint=_keys_of(db, info))

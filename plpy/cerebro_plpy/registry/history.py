@@ -1,4 +1,4 @@
-"""The history of an alias, and what lies before where it points. Pure."""
+"""The history of an alias: the versions to which it can go back. Pure."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ REGISTERED = "registered"
 
 
 def walk(events: Iterable[tuple[str, int | None]]) -> list[int]:
-    """Return the versions that an alias can go back through; the last is where it points.
+    """Return the versions to which an alias can go back, the oldest first; the last is its current version.
 
-    What it was rolled back from is not among them, so going back twice goes back two steps.
+    Versions from which the alias was rolled back are left out, so going back twice goes back two steps.
     """
     path: list[int] = []
     for event, version in events:
@@ -30,7 +30,7 @@ def walk(events: Iterable[tuple[str, int | None]]) -> list[int]:
 
 
 def _without(path: Iterable[int], version: int) -> list[int]:
-    """Return a path without a version, and without the steps from a version to itself that this leaves."""
+    """Return the path without a version. If two equal versions then follow each other, keep one of them."""
     kept: list[int] = []
     for one in path:
         if one != version and kept[-1:] != [one]:

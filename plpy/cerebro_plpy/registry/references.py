@@ -16,7 +16,7 @@ _LARGEST_VERSION = 2**31 - 1
 
 @dataclass(frozen=True)
 class Reference:
-    """A registered model's name, with the alias or the number of the version that is meant."""
+    """A reference to a version of a registered model: the model's name, with an alias or a version number."""
 
     name: str
     alias: str | None = DEFAULT
@@ -27,12 +27,12 @@ class Reference:
 
 
 def is_marked(text: str) -> bool:
-    """Return whether a text cannot be the name of a table; a table with an @ is written in double quotes."""
+    """Return whether a text means a registered model by its @. A table name with an @ is in double quotes."""
     return "@" in text and '"' not in text
 
 
 def parse(text: str) -> Reference | None:
-    """Read a reference, or return None; like names in SQL, it may be written in capitals."""
+    """Return the reference that a text means, in any case of letters; None if it is no reference."""
     name, at, rest = text.strip().lower().partition("@")
     if not _NAME.fullmatch(name):
         return None
@@ -44,7 +44,7 @@ def parse(text: str) -> Reference | None:
 
 
 def check_name(text: str | None, what: str) -> str:
-    """Return the name of a model or of an alias as the registry has it."""
+    """Return the name of a model or an alias in lower case. Raise an error if it is not a valid name."""
     if text is None:
         raise CerebroError(f"{what} is NULL", sqlstate=NULL_NOT_ALLOWED)
     name = text.strip().lower()

@@ -1,1 +1,1 @@
-"""Finds the paths along foreign keys that begin at an entity, and says which features they make. Pure."""
+"""Finds the paths along foreign keys that begin at an entity's table, and plans features of them. Pure."""

@@ -1,4 +1,4 @@
-"""Labels from the rows that follow a cut-off: an aggregate of children, perhaps compared with a number."""
+"""Labels from the rows after a cut-off: an aggregate of child rows, perhaps compared with a number."""
 
 from __future__ import annotations
 
@@ -18,7 +18,10 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class LabelTerm:
-    """An aggregate of what a text in brackets names; with a comparison the label is true or false."""
+    """A label such as `count(orders) = 0`: an aggregate of what `inside` names, the text in brackets.
+
+    With a comparison, the label is true or false; without one, it is a number.
+    """
 
     aggregate: str
     inside: str
@@ -27,7 +30,7 @@ class LabelTerm:
 
 
 def parse(text: str | None) -> LabelTerm:
-    """Read such a term as it is written: count(orders) = 0, or sum(orders.amount)."""
+    """Return the label that a text such as `count(orders) = 0` or `sum(orders.amount)` means."""
     found = _FORM.fullmatch(text or "")
     if found is None or found["aggregate"].lower() not in AGGREGATES:
         raise CerebroError(

@@ -1,4 +1,4 @@
-"""Tables that foreign keys lead to, and the paths along them that begin at an entity."""
+"""Tables that foreign keys connect, and the paths along the keys that begin at an entity's table."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ NUMBER, MOMENT, CATEGORY = "number", "moment", "category"
 
 @dataclass(frozen=True)
 class RelatedColumn:
-    """A column that makes features: its kind, and the name of its type without domains."""
+    """A column from which features are made: its kind, and the name of its type (of a domain: its base)."""
 
     name: str
     kind: str
@@ -21,7 +21,7 @@ class RelatedColumn:
 
 @dataclass(frozen=True)
 class RelatedTable:
-    """A table with its primary key and its columns of a kind that makes features."""
+    """A table with its primary key, and the columns from which features can be made."""
 
     name: TableName
     key: tuple[str, ...]
@@ -33,7 +33,7 @@ class RelatedTable:
 
 @dataclass(frozen=True)
 class ForeignKey:
-    """Columns of a child that have the values of a parent's."""
+    """A foreign key: columns of a child table that refer to the columns `of` a parent table."""
 
     child: TableName
     columns: tuple[str, ...]
@@ -43,7 +43,7 @@ class ForeignKey:
 
 @dataclass(frozen=True)
 class PathStep:
-    """One foreign key, followed down to the children or up to the parent."""
+    """A step of a path: one foreign key, followed down to the child table or up to the parent table."""
 
     key: ForeignKey
     down: bool
@@ -54,12 +54,12 @@ class PathStep:
 
     @property
     def to_columns(self) -> tuple[str, ...]:
-        """Return the columns of the table that the step leads to."""
+        """The key's columns in the table to which the step leads."""
         return self.key.columns if self.down else self.key.of
 
     @property
     def from_columns(self) -> tuple[str, ...]:
-        """Return the columns of the table that the step comes from."""
+        """The key's columns in the table from which the step comes."""
         return self.key.of if self.down else self.key.columns
 
 
@@ -68,20 +68,23 @@ Path = tuple[PathStep, ...]
 
 @dataclass(frozen=True)
 class RelatedSchema:
-    """The tables around an entity, and the foreign keys between them."""
+    """An entity's table, the tables around it, and the foreign keys between all these tables."""
 
     entity: TableName
     tables: Mapping[TableName, RelatedTable]
     keys: Sequence[ForeignKey]
 
     def label(self, path: Path) -> str:
-        """Return the name of a path: its tables, with the columns of a key that has a twin."""
+        """Return the name of a path: the names of its tables, joined by _.
+
+        If several foreign keys connect two tables, the name has the columns of the key as well.
+        """
         return "_".join(map(self._label, path)) if path else self.entity[1]
 
     def _label(self, step: PathStep) -> str:
         ends = (step.key.child, step.key.parent)
         twins = [key for key in self.keys if (key.child, key.parent) == ends]
-        # Where children of the table that a step comes from are in the same table, they have its name.
+        # A step up needs another name if the same table also holds children of the step's table.
         has_children = any((key.parent, key.child) == ends for key in self.keys)
         if len(twins) == 1 and (step.down or not has_children):
             return step.table[1]
@@ -91,7 +94,10 @@ class RelatedSchema:
 def walk(
     entity: TableName, keys: Sequence[ForeignKey], depth: int, omitted: Collection[TableName] = ()
 ) -> list[Path]:
-    """Return all paths of up to `depth` steps, the shortest first; no step reverses the one before it."""
+    """Return all paths of up to `depth` steps that begin at the entity's table, the shortest first.
+
+    A path does not lead to tables in `omitted`. After a step down, it does not go up the same key again.
+    """
     found: list[Path] = [()]
     ends: list[Path] = [()]
     for _ in range(depth):
@@ -105,7 +111,7 @@ def _steps(entity: TableName, path: Path, keys: Sequence[ForeignKey]) -> list[Pa
     here = path[-1].table if path else entity
     down = [PathStep(key, True) for key in keys if key.parent == here]
     up = [PathStep(key, False) for key in keys if key.child == here]
-    # Up the key that led down here is where the path came from.
+    # A step up the key that led down here would lead back.
     return [*down, *(step for step in up if not path or path[-1] != PathStep(step.key, True))]
 
 
@@ -116,6 +122,9 @@ def is_of_siblings(path: Path) -> bool:
 
 
 def base_of(path: Path) -> Path:
-    """Return the path up to its last step down: what lies behind it has one row for each of its rows."""
+    """Return the beginning of a path, up to its last step down.
+
+    All later steps go up to a parent, so they lead from each row to a single row.
+    """
     last = max((place for place, step in enumerate(path, 1) if step.down), default=0)
     return path[:last]

@@ -1,4 +1,4 @@
-"""Plans the features of related tables: one for each path, column, aggregate and window."""
+"""Plans the features of related tables: one for each path, column, aggregate and window of time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LAST, SINCE_LAST, DISTINCT, SHARE_OF_TOP = "last", "since_last", "distinct", "sh
 OF_ROWS = (COUNT, SINCE_LAST)
 OF_NUMBERS = (SUM, MEAN, MIN, MAX, STDDEV, LAST)
 OF_CATEGORIES = (LAST, DISTINCT, SHARE_OF_TOP)
-# Those that come from counting each value.
+# Aggregates that are computed from the counts of each value.
 OF_VALUES = (DISTINCT, SHARE_OF_TOP)
 AGGREGATES = (COUNT, SUM, MEAN, MIN, MAX, STDDEV, LAST, SINCE_LAST, DISTINCT, SHARE_OF_TOP)
 ALL = "all"
@@ -34,8 +34,10 @@ _NO_WORD = re.compile(r"\W+")
 
 @dataclass(frozen=True)
 class RelatedFeature:
-    """A column of the output: of a parent as it is, or an aggregate of children in a window before the
-    cut-off."""
+    """A column of the output table.
+
+    It is a column of a parent row, or an aggregate of child rows in a window of time before the cut-off.
+    """
 
     name: str
     path: Path
@@ -45,7 +47,7 @@ class RelatedFeature:
 
     @property
     def value(self) -> RelatedColumn:
-        """The column, where the feature is of one."""
+        """The column of the feature. A feature that has none, such as a count of rows, raises TypeError."""
         if self.column is None:
             raise TypeError(self.name)
         return self.column
@@ -53,7 +55,10 @@ class RelatedFeature:
 
 @dataclass(frozen=True)
 class Wishes:
-    """The aggregates that a call asks for, its windows, the widest first, and the time of each table."""
+    """The aggregates and the windows of time that a call asks for, and the time column of each table.
+
+    The widest window comes first.
+    """
 
     aggregates: Sequence[str]
     windows: Sequence[str | None]
@@ -63,7 +68,10 @@ class Wishes:
 def plan(
     schema: RelatedSchema, paths: Sequence[Path], wishes: Wishes, taken: Collection[str]
 ) -> list[RelatedFeature]:
-    """Return all features, those of short paths first; each has a name of its own that is not taken."""
+    """Return the features of all paths, in the order of the paths.
+
+    Each feature has a name of its own, which is not in `taken`.
+    """
     names = set(taken)
     found = []
     for path in paths:
@@ -114,7 +122,7 @@ def _of_rows(
 
 
 def _values(schema: RelatedSchema, table: RelatedTable, keys: bool = False) -> list[RelatedColumn]:
-    """Return the columns that describe a row; with `keys`, those that point elsewhere too, as categories."""
+    """Return the columns that describe a row. With `keys`, include foreign keys, as categories."""
     linking = _linking(schema, table)
     found = []
     for column in table.columns:
@@ -139,7 +147,7 @@ def _named(name: str, window: str | None) -> str:
 
 
 def _free_name(name: str, taken: Collection[str]) -> str:
-    """Return the name, cut or numbered where it is too long or taken."""
+    """Return the name, shortened if it is too long, and numbered if it is taken."""
     number, candidate = 1, _cut(name, "")
     while candidate in taken:
         number += 1
@@ -148,7 +156,7 @@ def _free_name(name: str, taken: Collection[str]) -> str:
 
 
 def _cut(name: str, suffix: str) -> str:
-    """Return name and suffix in as many bytes as a name may have; what is cut off leaves a digest."""
+    """Return name and suffix, in at most LONGEST_NAME bytes. A digest replaces the part that is cut off."""
     if len((name + suffix).encode()) <= LONGEST_NAME:
         return name + suffix
     suffix = f"_{hashlib.sha256(name.encode()).hexdigest()[:6]}{suffix}"
@@ -156,7 +164,7 @@ def _cut(name: str, suffix: str) -> str:
 
 
 def describe(feature: RelatedFeature, label: str) -> str:
-    """Return what a feature is, in words."""
+    """Return a description of a feature in words."""
     column = "" if feature.column is None else _column_words(feature.column)
     if feature.aggregate is None:
         return f"{column} of {label}"

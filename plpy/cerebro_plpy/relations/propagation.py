@@ -1,4 +1,4 @@
-"""Multiplies a graph's matrix with the nodes' features, hop by hop, and finds what changes reach."""
+"""Spreads the features of a graph's nodes along its edges, hop by hop, and finds what a change reaches."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ MEAN, SUM, SYMMETRIC = "mean", "sum", "symmetric"
 WAYS = (MEAN, SUM, SYMMETRIC)
 # The number of columns that all threads together sum at a time, in double precision, and the most threads.
 _BLOCK, _MOST_THREADS = 16, 4
-# How often nodes pass on what they know, and how large a correction may become, as a multiple of what
+# The number of hops of an error or a class, and the largest correction, as a multiple of the error that
 # arrived.
 _ROUNDS, _MOST_TIMES = 50, 1000.0
 
 
 @dataclass(frozen=True)
 class NumberedEdges:
-    """Edges by the numbers of their nodes: both ends, how much each counts, and the number of its kind."""
+    """Edges between numbered nodes: source and target, each edge's weight, and the number of its kind."""
 
     source: np.ndarray
     target: np.ndarray
@@ -39,11 +39,11 @@ class NumberedEdges:
 
 
 def build_matrix(nodes: int, edges: NumberedEdges, aggregate: str) -> sparse.csr_array:
-    """Return the matrix by which a hop multiplies the features: a row for each node that receives.
+    """Return the matrix by which a hop multiplies the features: it has a row for each receiving node.
 
-    Edges that stand several times count as one with the sum of their weights. `mean` divides by the sum of a
-    node's weights. `symmetric` lets an edge lead both ways, gives each node an edge to itself, and divides by
-    the square roots of the sums at both ends.
+    Several edges between two nodes count as one, with the sum of their weights. `mean` divides by the sum of
+    a node's weights. `symmetric` lets an edge lead both ways, adds an edge from each node to itself, and
+    divides by the square roots of the sums at both ends.
     """
     # Sums of weights do not depend on the order in which the server gave the edges.
     ends, weight = edges.target * nodes + edges.source, edges.weight
@@ -61,7 +61,7 @@ def build_matrix(nodes: int, edges: NumberedEdges, aggregate: str) -> sparse.csr
 
 
 def _invert_sums(matrix: sparse.csr_array) -> np.ndarray:
-    """Return 1 divided by the sum of each row; 0 for a node without edges."""
+    """Return 1 divided by the sum of each row of the matrix; 0 for a node without edges."""
     with np.errstate(over="ignore"):
         sums = matrix.sum(axis=1)
     # One divided by infinity would be the zero of a node without edges.
@@ -78,7 +78,10 @@ def _invert_sums(matrix: sparse.csr_array) -> np.ndarray:
 def propagate(
     matrix: sparse.csr_array, features: np.ndarray, hops: int, teleport: float, threads: Threads
 ) -> Iterator[np.ndarray]:
-    """Yield what each hop makes of the features; a share `teleport` of the features themselves stays in."""
+    """Yield the features after each hop.
+
+    In each hop, the share `teleport` comes from the original features.
+    """
     reached = features
     for _ in range(hops):
         reached = make_hop(matrix, reached, features, teleport, threads)
@@ -88,9 +91,10 @@ def propagate(
 def make_hop(
     matrix: sparse.csr_array, reached: np.ndarray, features: np.ndarray, teleport: float, threads: Threads
 ) -> np.ndarray:
-    """Return what a hop makes of what the last one reached; `features` are those of the rows themselves.
+    """Return the features after one more hop.
 
-    Each column is summed by itself, in the order of the edges, so threads change no bit.
+    `reached` are the features after the hop before, and `features` the original ones. Each column is summed
+    by itself, in the order of the edges, so the number of threads changes no bit.
     """
     made = np.empty((len(features), reached.shape[1]), reached.dtype)
     count = max(1, min(threads.count, _MOST_THREADS))
@@ -99,7 +103,7 @@ def make_hop(
     def sum_block(start: int, tick: Tick) -> None:
         tick()
         block = slice(start, start + width)
-        # What single precision does not hold becomes infinite, which callers refuse.
+        # A number beyond single precision becomes infinite, for which callers raise an error.
         with np.errstate(over="ignore", invalid="ignore"):
             summed = matrix @ reached[:, block].astype(np.float64)
             made[:, block] = (1 - teleport) * summed + teleport * features[:, block]
@@ -110,9 +114,9 @@ def make_hop(
 
 
 def find_digests(labels: np.ndarray, edges: NumberedEdges, kinds: int, aggregate: str) -> np.ndarray:
-    """Return a number for each node and kind that changes with the edges that the node's row is made of.
+    """Return a number for each node and kind of edge, which changes if the node's edges of this kind change.
 
-    A node has the same label for as long as it is there, whatever its number.
+    `labels` identify nodes: a node keeps its label, even if its number changes.
     """
     found = np.zeros((len(labels), kinds), np.uint64)
     weights = _mix(np.ascontiguousarray(edges.weight, np.float64).view(np.uint64))
@@ -124,7 +128,7 @@ def find_digests(labels: np.ndarray, edges: NumberedEdges, kinds: int, aggregate
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Spread each bit over all others."""
+    """Return a hash of each value. Each bit of the value changes all bits of the hash."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
@@ -140,10 +144,11 @@ def find_touched(
     both_ends: bool,
     keeps: bool,
 ) -> list[np.ndarray]:
-    """Return for each hop which nodes it makes something else of.
+    """Return, for each hop, which nodes get other features than before a change.
 
-    `edges` marks the nodes whose edges changed, `features` those that have other features. With `both_ends`,
-    other edges of a node change what it gives to all around it. With `keeps`, features of its own stay in.
+    `edges` marks the nodes whose edges changed, `features` the nodes whose own features changed. With
+    `both_ends`, a change in a node's edges also changes what all its neighbours get from it. With `keeps`,
+    each hop adds a share of the node's own features.
     """
     pattern = sparse.csr_array((np.ones(matrix.nnz), matrix.indices, matrix.indptr), matrix.shape)
     stays = edges | features if keeps else edges
@@ -157,7 +162,7 @@ def find_touched(
 
 @dataclass(frozen=True)
 class KnownClasses:
-    """The answers of a model for all nodes, and the truth where it is known: (nodes, classes)."""
+    """The answers of a model for all nodes, and the true classes of the nodes whose class is known."""
 
     answers: np.ndarray
     is_known: np.ndarray
@@ -169,8 +174,9 @@ def correct_and_smooth(
 ) -> np.ndarray:
     """Return the probabilities after Correct and Smooth (Huang and others, 2020).
 
-    Errors of the known nodes spread along the edges and correct the answers of the others; then the truth and
-    the corrected answers spread. `correct` and `smooth` are the shares that come from the nodes around.
+    First the errors of the known nodes spread along the edges and correct the answers of the other nodes.
+    Then the known classes and the corrected answers spread. `correct` and `smooth` are the shares that a node
+    gets from its neighbours.
     """
     known = given.is_known[:, None]
     errors = np.where(known, given.truth - given.answers, 0.0)

@@ -1,6 +1,6 @@
-"""The recipe that made a table of related features, as a document by which they are made again.
+"""The recipe of a table of related features: a JSON document from which they can be computed again.
 
-It travels with a model and may come from anybody, so that reading it checks all of it.
+It is stored with a model and may come from anybody, so everything in it is checked when it is read.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ MOMENTS = ("date", "timestamp", ZONED)
 
 @dataclass(frozen=True)
 class RelationRecipe:
-    """The query of the labelled rows, the entity that they are about, and the features."""
+    """A recipe: the query of the labelled rows, the entity that the rows are about, and the features."""
 
     query: str
     entity: TableName
     # The columns of the query that hold the entity's key, named as there.
     key: tuple[str, ...]
     cutoff: str
-    # The zone in which moments without one are read beside those that have one.
+    # The time zone of moments without a zone, if they are compared with moments that have one.
     zone: str
-    # Whether some do, so that all are compared in UTC.
+    # Whether some moments have a zone, so that all are compared in UTC.
     zoned: bool
     # The times of timed tables.
     times: Mapping[TableName, RelatedColumn]
@@ -90,7 +90,7 @@ def _step_as_json(step: PathStep) -> Mapping[str, Any]:
 
 
 def read(text: str) -> RelationRecipe:
-    """Read a document that `as_json` wrote, or one that pretends to be."""
+    """Return the recipe in a document. Raise an error if `as_json` cannot have written the document."""
     try:
         given = json.loads(text)
         if given["version"] != VERSION:

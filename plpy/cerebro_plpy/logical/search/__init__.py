@@ -1,1 +1,1 @@
-"""Search procedures: they decide what to train next from what has been measured."""
+"""Search procedures, which decide by the measurements so far what to train next."""

@@ -1,4 +1,4 @@
-"""The searches of automl calls, as they are written down with their runs."""
+"""The searches of automl calls, in the form in which they are stored with their runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _OF_CONFIG = ("model_id", "compile_params", "fit_params")
 
 
 def read_first(key: str, value: object) -> list[GridRow]:
-    """Check the option for configs that are tried before those that are drawn."""
+    """Return the configs in the option try_first, which a search tries before the configs that it draws."""
     if not isinstance(value, list):
         raise options.wrong(key, value, f"a list of configs, each with {', '.join(_OF_CONFIG)}")
     return [_read_config(f"{key}[{number}]", one) for number, one in enumerate(cast("list[object]", value))]
@@ -41,7 +41,7 @@ def _read_config(key: str, value: Any) -> GridRow:
 
 
 def refuse_proposing(method: SearchMethod, option: str) -> CerebroError:
-    """Return the error for an option that names configs, given to a method that proposes its own."""
+    """Return the error for an option that names configs, if the search method proposes its own configs."""
     return CerebroError(
         f"{WHO}: {method.name} proposes configs by what it has measured, so option {option} cannot be given",
         hint="Leave it out, or search by asha, median or hyperband.",
@@ -51,7 +51,7 @@ def refuse_proposing(method: SearchMethod, option: str) -> CerebroError:
 
 @dataclass(frozen=True)
 class SearchCall:
-    """A search as it is written down: the same search always makes the same procedure."""
+    """A search, in the form in which it is stored. The same search always makes the same procedure."""
 
     method: SearchMethod
     model_ids: Sequence[int]
@@ -66,25 +66,26 @@ class SearchCall:
     def from_arguments(
         name: str, params: Params, first: Sequence[Mapping[str, Any]] = (), **others: Any
     ) -> SearchCall:
-        """Read what `arguments` gave, after it was written down."""
+        """Return the search of a method, by its name and its stored `arguments`."""
         return SearchCall(METHODS[name](params), first=[GridRow(**row) for row in first], **others)
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """Everything but the method's name, as plain JSON."""
+        """The values of the search as plain JSON, without the name of its method."""
         others = {name: value for name, value in vars(self).items() if name != "method"}
         first = list(map(asdict, self.first))
         return {**others, "params": self.method.params, "model_ids": list(self.model_ids), "first": first}
 
     def examples(self) -> list[GridRow]:
-        """Return configs that stand for all in a check against architectures and data."""
+        """Return example configs of the search, with which architectures and data are checked."""
         drawn = examples(self._space())
         return list(dict.fromkeys([*drawn, *self.first]))
 
     def with_before(self, found: Sequence[GridRow], most: int | None) -> SearchCall:
-        """Return the search with some configs before its own, and with at most `most` in all.
+        """Return the search with the configs `found` before its own configs.
 
-        They are added where the method takes any number of configs, and else take the place of the last ones.
+        A method with the parameter num_configs gets them in addition, but at most `most` configs in all. In
+        other methods, they replace the last configs.
         """
         configs = self.method.params.get("num_configs")
         if not isinstance(configs, int):
@@ -103,7 +104,10 @@ class SearchCall:
         return self if most is None else replace(self, method=self.method.limited(most))
 
     def procedure(self) -> Procedure:
-        """Make the procedure, checking everything that can be checked."""
+        """Return a procedure of the search.
+
+        Raise an error if the values of the search do not fit together.
+        """
         if self.first and self.method.proposes:
             raise refuse_proposing(self.method, "try_first")
         strangers = {row.model_id for row in self.first} - set(self.model_ids)
@@ -114,5 +118,5 @@ class SearchCall:
         return self.maker()()
 
     def maker(self) -> Callable[[], Procedure]:
-        """Return a function that makes the procedure, as often as it is needed."""
+        """Return a function that makes a procedure of the search each time it is called."""
         return partial(self.method.procedure, self._draws())

@@ -1,4 +1,7 @@
-"""Makes a run's search procedure from what is stored with the run, so that a resumed run has the same one."""
+"""Makes the search procedure of a run from what is stored with the run.
+
+When the run is resumed, it thus gets the same procedure again.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +24,9 @@ def _automl(name: str, **arguments: Any) -> Callable[[], Procedure]:
     return SearchCall.from_arguments(name, **arguments).maker()
 
 
-# Stops the configs of a fit, and brings none.
+# The method that only stops configs of a fit, and adds none.
 EARLY_STOPPING: Final = "early_stopping"
-# The names of methods, and what makes procedures from their arguments, which are plain JSON.
+# By the name of each method: a function of its arguments (plain JSON) that returns a maker of procedures.
 METHODS: Final[dict[str, Callable[..., Callable[[], Procedure]]]] = {
     EARLY_STOPPING: _early_stopping,
     **{name: partial(_automl, name) for name in methods.METHODS},
@@ -31,13 +34,16 @@ METHODS: Final[dict[str, Callable[..., Callable[[], Procedure]]]] = {
 
 
 def brings_configs(spec: Mapping[str, Any] | None) -> bool:
-    """Return whether a run's configs come while it goes on."""
+    """Return whether the stored search of a run adds configs to it while it goes on."""
     return spec is not None and spec["method"] != EARLY_STOPPING
 
 
 def build(spec: Mapping[str, Any], rows_of_groups: Mapping[int, int] | None = None) -> Procedure:
-    """Make the procedure of a spec, {"method": …, "arguments": {…}}. A search on groups has a "scope" in its
-    spec and is given the groups' numbers of rows; the procedure knows nothing of either."""
+    """Return the procedure of a stored search, {"method": …, "arguments": {…}}.
+
+    A search on a table in groups also has a "scope", and needs the number of rows of each group. The
+    procedure itself knows of neither.
+    """
     make = METHODS[spec["method"]](**spec["arguments"])
     scope = spec.get("scope")
     if scope is None or rows_of_groups is None:

@@ -1,6 +1,6 @@
-"""Experience: the configs that were best in a role's earlier searches on like tables.
+"""Experience: the configs that were best in a role's earlier searches on similar tables.
 
-All of it follows from what was written down with those searches, so the same searches give the same configs.
+Everything is computed from what was stored with these searches, so the same searches give the same configs.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ from cerebro_plpy.madlib.literal import read_arguments
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings
 from cerebro_plpy.madlib.spaces.render import render_row
 
-# Tables are alike if the doublings between their counts are no more than this, all counts together.
+# Tables are similar if `measure_distance` returns at most this number of doublings.
 MOST_DOUBLINGS: Final = 5.0
-# The searches that are asked, the nearest first; and how many of a search's configs they give.
+# The most searches that configs are taken from; the most configs, and their share of a new search's configs.
 MOST_SEARCHES: Final = 10
 MOST_CONFIGS, SHARE = 8, 1 / 3
 
 
 @dataclass(frozen=True)
 class TableFacts:
-    """The facts of a packed table by which it is like another."""
+    """The facts of a packed table by which it is compared with other tables."""
 
     rows: int
     # The number of classes of each output; 0 for a quantity.
@@ -34,7 +34,11 @@ class TableFacts:
     shapes: Sequence[Sequence[int]] = field(default_factory=list[Sequence[int]])
 
     def measure_distance(self, other: TableFacts) -> float:
-        """Return the doublings between the counts of both; infinite where something else is learned."""
+        """Return how much two tables differ: the doublings between their counts, summed up.
+
+        For example, 1000 and 4000 rows are two doublings apart. Return infinity if their inputs or outputs
+        are of different kinds.
+        """
         if self._form != other._form:
             return math.inf
         kinds = sorted({*self.columns, *other.columns})
@@ -57,7 +61,7 @@ class TableFacts:
 
 @dataclass(frozen=True)
 class EarlierSearch:
-    """A search that has ended: its table, its nets by model_id, and its configs, the best first."""
+    """A search that has ended: facts of its table, its nets by model_id, and its configs, the best first."""
 
     run_id: int
     facts: TableFacts
@@ -66,7 +70,7 @@ class EarlierSearch:
 
 
 def find_nearest(ours: TableFacts, known: Sequence[EarlierSearch]) -> list[EarlierSearch]:
-    """Return the searches on like tables, the nearest first, and of equally near ones the latest first."""
+    """Return the searches on similar tables, the most similar first. Among equals, the latest comes first."""
     near = [(ours.measure_distance(search.facts), -search.run_id, search) for search in known]
     alike = sorted((one for one in near if one[0] <= MOST_DOUBLINGS), key=lambda one: one[:2])
     return [search for _, _, search in alike[:MOST_SEARCHES]]
@@ -75,10 +79,10 @@ def find_nearest(ours: TableFacts, known: Sequence[EarlierSearch]) -> list[Earli
 def choose_configs(
     nearest: Sequence[EarlierSearch], nets: Mapping[int, str], examples: Mapping[int, GridRow], most: int
 ) -> tuple[list[GridRow], list[int]]:
-    """Return at most so many configs for these nets, with the runs they come from.
+    """Return at most `most` configs of earlier searches for the given nets, and the runs of these searches.
 
     The best config of each search comes first, then the second of each, and so on. A config keeps its
-    optimizer and its fit parameters; its loss and metrics are those of the example of its net.
+    optimizer and its fit parameters. Its loss and metrics are those of the example of its net.
     """
     own = {name: model_id for model_id, name in sorted(nets.items(), reverse=True)}
     meanings = Meanings()
@@ -103,7 +107,11 @@ def _take_in_turn(nearest: Sequence[EarlierSearch]) -> Iterator[tuple[EarlierSea
 
 
 def _move(config: GridRow, example: GridRow) -> GridRow:
-    """Return a config as one of another search, of which an example is given."""
+    """Return a config of an earlier search as a config of a new search.
+
+    The optimizer and the fit parameters stay; the net and the other compile parameters are those of
+    `example`.
+    """
     theirs, ours = read_arguments(config.compile_params), read_arguments(example.compile_params)
     compiled = {**ours, **({"optimizer": theirs["optimizer"]} if "optimizer" in theirs else {})}
     return GridRow(example.model_id, render_row(compiled), config.fit_params)

@@ -1,6 +1,6 @@
-"""The base class of search methods: parameters, configs and epochs, and the procedure that a method makes.
+"""The base class of search methods: a method has parameters, and makes the procedure of a search.
 
-A method is one class, beside its procedure. `methods.py` lists them.
+Each method is a class in the file of its procedure. `methods.py` lists all methods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Params: TypeAlias = dict[str, int | str]
 
 @dataclass(frozen=True)
 class Rung:
-    """A rung of bracket s: its number of configs, and the epoch until which they train."""
+    """Rung `i` of bracket `s`: its number of configs, `n_i`, and the epoch up to which they train, `r_i`."""
 
     s: int
     i: int
@@ -33,14 +33,14 @@ class Rung:
 
 @dataclass(frozen=True)
 class Draws:
-    """The source from which a procedure draws its configs."""
+    """A source of configs for a procedure: first the given ones, then configs drawn from the space."""
 
     space: Space
     random_state: int
     segments: int
     # The configs that come before those that are drawn.
     first: Sequence[GridRow] = ()
-    # What was drawn, by how many: a search on many groups draws the same for each.
+    # The configs by their number: a search on many groups draws the same configs for each group.
     _drawn: dict[int, list[GridRow]] = field(default_factory=dict)
 
     def rows(self, count: int) -> list[GridRow]:
@@ -68,7 +68,7 @@ class Draws:
 
 @dataclass(frozen=True)
 class SearchMethod(ABC):
-    """A way in which an automl call searches; every parameter of the method has its value."""
+    """A method by which an automl call searches, with a value for each of its parameters."""
 
     params: Params
 
@@ -76,13 +76,13 @@ class SearchMethod(ABC):
     defaults: ClassVar[Params]
     # The least values of parameters; 1 where nothing is said.
     least: ClassVar[Mapping[str, int]] = {}
-    # What MADlib says of a parameter that it does not know.
+    # MADlib's message for an unknown parameter.
     invalid: ClassVar[str | None] = None
     has_brackets: ClassVar[bool] = False
 
     @property
     def proposes(self) -> bool:
-        """Whether the method's configs depend on what has been measured."""
+        """Whether the configs of the method depend on measurements."""
         return False
 
     def number(self, key: str) -> int:
@@ -92,16 +92,16 @@ class SearchMethod(ABC):
         return value
 
     def text(self) -> str:
-        """Return the parameters as a call writes them."""
+        """Return the parameters as text, as in a call: `name=value` pairs."""
         return ", ".join(f"{key}={value}" for key, value in self.params.items())
 
     @property
     def epochs(self) -> int:
-        """The most epochs that a config may get."""
+        """The largest number of epochs that a config may get."""
         return self.number("num_iterations")
 
     def check(self) -> None:
-        """Refuse parameters that make no search."""
+        """Raise an error if a parameter is too small, or if two parameters contradict each other."""
         for key, value in self.params.items():
             least = self.least.get(key, 1)
             if isinstance(value, int) and value < least:
@@ -116,15 +116,15 @@ class SearchMethod(ABC):
                 )
 
     def limited(self, most: int) -> SearchMethod:
-        """Return the search with at most `most` configs; methods that need all their configs refuse."""
+        """Return the method with at most `most` configs. Raise an error if it needs more configs."""
         return self.resized(min(most, self.number("num_configs")))
 
     def resized(self, configs: int) -> SearchMethod:
-        """Return the search with so many configs."""
+        """Return the method with the given number of configs."""
         return replace(self, params={**self.params, "num_configs": configs})
 
     def rung_of(self, mst_key: int, epochs: int) -> Rung | None:
-        """Return the last rung that a config reached; None if the method has no brackets."""
+        """Return the last rung that a config has reached; None if the method has no brackets."""
         return None
 
     @abstractmethod

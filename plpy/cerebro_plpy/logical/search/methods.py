@@ -1,4 +1,4 @@
-"""All methods of search by name."""
+"""All search methods, by name."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ METHODS: Final[Mapping[str, type[SearchMethod]]] = {
 
 
 def read_method(name: str | None, params: str | None) -> SearchMethod:
-    """Read both arguments of a call; parameters that it does not give have MADlib's defaults."""
+    """Return the search method of a call, by its name and parameters.
+
+    Parameters not given have their defaults.
+    """
     chosen = (name or HyperbandMethod.name).strip().lower()
     kind = METHODS.get(chosen)
     if kind is None:
-        # MADlib's words, and after them the methods that it has not.
+        # MADlib's message, and after it the methods that MADlib does not have.
         others = "', '".join(sorted(METHODS.keys() - {HyperbandMethod.name, HyperoptMethod.name}))
         message = f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt', or one of '{others}'"
         raise unknown(f"{message}; it is '{shorten(name, 60)}'", chosen, METHODS)
@@ -49,7 +52,10 @@ def _read_params(kind: type[SearchMethod], text: str) -> Params:
 
 
 def _spelling(kind: type[SearchMethod], key: str) -> str:
-    """Return a parameter's name in the method's spelling: MADlib writes R large, and users do not always."""
+    """Return a parameter's name as the method spells it.
+
+    Case does not count: MADlib's `R` may be written `r`.
+    """
     return next((known for known in kind.defaults if known.lower() == key.lower()), key)
 
 

@@ -1,4 +1,4 @@
-"""Samplers, from which a search gets its configs."""
+"""Samplers: sources from which a search gets its configs."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from cerebro_plpy.madlib.spaces.grid import GridRow
 
 
 class Sampler(Protocol):
-    """A source that proposes configs one at a time, and may learn from what became of them."""
+    """A source that proposes configs one at a time, and may learn from their results."""
 
     def ask(self, mst_key: int) -> GridRow: ...
 
     def tell(self, mst_key: int, values: Mapping[int, float], complete: bool) -> None:
-        """Take a config's values by epoch; there are none for a config that failed at once."""
+        """Learn from the values of a config by epoch. There are none if the config failed at once."""
 
 
 class Listed:
@@ -27,4 +27,4 @@ class Listed:
         return self._configs[mst_key - 1]
 
     def tell(self, mst_key: int, values: Mapping[int, float], complete: bool) -> None:
-        """Do nothing: there is nothing to learn."""
+        """Do nothing: the configs are known from the start."""

@@ -1,7 +1,7 @@
-"""The interface of search procedures: a procedure is told results, and answers with decisions.
+"""The interface of search procedures: a procedure gets results, and returns decisions.
 
-A procedure is a pure function of its arguments, its seed and the sequence of results. It asks no clock and
-depends on no order of a set, so that the same results in the same order bring the same decisions.
+A procedure depends only on its arguments, its seed and the sequence of results. It reads no clock and relies
+on no order of a set, so the same results in the same order lead to the same decisions.
 """
 
 from __future__ import annotations
@@ -12,10 +12,11 @@ from typing import Protocol, TypeAlias
 
 @dataclass(frozen=True)
 class Result:
-    """One measurement of one config after an epoch, in the order in which it arrived.
+    """A measurement of a config after an epoch. Procedures get results in the order in which they arrive.
 
-    `epoch` counts what the config has behind it in this run, a clone's source included. A lower `value` is
-    better; it is None if it is not finite, or if the config failed or a person stopped it.
+    `epoch` is the number of epochs that the config has trained in this run; for a clone, those of its source
+    count as well. A lower `value` is better. It is None if the measured value is not finite, the config
+    failed, or a person stopped it.
     """
 
     mst_key: int
@@ -25,7 +26,7 @@ class Result:
 
 @dataclass(frozen=True)
 class StartConfig:
-    """The decision to train a new config until an epoch."""
+    """A decision to train a new config up to an epoch."""
 
     mst_key: int
     model_id: int
@@ -40,7 +41,7 @@ class StartConfig:
 
 @dataclass(frozen=True)
 class Clone:
-    """The decision to begin a new config with the source's state after the epoch just measured."""
+    """A decision to begin a new config with the state of config `source` after the epoch just measured."""
 
     mst_key: int
     source: int
@@ -55,7 +56,7 @@ class Clone:
 
 @dataclass(frozen=True)
 class GoOn:
-    """The decision to train a waiting config until a later epoch."""
+    """A decision to train a waiting config up to a later epoch."""
 
     mst_key: int
     epochs: int
@@ -64,7 +65,7 @@ class GoOn:
 
 @dataclass(frozen=True)
 class Stop:
-    """The decision to make no further visits with a config; its state and metrics stay."""
+    """A decision to make no further visits with a config. Its state and metrics are kept."""
 
     mst_key: int
     reason: str
@@ -74,10 +75,10 @@ Decision: TypeAlias = StartConfig | Clone | GoOn | Stop
 
 
 class Procedure(Protocol):
-    """A search procedure, which decides which configs train, and how far.
+    """A search procedure, which decides which configs train, and up to which epoch.
 
-    A config that reaches its epochs is measured and then waits for GoOn or Stop; what still waits when no
-    config trains any more is finished, and the run with it.
+    A config that has reached its epoch is measured, and then waits for GoOn or Stop. When no config trains
+    any more, the configs that wait are finished, and so is the run.
     """
 
     def begin(self) -> list[Decision]: ...

@@ -1,4 +1,4 @@
-"""One dimension of a space, and the place in a user's text where it stands."""
+"""One dimension of a space of configs, and its place in a user's text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ EDGE: Final = 2.0**-30
 
 @dataclass(frozen=True)
 class TextPlace:
-    """A place in a grid: a subscript of MADlib's dict, or a path in JSON."""
+    """A place in a grid: subscripts of MADlib's dict, such as `['lr'][0]`, or a path in JSON."""
 
     kind: str
     json: bool = False
@@ -33,7 +33,11 @@ class TextPlace:
         return f"$.{self.kind}_params{inner}"
 
     def fault(self, said: str, message: str = "", hint: str | None = None) -> CerebroError:
-        """Return the error for a fault here, in MADlib's words if it has some, else with the path first."""
+        """Return the error for a fault at this place.
+
+        In JSON, its message is the path and `said`. In MADlib's dict, its message is `message`, in MADlib's
+        words.
+        """
         if self.json:
             return CerebroError(f"{self} {said.rstrip('.')}", hint=hint)
         return CerebroError(message, detail=f"{self} {said}", hint=hint)
@@ -41,10 +45,10 @@ class TextPlace:
 
 @dataclass(frozen=True)
 class Dimension:
-    """One parameter with the values that it may take: a list, or a distribution between two bounds.
+    """One parameter with its possible values: a list, or a distribution between two bounds.
 
-    With a step, only every so-manieth value counts from the lower bound on; with models, only these
-    architectures have it.
+    With a `step`, the values are the lower bound and every further step from it. With `models`, only these
+    architectures have the parameter.
     """
 
     name: str
@@ -62,7 +66,7 @@ class Dimension:
 
     @property
     def size(self) -> int | None:
-        """The number of values; None if there is no end of them."""
+        """The number of possible values; None if it is infinite."""
         if self.distribution is None:
             return len(self.values)
         if self.step is not None:
@@ -72,16 +76,18 @@ class Dimension:
 
     @property
     def is_drawn(self) -> bool:
-        """True if the values are drawn rather than listed: an int or a step can be listed as well."""
+        """Whether the values come from a distribution without a step: they are drawn, not listed."""
         return self.distribution is not None and self.step is None
 
     def extremes(self) -> tuple[Value, ...]:
-        """Return the values that stand for all: those of a list, or the ones next to the bounds, since a
-        bound itself is as good as never drawn."""
+        """Return example values: all values of a list, or the two values next to the bounds of a range.
+
+        The bounds themselves are almost never drawn.
+        """
         return self.values if self.distribution is None else (self.pick(EDGE), self.pick(1.0 - EDGE))
 
     def all(self) -> tuple[Value, ...]:
-        """Return every value; call this only if there is an end of them."""
+        """Return all possible values. Call this only if their number is finite."""
         if self.distribution is None:
             return self.values
         if self.step is not None:
@@ -89,12 +95,12 @@ class Dimension:
         return tuple(range(math.ceil(self.low), math.floor(self.high) + 1))
 
     def stepped(self, number: int) -> int | float:
-        """Return a quantized value by its number, without the noise of the multiplication."""
+        """Return the value that is `number` steps above the lower bound, without rounding noise."""
         value = self.low + number * (self.step or 0.0)
         return round(value) if self.whole else float(f"{value:.12g}")
 
     def pick(self, unit: float) -> Value:
-        """Turn a number of [0, 1) into one value."""
+        """Return the value that belongs to a number in [0, 1)."""
         if self.distribution is None:
             return self.values[int(unit * len(self.values))]
         if self.step is not None:
@@ -102,7 +108,7 @@ class Dimension:
         return self.clip(self._sample(unit))
 
     def clip(self, number: float) -> int | float:
-        """Bring a number between the bounds, and to a whole one where it must be whole."""
+        """Return the number, moved between the bounds, and rounded if the parameter takes only integers."""
         inside = min(max(number, self.low), self.high)
         if not self.whole:
             return inside
@@ -121,7 +127,7 @@ def is_number(value: Value) -> TypeGuard[int | float]:
 
 
 def is_whole(name: str, kind: str) -> bool:
-    """Return whether a parameter takes integers alone."""
+    """Return whether a parameter takes only integers; `kind` is "compile" or "fit"."""
     if kind == "fit":
         return name in WHOLE_FIT_KEYS
     return any(signature[name].kind == "integer" for signature in OPTIMIZERS.values() if name in signature)

@@ -1,4 +1,4 @@
-"""Configs from grids and lists: the rows of a model selection table."""
+"""Makes configs from grids and lists, as rows of a model selection table."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerebro_plpy.madlib.spaces.space import OPTIMIZER_LIST, Choice, Point, Spac
 from cerebro_plpy.seeding import derive
 
 MOST_CONFIGS: Final = 10_000
-# This many duplicates in a row mean that nearly everything has been drawn.
+# After this many duplicates in a row, nearly all points have been drawn.
 PATIENCE: Final = 100
 
 
@@ -39,7 +39,7 @@ def search_configs(
     num_configs: int | None = None,
     random_state: int | None = None,
 ) -> tuple[list[GridRow], int | None]:
-    """Return the rows that generate_model_configs is asked for, and the seed if chance had a part in them."""
+    """Return the rows that generate_model_configs adds, and the seed if they were drawn at random."""
     kind = (search_type or "").lower()
     if kind and "grid".startswith(kind):
         if num_configs is not None or random_state is not None:
@@ -61,7 +61,10 @@ def new_configs(
     num_configs: int | None,
     random_state: int | None,
 ) -> tuple[list[GridRow], int | None]:
-    """Return a search's configs that are not known yet, and its seed; chance draws others for the known."""
+    """Return configs of a search that are not in `known`, and the seed if they were drawn at random.
+
+    A random search draws more configs in place of the known ones.
+    """
     meanings = Meanings()
     taken = {meanings.make_key(row) for row in known}
     wanted = num_configs
@@ -88,7 +91,7 @@ def new_configs(
 def grid_configs(
     model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None
 ) -> list[GridRow]:
-    """Return every combination, once each."""
+    """Return all configs of the grids, each once."""
     space = open_space(model_ids, compile_grid, fit_grid)
     endless = [dimension for dimension in space.dimensions() if dimension.is_drawn]
     if endless:
@@ -115,7 +118,7 @@ def random_configs(
     num_configs: int | None,
     random_state: int | None = None,
 ) -> tuple[list[GridRow], int]:
-    """Draw configs, all different, and return them with the seed that they came from."""
+    """Return configs drawn at random, all different, and the seed with which they were drawn."""
     if num_configs is None or not 1 <= num_configs <= MOST_CONFIGS:
         raise CerebroError(
             "DL: 'num_configs' cannot be NULL and needs to be a natural number for random search",
@@ -131,7 +134,10 @@ def list_configs(
     compile_list: Sequence[str | None],
     fit_list: Sequence[str | None],
 ) -> list[GridRow]:
-    """Combine models, compile and fit parameters, each taken once, as load_model_selection_table does."""
+    """Return all combinations of models, compile parameters and fit parameters, each once.
+
+    load_model_selection_table adds these configs.
+    """
     if not fit_list:
         raise CerebroError("fit_params_list cannot be NULL")
     if not compile_list:
@@ -160,7 +166,10 @@ def _model_ids(model_ids: Sequence[int | None]) -> list[int]:
 
 
 def open_space(model_ids: Sequence[int | None], compile_grid: str | None, fit_grid: str | None) -> Space:
-    """Read a space and check all that can be checked before anything is drawn from it."""
+    """Return the space of two grids.
+
+    Raise an error for any fault that can be found before configs are drawn.
+    """
     if compile_grid is None:
         raise CerebroError("compile_params_list cannot be NULL")
     if fit_grid is None:
@@ -171,7 +180,7 @@ def open_space(model_ids: Sequence[int | None], compile_grid: str | None, fit_gr
 
 
 def _check_values(space: Space) -> None:
-    """Hold each value and each bound against the grammar by itself, so that a fault has a path."""
+    """Raise an error, with the path of the value, if a value or a bound is wrong by itself."""
     for group in space.optimizers:
         names = next((item.values for item in group if item.name == "optimizer"), ("RMSprop",))
         for item in group:
@@ -192,7 +201,7 @@ def _parse_alone(values: Point) -> None:
     try:
         parse_compile(text)
     except CerebroError as error:
-        # The caller did not write what stands here beside the value.
+        # The message should show only the value: the caller did not write the rest of the text.
         message = error.message.replace(shorten(text), shorten(render_row(values)), 1)
         raise CerebroError(message, detail=error.detail, hint=error.hint, sqlstate=error.sqlstate) from None
 
@@ -224,14 +233,14 @@ def _distinct(space: Space) -> list[Choice]:
 
 
 class Meanings:
-    """A reader of rows that reads each text once, and tells rows apart by meaning."""
+    """A reader of rows that says whether two rows mean the same. It parses each text only once."""
 
     def __init__(self) -> None:
         self._compiled: dict[str, str] = {}
         self._fitted: dict[str, str] = {}
 
     def make_key(self, row: GridRow) -> tuple[int, str, str]:
-        """Return a key that is equal for rows that mean the same."""
+        """Return a key that is equal for rows that mean the same, however they are written."""
         compiled, fitted = row.compile_params, row.fit_params
         if compiled not in self._compiled:
             self._compiled[compiled] = parse_compile(compiled).to_json()
@@ -241,7 +250,7 @@ class Meanings:
 
 
 def distinct(rows: Iterable[GridRow]) -> list[GridRow]:
-    """Keep the first row of each meaning."""
+    """Return the rows without those that mean the same as an earlier row."""
     meanings = Meanings()
     found: dict[tuple[int, str, str], GridRow] = {}
     for row in rows:
@@ -250,7 +259,7 @@ def distinct(rows: Iterable[GridRow]) -> list[GridRow]:
 
 
 def random_choices(space: Space, count: int, seed: int) -> list[Choice]:
-    """Draw a number of points of a space that mean different things."""
+    """Return a number of points of a space, drawn at random, of which no two mean the same."""
     everything = _enumerated(space)
     if everything is not None and len(everything) < count:
         raise CerebroError(
@@ -283,8 +292,10 @@ def _one_of_the_rest(rest: list[Choice], found: int, seed: int, draw: int) -> Ch
 
 
 def examples(space: Space) -> list[GridRow]:
-    """Return configs in which each architecture meets each optimizer and each value of the other compile
-    parameters: what can be wrong between an architecture and its data is wrong in one of them."""
+    """Return configs with which architectures and data can be checked for the whole space.
+
+    In them, each architecture occurs with each optimizer and with each value of the other compile parameters.
+    """
     choices: list[Choice] = []
     for model_id, (group, optimizer) in product(space.model_ids, enumerate(space.optimizers)):
         first = _first_values(optimizer, model_id)
@@ -314,7 +325,10 @@ def _one_by_one(dimensions: Iterable[Dimension], model_id: int) -> list[Point]:
 
 
 def draw_choice(space: Space, seed: int, draw: int) -> Choice:
-    """Draw a point of the space by its number: the same seed and number give the same point."""
+    """Return the point of a space that draw number `draw` gives.
+
+    The same seed and number give the same point.
+    """
     group = int(_unit(seed, draw, "optimizer") * len(space.optimizers))
     model_id = space.model_ids[int(_unit(seed, draw, "model_id") * len(space.model_ids))]
 
@@ -335,12 +349,12 @@ def draw_choice(space: Space, seed: int, draw: int) -> Choice:
 
 
 def _unit(seed: int, draw: int, dimension: str) -> float:
-    """Return a number of [0, 1) that depends on nothing but seed, draw and dimension."""
+    """Return a number in [0, 1) that depends only on seed, draw and dimension."""
     return (derive(seed, "generate_model_configs", dimension, draw) >> 75) / 2.0**53
 
 
 def to_row(choice: Choice) -> GridRow:
-    """Write a point of a space as the texts of a model selection table."""
+    """Return a point of a space as a row of a model selection table."""
     values: Point = {"optimizer": _optimizer_text(choice.optimizer), **choice.compile}
     for key in ("metrics", "weighted_metrics"):
         if isinstance(values.get(key), str | Call):
@@ -349,7 +363,7 @@ def to_row(choice: Choice) -> GridRow:
 
 
 def _optimizer_text(chosen: Point) -> str:
-    """Write `Adam(lr=0.001)`; MADlib's default is RMSprop."""
+    """Return an optimizer as text, such as `Adam(lr=0.001)`. MADlib's default is RMSprop."""
     name = chosen.get("optimizer", "RMSprop")
     folded = {known.lower(): known for known in OPTIMIZERS}
     text = folded.get(str(name).lower(), str(name))
@@ -358,5 +372,5 @@ def _optimizer_text(chosen: Point) -> str:
 
 
 def _argument(value: Value) -> Value:
-    """Take a quoted call, such as a schedule, out of its quotes."""
+    """Return the call in a quoted call, such as a schedule. Return any other value as it is."""
     return read_value(value) if isinstance(value, str) and "(" in value else value

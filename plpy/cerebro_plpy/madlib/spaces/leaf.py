@@ -1,4 +1,7 @@
-"""Reads the typed values of a space in JSON: choice, int, float, and one of them for each architecture."""
+"""Reads the possible values of a parameter in a JSON space: choice, int, float, or by_model.
+
+The last one has values for each architecture.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,10 @@ EXAMPLE: Final = (
 
 
 def read_leaf(name: str, value: Value, place: TextPlace) -> list[Dimension]:
-    """Read the values of one parameter in a JSON space; a plain value means that value alone."""
+    """Return the dimensions of one parameter in a JSON space.
+
+    A value that is not a JSON object is the only value of the parameter.
+    """
     if not isinstance(value, dict):
         return [Dimension(name, str(place), (value,))]
     leaf = {str(key): item for key, item in value.items()}
@@ -50,7 +56,7 @@ def _choice(name: str, values: Value, place: TextPlace) -> Dimension:
 
 
 def _by_model(name: str, leaves: Value, place: TextPlace) -> list[Dimension]:
-    """Return a dimension for each architecture that is named; the others do not have the parameter."""
+    """Return a dimension for each named architecture. All other architectures lack the parameter."""
     if not isinstance(leaves, dict) or not leaves:
         raise place.fault(f"is {shorten(leaves, 80)}, not an object with model_ids as keys", hint=EXAMPLE)
     found: list[Dimension] = []

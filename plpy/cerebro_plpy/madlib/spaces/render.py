@@ -1,4 +1,4 @@
-"""Writes parameters as the text of a model selection table's row."""
+"""Writes parameters as the texts in a model selection table."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ P = TypeVar("P", bound=_Canonical)
 
 
 def render_row(values: Mapping[str, Value]) -> str:
-    """Write `name=value` pairs with commas and no spaces, as MADlib does."""
+    """Return the parameters as `name=value` pairs with commas and no spaces, as MADlib writes them."""
     return ",".join(f"{key}={render_value(value)}" for key, value in values.items())
 
 
 def render_value(value: Value) -> str:
-    """Write one value as a literal."""
+    """Return a value as a literal."""
     if isinstance(value, Call):
         if value.function is not None and not value.kwargs:
             return repr(value.name)
@@ -36,7 +36,7 @@ def render_value(value: Value) -> str:
 
 
 def to_plain_json(compile_params: str, fit_params: str) -> str:
-    """Write the meaning of a config's two texts as JSON that says nothing of this grammar."""
+    """Return what the two texts of a config mean, as JSON that can be read without MADlib's grammar."""
     values = {**vars(reparse_compile(compile_params)), **vars(parse_fit(fit_params))}
     return json.dumps({key: _plain(value) for key, value in values.items()})
 
@@ -52,7 +52,10 @@ def _plain(value: Value) -> object:
 
 
 def deduplicate(texts: Iterable[str], parse: Callable[[str], P]) -> list[tuple[str, P]]:
-    """Keep one text of each meaning: the last spelling, in the place of the first."""
+    """Return one text of each meaning, with its parameters.
+
+    Of several texts that mean the same, the last one is returned, in the place of the first.
+    """
     found: dict[str, tuple[str, P]] = {}
     for text in texts:
         params = parse(text)

@@ -1,4 +1,4 @@
-"""The space that a pair of grids spans: its dimensions, its size, its points."""
+"""The space of configs that two grids span: its dimensions, its size and its points."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Point: TypeAlias = dict[str, Value]
 
 @dataclass(frozen=True)
 class Choice:
-    """One point of a space: a value for each dimension that the architecture and the optimizer have."""
+    """One point of a space: a value for each dimension that its architecture and its optimizer have."""
 
     model_id: int
     group: int
@@ -40,7 +40,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Space:
-    """Everything a search may choose from."""
+    """A space of configs: the architectures and the dimensions from which a search chooses."""
 
     model_ids: tuple[int, ...]
     optimizers: tuple[tuple[Dimension, ...], ...]
@@ -49,7 +49,7 @@ class Space:
 
     @property
     def volume(self) -> int | None:
-        """The number of points, some of which may mean the same; None if there is no end of them."""
+        """The number of points; None if it is infinite. Several points may mean the same config."""
         counts = [
             _count([item for item in (*group, *self.compile, *self.fit) if item.applies_to(model_id)])
             for model_id in self.model_ids
@@ -58,7 +58,7 @@ class Space:
         return None if None in counts else sum(count for count in counts if count is not None)
 
     def points(self) -> Iterator[Choice]:
-        """Yield every point."""
+        """Yield all points of the space. Their number must be finite."""
         for number, optimizer in enumerate(self.optimizers):
             for model_id in self.model_ids:
                 yield from (
@@ -69,12 +69,12 @@ class Space:
                 )
 
     def dimensions(self) -> list[Dimension]:
-        """Return every dimension, whichever architectures and optimizers have it."""
+        """Return all dimensions, including those that only some architectures or optimizers have."""
         return [*self.compile, *self.fit, *(item for group in self.optimizers for item in group)]
 
 
 def read_space(model_ids: list[int], compile_grid: str, fit_grid: str) -> Space:
-    """Read both grids; an error has the path to what is wrong."""
+    """Return the space of two grids. Errors name the path of the fault."""
     compiled, compile_place = _read_grid(compile_grid, "compile")
     fitted, fit_place = _read_grid(fit_grid, "fit")
     groups = _optimizer_groups(compiled.pop(OPTIMIZER_LIST, None), compiled, compile_place)
@@ -128,7 +128,10 @@ def _read_grid(text: str, kind: str) -> tuple[dict[str, Value], TextPlace]:
 
 
 def _read_json(text: str) -> dict[str, Value] | None:
-    """Read a JSON object, in which lists mean what they mean in a grid; None if it is none."""
+    """Return the JSON object in a text; None if the text is not a JSON object or if it is empty.
+
+    Lists in it mean the same as in MADlib's dict.
+    """
 
     def unique(pairs: list[tuple[str, Value]]) -> dict[str, Value]:
         found = dict(pairs)

@@ -1,4 +1,4 @@
-"""cerebro.forecast: continue the series of a source from their newest rows."""
+"""cerebro.forecast: forecasts each series of a source table from the newest rows of the table."""
 
 from __future__ import annotations
 
@@ -34,7 +34,10 @@ MOST_HISTORY = 100_000
 
 @dataclass(frozen=True)
 class Band:
-    """The forecast of a series: values with their bounds, which are NaN where nobody knows them."""
+    """The forecast of one series: its values, and a lower and an upper bound for each.
+
+    Unknown bounds are NaN.
+    """
 
     values: np.ndarray
     lower: np.ndarray
@@ -44,7 +47,7 @@ class Band:
 
 @dataclass(frozen=True)
 class SourceSeries:
-    """The series of a source as it is now, and whether its times are moments."""
+    """The series that a source table has now, and whether its time column has a time zone."""
 
     laid: Sequence[Series]
     has_zone: bool
@@ -52,17 +55,17 @@ class SourceSeries:
 
 @dataclass(frozen=True)
 class HeldForecast:
-    """A forecast, and the reference by which its models are found."""
+    """A trained forecast, and the name under which the nets of the forecast are found."""
 
     forecast: Forecast
     name: str
-    # A registered version has one model, without a key.
+    # A registered version has only one net, which has no `mst_key`.
     is_registered: bool
 
 
 @dataclass(frozen=True)
 class WindowNet:
-    """The models of a forecast, ready to answer windows of these series."""
+    """The nets of a forecast, ready to forecast from windows of the given series."""
 
     db: Database
     name: str
@@ -72,7 +75,10 @@ class WindowNet:
     is_registered: bool = False
 
     def answer_plainly(self, rows: Windowed, baselines: Iterable[str]) -> dict[str, np.ndarray]:
-        """Return what baselines answer for these windows, with more of the past than a net sees."""
+        """Return, by name, the values that each of the named baselines forecasts for each window.
+
+        A baseline reads more of a series' past than the window that a net reads.
+        """
         horizon, season = self.shape.horizon, self.shape.season
         found = {name: np.empty((len(rows), horizon)) for name in baselines}
         for places, longer in look_back(rows, self.series, self.shape):
@@ -82,7 +88,7 @@ class WindowNet:
         return found
 
     def answer(self, rows: Windowed, mst_key: int) -> np.ndarray:
-        """Return what a config answers for these windows."""
+        """Return the values that the net of a config forecasts for each window, in the unit of the series."""
         given = [one.astype(np.float32) for one in self.inputs.make(self.series, rows).values()]
         model = find_net(self.db, self.name, None if self.is_registered else mst_key)
         (result,) = answer_packed(self.db, model, given)
@@ -90,16 +96,20 @@ class WindowNet:
 
 
 def find_net(db: Database, name: str, mst_key: int | None) -> trained_models.Model:
-    """Return a net of a forecast; a registered one has no other."""
+    """Return the net of a config of a forecast.
+
+    A registered forecast has only one net, and needs no `mst_key`.
+    """
     return trained_models.trained(db, trained.find_model(db, name, mst_key, takes_forecast=True))
 
 
 def forecast(
     db: Database, name: str | None, horizon: int | None, level: float | None, history: int | None
 ) -> list[ForecastRow]:
-    """Return the forecasts of all series, a row for each step; of a series without one, its status.
+    """Return the forecast of each series, with one row for each step.
 
-    Before them stand as many of the newest known values as `history` says.
+    Before its forecast, a series gets one row for each of its newest known values, at most `history` of them.
+    A series that cannot be forecast gets a single row, with its status.
     """
     number = _level(level)
     if history is None:
@@ -114,14 +124,20 @@ def forecast(
 
 
 def read_answerable(db: Database, found: Forecast, steps: int) -> SourceSeries:
-    """Return the series as their source has them now, with a status that says which have such a forecast."""
+    """Return the series that the forecast's source table has now.
+
+    The status of each series says whether it can be forecast for the next `steps` steps.
+    """
     source = names.resolve_table(db, found.source, "source table")
     read = read_series(db, found, source)
     return replace(read, laid=[_without_columns(one, found, steps) for one in read.laid])
 
 
 def read_series(db: Database, found: Forecast, source: Table) -> SourceSeries:
-    """Return the series as a source has them now, with the columns that the net sees."""
+    """Return the series that a source table has now, with the columns that the net of the forecast reads.
+
+    Raise an error if the type of a column does not fit the trained forecast.
+    """
     further = [*found.inputs.numbers, *found.inputs.words]
     columns = readings.find_columns(db, source, found.time, found.value, keys=found.series, ahead=further)
     right = [column.name for column in columns.ahead] == found.inputs.numbers
@@ -136,7 +152,10 @@ def read_series(db: Database, found: Forecast, source: Table) -> SourceSeries:
 
 
 def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
-    """Return a series; without a forecast if a net needs columns that are not known for so many steps."""
+    """Return the series, with the status UNKNOWN if the net lacks values of its input columns.
+
+    The net needs these values for each of the next `steps` steps.
+    """
     short = len(series.values) < found.shape.window
     if found.mst_key is None or not series.is_answered or short or found.inputs.knows(series, steps):
         return series
@@ -144,7 +163,7 @@ def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
 
 
 def _level(level: float | None) -> int:
-    """Return the place of a level among those whose intervals are kept."""
+    """Return the index, in LEVELS, of the lowest level that is not below the given level."""
     if level is None:
         raise CerebroError("level is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not LEVELS[0] <= level <= LEVELS[-1]:
@@ -157,7 +176,10 @@ def _level(level: float | None) -> int:
 
 
 def find_forecast(db: Database, name: str | None, horizon: int | None) -> tuple[HeldForecast, int]:
-    """Return what a name means, and how many steps are asked for: without a horizon, all."""
+    """Return the forecast of this name, and the number of steps to forecast.
+
+    The number is `horizon`, or the number of steps that the forecast was trained for if `horizon` is None.
+    """
     if name is None or not name.strip():
         raise CerebroError("name is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     held = _find(db, name)
@@ -172,7 +194,11 @@ def find_forecast(db: Database, name: str | None, horizon: int | None) -> tuple[
 
 
 def _find(db: Database, name: str) -> HeldForecast:
-    """Return what a name means: with @ a registered model, else the forecast of a table, or such a model."""
+    """Return the forecast of this name.
+
+    A name with @ means a registered model. Another name means the table that describes a forecast, if there
+    is one, and else a registered model.
+    """
     table = None if references.is_marked(name) else find_description(db, name)
     if table is None:
         held = find_registered(db, name)
@@ -186,14 +212,14 @@ def _find(db: Database, name: str) -> HeldForecast:
 
 
 def find_description(db: Database, name: str) -> Table | None:
-    """Return the table that describes the forecast of a table of nets."""
+    """Return the table that describes the forecast of a table of nets, or None if there is no such table."""
     table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
-    # One that only has the name is no such table: a forecast of sales may itself be called sales_forecast.
+    # A table may have this name but no document: the nets of a forecast of sales may be in sales_forecast.
     return None if table is None or names.has_columns(db, table, [store.DOCUMENT]) else table
 
 
 def find_registered(db: Database, name: str) -> HeldForecast:
-    """Return the forecast that a registered model is."""
+    """Return the forecast that a registered model holds. Raise an error if the model is not a forecast."""
     try:
         held = trained.find_registered(db, name)
     except CerebroError as error:
@@ -226,7 +252,10 @@ def _check_tables(db: Database, tables: Sequence[Table]) -> None:
 
 
 def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: int) -> dict[str, Band]:
-    """Return the forecast of each series; short ones get the last season or value, without bounds."""
+    """Return the forecast of each series, by the key of the series.
+
+    A series shorter than a window gets its last season, or its last value, repeated, without bounds.
+    """
     found = held.forecast
     shape = found.shape
     long = [one for one in series if len(one.values) >= shape.window]
@@ -247,7 +276,10 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
 
 
 def answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
-    """Return the median of what answers: a net, baselines, or both."""
+    """Return, for each window, the median of what the net and the baselines of the forecast answer.
+
+    A forecast may have a net, baselines, or both.
+    """
     answers = list(net.answer_plainly(rows, found.baselines).values())
     if found.mst_key is not None:
         answers.append(net.answer(rows, found.mst_key))
@@ -279,7 +311,10 @@ def _rows(
     steps: int,
     history: int,
 ) -> Iterator[ForecastRow]:
-    """Yield the rows: the stamps of all series go to the server at once."""
+    """Yield the rows of the result.
+
+    The times of all series are sent to the server at once, which returns them as text.
+    """
     times = {one.key: find_times(found, one, steps, history) for one in read.laid if one.is_answered}
     stamps = show_times(db, found, times, has_zone=read.has_zone)
     for one in read.laid:
@@ -299,7 +334,7 @@ def _rows(
 
 
 def find_times(found: Forecast, series: Series, steps: int, history: int) -> np.ndarray:
-    """Return the times of a series' newest values and of the steps that follow."""
+    """Return the times of a series' newest `history` values and of the `steps` steps after them."""
     length = len(series.values)
     return found.step.after(series.stamps, np.arange(length - min(history, length), length + steps))
 
@@ -307,7 +342,10 @@ def find_times(found: Forecast, series: Series, steps: int, history: int) -> np.
 def show_times(
     db: Database, found: Forecast, times: Mapping[str, np.ndarray], *, has_zone: bool
 ) -> Mapping[float, str]:
-    """Return how the session writes all times; nothing if they are whole numbers."""
+    """Return each time as the text that the session would show.
+
+    If times are integers, return an empty mapping.
+    """
     if found.step.is_number:
         return {}
     distinct = np.unique(np.concatenate([np.empty(0), *times.values()])).tolist()

@@ -1,4 +1,4 @@
-"""Predicting with models of groups: each row by the model of its group."""
+"""Predicts with models of groups: the model of a row's group answers for the row."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ NetOfGroup = Callable[[list[np.ndarray]], Sequence[np.ndarray]]
 
 
 def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], table: Table) -> None:
-    """Refuse rows without the columns that say which group they are of."""
+    """Raise an error if the table lacks a column that says which group a row belongs to."""
     for name in found.types:
         if name not in known:
             raise CerebroError(
@@ -44,12 +44,15 @@ def check_columns(found: GroupModels, known: Mapping[str, packed.SourceColumn], 
 
 
 def normal_key(key: str) -> str:
-    """Return the key of a group in the form in which keys are compared."""
+    """Return the key of a group, given as JSON, in the form in which keys are compared."""
     return key if key == ALL_ROWS else normal(exact(key))
 
 
 def normal(key: Mapping[str, Any]) -> str:
-    """Return a group's key as text, in which a number is the same group as in a column of text."""
+    """Return the key of a group as JSON in which all values are texts.
+
+    A number thus gives the same key as a text column that holds this number.
+    """
     return json.dumps(
         {
             name: value if value is None or isinstance(value, str) else json.dumps(value)
@@ -59,7 +62,7 @@ def normal(key: Mapping[str, Any]) -> str:
 
 
 class GroupKeys:
-    """The keys of groups, found by those of rows."""
+    """The keys of the groups that have a model, found by the keys of rows."""
 
     def __init__(self, db: Database, found: GroupModels, keys: Container[str]) -> None:
         self._db, self._found, self._keys = db, found, keys
@@ -67,9 +70,10 @@ class GroupKeys:
         self._looked_up: dict[str, str | None] = {}
 
     def find(self, given: str) -> str:
-        """Return the key of a row's group, or that of all rows if no group has a model.
+        """Return the key of the group that a row's key belongs to, or ALL_ROWS if that group has no model.
 
-        Values that are written otherwise may be the same, as 1.0 and 1.00 are: the server knows.
+        Two keys that are written differently may be equal, such as 1.0 and 1.00. The server compares such
+        keys.
         """
         if given in self._keys:
             return given
@@ -84,7 +88,7 @@ class GroupKeys:
 
 @dataclass(frozen=True)
 class NetOfConfig:
-    """The net of a config, for any of its groups' weights."""
+    """The net of a config, which can load the weights of any of the config's groups."""
 
     model: Model
     shapes: tuple[tuple[int, ...], ...]
@@ -115,7 +119,7 @@ class NetOfConfig:
 
 
 class Answers:
-    """The nets of all groups, each made when it is first asked for."""
+    """The nets of all groups. Each net is made when the first row of its group needs it."""
 
     def __init__(self, db: Database, found: GroupsHolder) -> None:
         self._db = db
@@ -124,22 +128,28 @@ class Answers:
         # The shapes of the inputs, which architectures may leave open.
         self.shapes: tuple[tuple[int, ...], ...] = ()
         self._made: dict[str, NetOfGroup] = {}
-        # The keys of groups that are held, by the form in which keys are compared.
+        # The keys of groups that have a model, by the form in which keys are compared.
         self._own = {} if found.models.held is None else {normal_key(key): key for key in self._weights}
         self._keys = GroupKeys(db, found.models, self._own) if self._own else None
 
     @property
     def any_model(self) -> Model:
-        """The model of one of the groups, whose inputs and output are those of all."""
+        """The model of any one of the groups. The models of all groups have the same inputs and outputs."""
         return next(iter(self.models.values()))
 
     @property
     def weights(self) -> Mapping[str, bytes]:
-        """The weights of each group's model, and of that of all rows, by key."""
+        """The weights of each group's model, by the key of the group.
+
+        The model of all rows has the key ALL_ROWS.
+        """
         return {key: data for key, (_, data) in self._weights.items()}
 
     def find_own(self, given: str | None) -> str | None:
-        """Return the group of the key that a row comes with; None if it has no model of its own."""
+        """Return the key of the model of a row's group.
+
+        Return None if the row has no key or its group no model.
+        """
         if not given:
             return None
         if self._keys is None:
@@ -147,13 +157,19 @@ class Answers:
         return self._own.get(self._keys.find(normal_key(given))) or None
 
     def has_model(self, given: str | None) -> bool:
-        """Return whether a model answers for a row that comes with this key."""
+        """Return whether a model answers for a row with this key.
+
+        It is the model of the row's group, or else the model of all rows.
+        """
         return ALL_ROWS in self._weights or self.find_own(given) is not None
 
     def answer_rows(
         self, inputs: Sequence[np.ndarray], given: Sequence[str | None], width: int, tick: Callable[[], None]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return what the model of each row's group answers, and which rows have an answer."""
+        """Return the output for each row, and whether the row has an answer.
+
+        The model of a row's group answers, or else the model of all rows. A row without either has no answer.
+        """
         results = np.zeros((len(given), width), np.float32)
         answered = np.zeros(len(given), bool)
         known = [self.find_own(key) or ALL_ROWS for key in given]
@@ -168,7 +184,7 @@ class Answers:
         return results, answered
 
     def _find_net(self, key: str, tick: Callable[[], None]) -> NetOfGroup | None:
-        """Return the net of a group, else that of all rows; None if there is neither."""
+        """Return the net of a group, or else the net of all rows; None if there is neither."""
         if key not in self._weights:
             key = ALL_ROWS
         if key not in self._weights:
@@ -181,12 +197,12 @@ class Answers:
 
 
 def models_of(db: Database, found: GroupsHolder, keys: Collection[int]) -> dict[int, Model]:
-    """Return the models of configs, with the weights of one of their groups."""
+    """Return the model of each config, by `mst_key`. Each model has the weights of one of its groups."""
     return {key: models.trained(db, found.any_group(db, key)) for key in sorted(keys)}
 
 
 def weights(db: Database, found: GroupsHolder) -> dict[str, tuple[int, bytes]]:
-    """Return the config and weights of each group, by its key."""
+    """Return the config (`mst_key`) and the weights of each group's model, by the key of the group."""
     kept: dict[str, tuple[int, bytes]] = {}
     for key, mst_key, data in found.weights(db):
         if data is None:
@@ -200,7 +216,10 @@ def weights(db: Database, found: GroupsHolder) -> dict[str, tuple[int, bytes]]:
 
 
 def stretches(keys: Sequence[str | None]) -> Iterator[tuple[str | None, slice]]:
-    """Yield each group's key and its slice of a batch that comes group by group."""
+    """Yield the key of each group in a batch, and the slice of the group's rows.
+
+    The batch must hold the rows of each group one after the other.
+    """
     first = 0
     for key, rows in groupby(keys):
         last = first + sum(1 for _ in rows)

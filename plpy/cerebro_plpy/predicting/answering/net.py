@@ -1,4 +1,7 @@
-"""A model's forward pass in the caller's session: by NumPy if that is enough, else by an engine."""
+"""Computes a model's forward pass in the caller's session.
+
+NumPy computes it if it is fast enough for the net and the rows; else an engine does.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ from cerebro_plpy.threads import Threads, Tick
 
 # The rows that NumPy answers at a time.
 ROWS = 1024
-# What NumPy may work beyond an engine, which takes as long to come up.
+# The most work beyond an engine's (`PlainNet.work` times rows) that takes no longer than to start an engine.
 MOST_WORK = 2_000_000_000
 
 
 class AnsweringNet:
-    """A model that is ready for rows whose inputs have these shapes, so many of them if that is known.
+    """A model that is ready to answer rows whose inputs have the given shapes.
 
-    An engine comes up only for nets that NumPy does not compute.
+    An engine starts only if NumPy cannot compute the net, or would take too long for the expected number of
+    rows.
     """
 
     def __init__(
@@ -33,7 +37,7 @@ class AnsweringNet:
     ) -> None:
         self._db, self._model, self._shapes = db, model, shapes
         plain: PlainNet | None = None
-        # They are kept until an engine has them, so that large ones are read once.
+        # The weights are kept until an engine has loaded them, so that large weights are read once.
         self._weights: bytes | None = None
         if not models.runs_engine():
             self._weights = model.weights()
@@ -42,7 +46,7 @@ class AnsweringNet:
         self.described = self._describe_by_engine() if self._plain is None else self._plain.described
 
     def answer(self, inputs: Sequence[np.ndarray], threads: Threads) -> list[np.ndarray]:
-        """Return the outputs for any number of rows, as float32."""
+        """Return the outputs of the net for any number of rows, as float32."""
         given = list(inputs)
         if self._plain is not None:
             try:
@@ -56,13 +60,13 @@ class AnsweringNet:
 
     @cached_property
     def loaded(self) -> tuple[Inference, Loaded]:
-        """The compiled net of the engine, with the weights."""
+        """The compiled net of the engine, and the weights that the engine has loaded."""
         forward = inference(self.described)
         weights, self._weights = self._weights, None
         return forward, forward.load(self._model.weights() if weights is None else weights)
 
     def load(self) -> None:
-        """Have all that it takes to answer, before a row is read."""
+        """Load the weights into the engine now, if an engine answers, instead of at the first row."""
         if self._plain is None:
             _ = self.loaded
 
@@ -71,20 +75,20 @@ class AnsweringNet:
 
 
 def answer_packed(db: Database, model: models.Model, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-    """Return a net's outputs for packed rows, as float32."""
+    """Return the outputs of a net, as float32, for inputs in the form of packed rows."""
     shapes = [rows.shape[1:] for rows in inputs]
     return AnsweringNet(db, model, shapes, len(inputs[0])).answer(inputs, models.open_threads(db))
 
 
 def _is_worth(plain: PlainNet, rows: int | None) -> bool:
-    """Return whether NumPy computes so many rows before an engine would have come up and done the same."""
+    """Return whether NumPy computes this number of rows before an engine could start and compute them."""
     if rows is None:
         return plain.work == 0
     return plain.is_light and plain.work * rows <= MOST_WORK
 
 
 def _split(plain: PlainNet, inputs: Sequence[np.ndarray]) -> list[Callable[[Tick], list[np.ndarray]]]:
-    """Return the calls that answer the rows, a few in each."""
+    """Return calls that each answer a block of at most ROWS rows."""
     starts = range(0, len(inputs[0]), ROWS)
     return [partial(_answer_part, plain, [rows[at : at + ROWS] for rows in inputs]) for at in starts]
 

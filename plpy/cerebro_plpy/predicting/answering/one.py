@@ -1,7 +1,7 @@
-"""cerebro.predict: one row at a time inside any query, with the model kept in the session.
+"""cerebro.predict: predicts one row at a time inside any query. The session keeps the model between rows.
 
-A kept model is used only while its row in the model table is the very one that it was read from. That is
-looked up at each call with the caller's own rights, so whoever may not read the model gets no answer from it.
+A kept model is used only while its row in the model table has not changed since the model was read. Each
+statement checks this with the caller's own rights, so a caller who may not read the model gets no answer.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import functions
 
-# The same as of an array, and the probability of each class as JSON
+# class, probability and prediction, as for an array, and the probability of each class as JSON
 BestAnswer = tuple[str | None, float | None, float | None, str | None]
 NO_ANSWER: BestAnswer = (None, None, None, None)
 
@@ -46,20 +46,26 @@ KEPT_MODELS = 64
 KEPT_BYTES = 1 << 30
 
 
-# The number of a table, or of a registered version.
+# "table" with the oid of a model table, or "version" with the version_id of a registered model.
 ModelPlace = tuple[str, int]
 
 
 class _KeptModels(dict[tuple[ModelPlace, int | None, bool], Kept | KeptGroups]):
-    """Kept models by place, config and whether rows are given by their columns, in the order of reading."""
+    """Models that the session keeps, in the order in which they were read.
+
+    The key is the place of the model, its `mst_key`, and whether rows are given as JSON.
+    """
 
 
 class _Meant(dict[tuple[str, int | None, bool], tuple[tuple[Any, ...], Kept | KeptGroups]]):
-    """Models by the references that a statement has given, with the statement and its search_path."""
+    """The models that references mean, by reference, `mst_key`, and whether rows are given as JSON.
+
+    Each is kept with the statement and the search_path in which it was resolved.
+    """
 
 
 def predict_array(kept: Kept | KeptGroups, model: str | int, features: Features) -> RowAnswer:
-    """Answer for one row, given as an array."""
+    """Return the answer of a kept model for one row, given as an array."""
     if isinstance(kept, KeptGroups):
         raise kept.needs_rows()
     if kept.by_columns:
@@ -73,9 +79,10 @@ def predict_array(kept: Kept | KeptGroups, model: str | int, features: Features)
 
 
 def ready(model: str | int | None, mst_key: int | None, *, by_row: bool = True) -> Kept | KeptGroups | None:
-    """Return a model that this statement has looked at already, so that a row takes no more than the net.
+    """Return the model if the current statement has already checked it, else None.
 
-    A table comes by its number, any other reference as text.
+    `model` is the oid of a model table, or any other reference as text. A returned model needs no further
+    check.
     """
     if isinstance(model, str):
         meant = memory.get_instance(_Meant).get((model, mst_key, by_row))
@@ -96,9 +103,10 @@ def make_ready(
     *,
     by_engine: bool = False,
 ) -> Kept | KeptGroups:
-    """Return the model that a reference means, this config or the best, for rows like these `features`.
+    """Return the model that a reference means, ready to answer; without an `mst_key`, the best config.
 
-    Without them it is for rows that are given by their columns.
+    With `features`, the model is made ready for arrays of their shape; without, for rows that are given as
+    JSON.
     """
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -117,7 +125,7 @@ def make_ready(
 
 
 def remember(model: str | int | None, mst_key: int | None, kept: Kept | KeptGroups, *, by_row: bool) -> None:
-    """Keep for the rest of this statement which model a reference means."""
+    """Remember, until the statement ends, which model the reference `model` means."""
     if isinstance(model, str):
         meant = memory.get_instance(_Meant)
         if len(meant) >= KEPT_MODELS:
@@ -126,7 +134,7 @@ def remember(model: str | int | None, mst_key: int | None, kept: Kept | KeptGrou
 
 
 def _place(db: Database, model: str | int) -> tuple[ModelPlace, str]:
-    """Return the place of the model that a reference means, and the name by which it is found there."""
+    """Return where the model of a reference is stored, and the name by which it is found there."""
     if isinstance(model, int):
         return ("table", model), names.name_of(db, model, "model table")
     holder = trained.resolve(db, model)
@@ -146,7 +154,7 @@ def check_features(features: Features | None) -> Features:
 
 
 def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
-    """Answer for a row of a table, given as JSON."""
+    """Return the answer of a kept model for one row, given as JSON."""
     given = parse_row(kept, row)
     one = kept.of_row(given) if isinstance(kept, KeptGroups) else kept
     if one is None or one.rows is None:
@@ -155,7 +163,7 @@ def predict_row(kept: Kept | KeptGroups, row: str | None) -> BestAnswer:
 
 
 def parse_row(kept: Kept | KeptGroups, row: str | None) -> dict[str, Any]:
-    """Return the columns of a row that is given as JSON."""
+    """Return the values of a row, given as JSON, by column name."""
     if row is None:
         raise CerebroError("the row is NULL", sqlstate=NULL_NOT_ALLOWED)
     given = kept.parse(row)
@@ -165,7 +173,7 @@ def parse_row(kept: Kept | KeptGroups, row: str | None) -> dict[str, Any]:
 
 
 def _no_row(given: object, text: str) -> CerebroError:
-    """Return an error that says how to predict what is no row."""
+    """Return the error for a value that is not a row. Its hint says how to predict such a value."""
     if isinstance(given, list):
         return CerebroError(
             f"an array is given where a row is expected: {shorten(text, 60)}",
@@ -189,7 +197,10 @@ def _kept(
     mst_key: int | None,
     sample: Callable[[], np.ndarray] | None,
 ) -> Kept | KeptGroups:
-    """Return the model; check once in each statement that it is the same, and the caller may use it."""
+    """Return the kept model, after checking that it is unchanged and that the caller may use its functions.
+
+    A model that fails the check is read again. Each statement makes the check only once.
+    """
     kept, at = memory.get_instance(_KeptModels).get((place, mst_key, sample is None)), session.statement()
     if kept is not None and kept.looked == at:
         return kept
@@ -200,7 +211,7 @@ def _kept(
 
 
 def _may_use(db: Database, kept: Kept | KeptGroups) -> bool:
-    """Return whether the caller still has the right to what the model consists of."""
+    """Return whether the caller may still use the registered functions that the model consists of."""
     if not kept.functions:
         return True
     functions.begin(db)
@@ -261,7 +272,7 @@ def _keep_one(
 
 
 def _make_room(nbytes: int) -> None:
-    """Let go of the models that were read longest ago."""
+    """Forget the models that were read longest ago, until there is room for one model of `nbytes` bytes."""
     models_kept = memory.get_instance(_KeptModels)
     while models_kept and (
         len(models_kept) >= KEPT_MODELS or sum(k.nbytes for k in models_kept.values()) + nbytes > KEPT_BYTES
@@ -287,7 +298,10 @@ def _answer(kept: Kept, features: Features) -> RowAnswer:
 
 
 def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
-    """Return what a net's output for one row says."""
+    """Return what a net's output for one row means: class, probability, prediction, and a JSON text.
+
+    The JSON text has the probability of each class.
+    """
     if output.values is None:
         return None, None, float(result.reshape(-1)[0]), None
     if output.logits is not None or output.is_binary:
@@ -295,7 +309,7 @@ def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
     # Python's lists, which for a few classes are faster than arrays.
     likely: list[float] = result[0].tolist()[: len(output.values)]
     most = max(likely)
-    # NaN is greater than nothing; the first class then answers, as in an array.
+    # If a probability is NaN, the first class is the answer, as for an array.
     place = likely.index(most) if most == most else 0
     write = repr if math.isfinite(sum(likely)) else _write_share
     shown = ", ".join([f"{value}: {write(share)}" for value, share in zip(output.shown, likely, strict=True)])
@@ -303,7 +317,10 @@ def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
 
 
 def _write_share(share: float) -> str:
-    """Write a number as JSON; JSON has none that is not finite, which becomes a text, as of to_jsonb."""
+    """Return a number as JSON.
+
+    As in to_jsonb, NaN and infinity become texts, since JSON has no such numbers.
+    """
     return repr(share) if math.isfinite(share) else f'"{json.dumps(share)}"'
 
 

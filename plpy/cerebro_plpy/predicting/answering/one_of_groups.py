@@ -1,4 +1,4 @@
-"""Makes models of groups ready to answer for one row at a time, each by the model of its group."""
+"""Makes models of groups ready to answer for one row at a time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cerebro_plpy.store.models.group_models import GroupModels
 
 @dataclass
 class KeptGroups:
-    """The models of all groups; each is made ready when the first row of its group comes."""
+    """The models of all groups. Each model is made ready when the first row of its group comes."""
 
     db: Database
     found: GroupModels
@@ -47,7 +47,7 @@ class KeptGroups:
         weights = {grouped.normal_key(key): kept for key, kept in grouped.weights(db, found).items()}
         nets = grouped.models_of(db, found, {key for key, _ in weights.values()})
         kept = cls(db, found.models, version, weights, nets, by_engine=by_engine)
-        # What is wrong with the nets is said for any row.
+        # One net of each config is made ready now, so that an error in it is raised for any row.
         first = {mst_key: key for key, (mst_key, _) in weights.items()}
         kept.functions = tuple(name for key in first.values() for name in kept._keep(key).functions)
         return kept
@@ -60,13 +60,13 @@ class KeptGroups:
         return self.version.is_unchanged(db)
 
     def parse(self, row: str) -> Any:
-        """Read a row that comes as JSON."""
+        """Return the value of a row that is given as JSON, and keep the JSON text for `of_row`."""
         self.text = row
         rows = next(iter(self.made.values())).rows
         return parse(row) if rows is None else rows.parse(row)
 
     def of_row(self, row: Mapping[str, Any]) -> Kept | None:
-        """Return the model of a row's group, else that of all rows; None if there is neither."""
+        """Return the model of a row's group, or else the model of all rows; None if there is neither."""
         try:
             values = {name: row[name] for name in self.found.types}
         except KeyError as missing:

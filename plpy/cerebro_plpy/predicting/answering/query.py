@@ -1,7 +1,7 @@
-"""cerebro.predict_query: the rows of a query with their predictions, a batch at a time.
+"""cerebro.predict_query: returns the rows of a query with their predictions, a batch at a time.
 
-The rows themselves stay with the server: only the fields that the net needs come here. Arrays go back, which
-the server puts beside the rows again.
+The server keeps the rows: Python gets only the fields that the net needs. Python returns arrays of
+predictions, which the server joins to the rows.
 """
 
 from __future__ import annotations
@@ -38,28 +38,31 @@ BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[flo
 KEPT = 8
 
 
-# What a net says of inputs; models of groups by the rows' keys, with the rows that have an answer.
+# The outputs for the rows, and, of models of groups, whether each row has an answer (None: all have).
 NetReplies = tuple[np.ndarray, Sequence[bool] | None]
 AskNet = Callable[[list[np.ndarray], Sequence[Any], Callable[[], None]], NetReplies]
 
 
 class Reader:
-    """The model of the statement that is under way, and how its rows are read."""
+    """The model of a running statement, and how fields of the statement's rows become inputs of the model."""
 
     def __init__(
         self, parts: Sequence[reading.PackedPart], divisor: float, answer: AskNet, output: Output
     ) -> None:
         self.parts, self.divisor, self.answer, self.output = parts, divisor, answer, output
-        # Whose statement it is: the session may be another role's by the time a batch comes.
+        # The role whose statement it is: the session may have another role when a batch comes.
         self.user = session.statement()[2]
 
 
 class _Readers(dict[str, Reader]):
-    """Readers by the tickets that their statements carry, the newest last."""
+    """The readers of running statements, the newest last.
+
+    The key is a random ticket, which the statement contains.
+    """
 
 
 def statement(db: Database, model: str | None, query: str | None, row_type: int, mst_key: int | None) -> str:
-    """Make the model ready; return the statement that gives the query's rows with their predictions."""
+    """Make the model ready, and return the SQL statement that adds predictions to the rows of the query."""
     db.server.check_predicts_in_queries()
     if model is None or query is None or not query.strip():
         raise CerebroError("model or query is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -70,7 +73,7 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     else:
         grouped.check_columns(groups.models, packed.columns_of(db, rows.columns), rows.columns)
         reader = _of_groups(db, groups, rows)
-    # A cursor may hold one open while another begins; a few are kept.
+    # A cursor may keep one statement open while another begins, so a few readers are kept.
     readers, ticket = memory.get_instance(_Readers), secrets.token_hex(16)
     while len(readers) >= KEPT:
         del readers[next(iter(readers))]
@@ -86,7 +89,7 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
     """Return a reader in which one model answers for every row."""
     found = find_model(db, name, mst_key)
-    # What is no plain table is refused.
+    # This raises an error if the model table is not a plain table.
     found.holder.mark(db, found.mst_key)
     model = models.trained(db, found)
     with tell_of_forecast(db, found.holder):
@@ -104,7 +107,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
 
 
 def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
-    """Return a reader in which the model of its group answers for each row."""
+    """Return a reader in which the model of a row's group answers for the row."""
     nets = grouped.Answers(db, found)
     model = nets.any_model
     nets.shapes = model.input_shapes
@@ -143,7 +146,10 @@ def _parts(db: Database, model: models.Model, rows: QueryRows) -> Sequence[readi
 def batch(
     db: Database, ticket: str, data: list[bytes | None] | None, texts: list[str | None] | None, rows: int
 ) -> BatchAnswer:
-    """Predict some rows, whose fields come one after the other; refuse a ticket that is not the caller's."""
+    """Return the predictions for a batch of rows. Raise an error if the ticket does not belong to the caller.
+
+    `data` and `texts` hold the values of the first field for all rows, then those of the second, and so on.
+    """
     reader = memory.get_instance(_Readers).get(ticket)
     if reader is None or reader.user != session.statement()[2]:
         raise CerebroError("this function is for the extension's own use", sqlstate="42501")
@@ -166,7 +172,7 @@ def _fields(
     texts: list[str | None] | None,
     rows: int,
 ) -> list[Sequence[Any]]:
-    """Return the values of each field: bytes and texts come apart."""
+    """Return the values of each field. Fields of bytes are in `data`, fields of text in `texts`."""
     at = {True: 0, False: 0}
     found: list[Sequence[Any]] = []
     for expression in reading.fields(parts):

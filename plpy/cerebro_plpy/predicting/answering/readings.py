@@ -1,4 +1,4 @@
-"""Reads the series of a source, and brings them onto the grid of their steps."""
+"""Reads the series of a source table: one series for each combination of values of its key columns."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cerebro_plpy.store.related import series as store
 from cerebro_plpy.store.related.series import SeriesColumns
 
 TIMES = ("date", "timestamp", "timestamptz", *sources.INTEGERS)
-# The largest whole number up to which double precision has all.
+# Double precision can represent every whole number up to this one.
 LARGEST = 2**53
 # Types whose values are words.
 WORDS = ("text", "varchar", "bpchar", "name", "uuid")
@@ -31,7 +31,10 @@ WORDS = ("text", "varchar", "bpchar", "name", "uuid")
 def find_columns(
     db: Database, source: Table, time: str, value: str, *, keys: Sequence[str], ahead: Sequence[str]
 ) -> SeriesColumns:
-    """Return the columns that make series; refuse those of types that cannot."""
+    """Return the columns of a source table from which series are made.
+
+    Raise an error if the type of a column does not allow its use as time, value, key or input.
+    """
     known = packed.columns_of(db, source)
     find = partial(sources.find_column, known=known, table=source.quoted)
     stamp, number = find(time), find(value)
@@ -66,9 +69,10 @@ def find_columns(
 def read_series(
     db: Database, source: Table, columns: SeriesColumns, zone: str, *, trains: bool = False
 ) -> list[Reading]:
-    """Return all series of a source, in the order of their columns.
+    """Return all series of a source table, in the order of their key columns.
 
-    Nets see words once for a series: several are refused where it `trains`, and else stand for none.
+    A net reads a text column once for a series. If such a column changes within a series, raise an error if
+    `trains`, and else read None.
     """
     found = []
     for rows in store.read_series(db, source, columns, zone):

@@ -1,4 +1,4 @@
-"""A model ready to answer for one row at a time."""
+"""Makes a model ready to answer for one row at a time."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Features = list[Any] | bytes
 
 
 class RowInputs(Protocol):
-    """A converter of rows that are given as JSON into a net's inputs."""
+    """A converter of rows, given as JSON, into a net's inputs."""
 
     def parse(self, text: str) -> Any: ...
 
@@ -40,13 +40,19 @@ class RowExplainer(Protocol):
     """A model that is ready to explain its answers (`explained.py`)."""
 
     def explain(self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None) -> list[Any]:
-        """Return what so many columns of a row add, with the answer beside each."""
+        """Return what each column of a row adds to its answer.
+
+        Return at most `most` columns; None means all.
+        """
         ...
 
 
 @dataclass
 class Kept:
-    """A model ready to answer, and its last answer: `(f(x)).*` asks once for each column."""
+    """A model ready to answer, with its last row and answer.
+
+    The last answer is kept because `(f(x)).*` calls the function once for each column of the result.
+    """
 
     forward: Predict
     nbytes: int
@@ -54,21 +60,21 @@ class Kept:
     wanted: tuple[int | None, ...]
     divisor: np.float32
     output: Output
-    # Digests of the registered layers that it consists of.
+    # Digests of the registered layers that the model consists of.
     functions: tuple[str, ...] = ()
     last: tuple[Features, RowAnswer] | None = field(default=None)
-    # What it was read from, as it was then.
+    # A mark of what the model was read from, by which a later change is noticed.
     version: ModelMark | None = None
-    # How a row becomes its inputs, where rows are given.
+    # The converter of rows into inputs; None if the model answers arrays.
     rows: RowInputs | None = None
-    # Whether it was trained on columns as they are.
+    # Whether the model was trained on columns (it has a feature specification).
     by_columns: bool = False
-    # The statement in which it was found to be what it was, and the caller's to use.
+    # The last statement that has checked that the model is unchanged and the caller may use it.
     looked: tuple[int, int, int] | None = None
     explainer: RowExplainer | None = None
 
     def parse(self, row: str) -> Any:
-        """Read a row that comes as JSON."""
+        """Return the value of a row that is given as JSON."""
         return parse(row) if self.rows is None else self.rows.parse(row)
 
 
@@ -80,7 +86,10 @@ def make(
     *,
     by_engine: bool,
 ) -> Kept:
-    """Make a model ready; without a sample of its inputs, for rows that are given by their columns."""
+    """Return the model, ready to answer arrays like `sample()`.
+
+    If `sample` is None, it answers rows given as JSON.
+    """
     shapes = _shapes(model, sample)
     by_engine = by_engine or models.runs_engine()
     plain = None if by_engine else plain_net(model.model_arch, model.weights(), shapes)
@@ -114,20 +123,23 @@ def _rows(model: models.Model, described: DescribedModel) -> RowInputs:
 
 
 def _shapes(model: models.Model, sample: Callable[[], np.ndarray] | None) -> tuple[Size, ...]:
-    """Return the shapes of the inputs, for an architecture that leaves them open."""
+    """Return the shapes of a row's inputs, for an architecture that does not fix them."""
     if model.features is not None or sample is None:
         return model.input_shapes
     return (sample().shape,)
 
 
 def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> DescribedModel:
-    """Describe the model by an engine, which takes its time to come up."""
+    """Describe the model by an engine. Starting the engine may take seconds."""
     with session.own_names(db):
         return models.describe_by_engine(db, model, shapes)
 
 
 def _for_few(plain: PlainNet) -> Predict:
-    """Return the net computed by NumPy, for as many rows as it should compute."""
+    """Return the net computed by NumPy. If the net is heavy, it raises NotHere after a number of calls.
+
+    From then on an engine computes the net faster.
+    """
     if plain.is_light:
         return plain
     left = itertools.repeat(None, MOST_WORK // plain.work)

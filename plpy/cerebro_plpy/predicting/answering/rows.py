@@ -1,7 +1,7 @@
-"""madlib_predict and madlib_predict_byom: a table of rows in, a table of predictions out, as a stream.
+"""madlib_predict and madlib_predict_byom: predict the rows of a table, and write the predictions to a table.
 
-All of it happens in the caller's own session and with the caller's rights. Every argument is checked before a
-row is read.
+Both work in the caller's own session, with the caller's rights. They check all arguments before they read a
+row.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ AnsweredBatch = tuple[list[Any], list[np.ndarray]]
 
 @dataclass(frozen=True)
 class Rows:
-    """The arguments of both functions about the rows and the result, as they come."""
+    """The arguments of madlib_predict and madlib_predict_byom that concern the rows and the result."""
 
     test_table: str | None
     id_col: str | None
@@ -62,7 +62,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class RowSource:
-    """The rows to be read, checked."""
+    """The checked rows to predict, and where and how to write their predictions."""
 
     table: Table
     target: TargetTable
@@ -73,17 +73,20 @@ class RowSource:
 
     @property
     def expressions(self) -> list[packed.Expression]:
-        """The id and the inputs."""
+        """The SQL expressions of the id and of the inputs."""
         return [packed.Expression(packed.TEXT, (self.id_column,)), *reading.fields(self.inputs)]
 
     @property
     def statement(self) -> str:
-        """The statement that reads the rows."""
+        """The SQL statement that reads the rows."""
         return packed.select_rows(self.table, self.expressions)
 
 
 def predict(db: Database, model_table: str | None, mst_key: int | None, *arguments: Any) -> None:
-    """Predict with a model that a run has made, or with those of groups; the others are those of `Rows`."""
+    """Predict with a model that a run has trained, or with models of groups.
+
+    `arguments` are the fields of `Rows`.
+    """
     rows = Rows(*arguments)
     groups = group_holders.find_groups(db, model_table, mst_key)
     if groups is not None:
@@ -97,7 +100,10 @@ def predict(db: Database, model_table: str | None, mst_key: int | None, *argumen
 def predict_byom(
     db: Database, arch_table: str | None, model_id: int | None, described: Sequence[Any], *arguments: Any
 ) -> None:
-    """Predict with an architecture that was stored with its weights, and is described as by `GivenModel`."""
+    """Predict with an architecture and its stored weights.
+
+    `described` are the fields of `GivenModel`, and `arguments` the fields of `Rows`.
+    """
     rows = Rows(*arguments)
     table = resolve_table(db, arch_table, "model architecture table")
     if trained.group_tables(db, table) is not None:
@@ -129,7 +135,10 @@ def _source(db: Database, rows: Rows, model: Model) -> RowSource:
 def _inputs(
     listed: str | None, known: dict[str, packed.SourceColumn], table: Table, model: Model
 ) -> Sequence[reading.PackedPart]:
-    """Return the columns that are read: those that were listed, or the model's own, by their names."""
+    """Return the columns to read.
+
+    A model with a feature specification reads its own columns; any other model reads the listed columns.
+    """
     if model.features is None:
         return sources.inputs(parse_items(listed, "independent_varname"), known, table.quoted)
     inputs.check_listed(listed, model.features)
@@ -169,11 +178,11 @@ class Prediction:
 
 
 class Predictor(Protocol):
-    """A predictor of a table's rows."""
+    """A predictor of the rows of a table."""
 
     @property
     def uses_gpus_here(self) -> bool:
-        """Whether this session's engine is the one that is to have a GPU."""
+        """Whether the engine of this session should use a GPU."""
         ...
 
     def predict(self, asked: Prediction) -> None: ...
@@ -187,7 +196,7 @@ def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> 
 def _prepared(
     db: Database, model: Model, source: RowSource, model_name: str, *, uses_gpus: bool
 ) -> Prediction:
-    """Check that rows and model fit, and start the engine."""
+    """Check that the rows fit the model, start the engine, and return what is needed to predict."""
     sample = packed.first_row(db, source.statement)
     if sample is None:
         raise CerebroError(f"test table {source.table.quoted} has no rows")
@@ -217,7 +226,7 @@ def _prepared(
 
 
 def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
-    """Predict each row with the model of its group; leave out a row whose group has none."""
+    """Predict each row with the model of its group. Rows of a group without a model are left out."""
     kept = grouped.weights(db, found)
     nets = grouped.models_of(db, found, {key for key, _ in kept.values()})
     model = next(iter(nets.values()))
@@ -308,7 +317,7 @@ def _output(db: Database, source: RowSource, outputs: Sequence[Output]) -> predi
 
 
 class PredictorHere:
-    """A predictor in this session, which reads, predicts and writes a batch at a time."""
+    """A predictor that reads, predicts and writes in this session, a batch at a time."""
 
     def __init__(self, db: Database, use_gpus: bool) -> None:
         self._db, self.uses_gpus_here = db, use_gpus
@@ -328,7 +337,11 @@ class PredictorHere:
 def _answer_batches(
     db: Database, asked: Prediction, forward: Inference, loaded: Loaded
 ) -> Iterator[Callable[[Tick], AnsweredBatch]]:
-    """Read all rows, and yield the calls that answer them; count rows that cannot be used to the end."""
+    """Read all rows, and yield a call for each batch that answers its rows.
+
+    If a row cannot be used, yield no more calls, read on to count such rows, and raise an error with the
+    count.
+    """
     tick = ticker(db)
     batch_rows = min(forward.rows, asked.batch_rows)
     total = 0
@@ -349,7 +362,7 @@ def _answer_batches(
 def _answer_batch(
     forward: Inference, loaded: Loaded, ids: list[Any], inputs: list[np.ndarray], batch_rows: int, tick: Tick
 ) -> AnsweredBatch:
-    """Answer a batch of rows in this thread."""
+    """Return the ids and outputs of a batch of rows. The current thread computes them."""
     return ids, forward.predict_many(loaded, inputs, batch_rows, Threads(1, tick))
 
 

@@ -26,7 +26,10 @@ MatrixCell = tuple[str | None, str | None, int]
 def confusion(
     db: Database, model: str | None, packed_table: str | None, mst_key: int | None
 ) -> list[MatrixCell]:
-    """Count how many rows of each label are predicted as what, by the best config if none is named."""
+    """Return the number of rows for each pair of a label and a predicted class that occurs.
+
+    Without an `mst_key`, the best config predicts.
+    """
     table = resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
     found = find_model(db, model, mst_key)

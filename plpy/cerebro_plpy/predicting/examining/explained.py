@@ -1,7 +1,7 @@
-"""cerebro.explain_predict: what each column of a row adds to the model's answer, from the mean row on.
+"""cerebro.explain_predict: returns what each column of a row adds to the model's answer.
 
-What the columns add and the mean row's score make the score of the row: its quantity, or the logarithm of the
-odds of the class that is predicted.
+The score of a mean row, plus what all columns add, is the score of the row. The score is the predicted
+quantity, or the logarithm of the odds of the predicted class.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ LONGEST = 100
 
 
 class ExplainedColumn(NamedTuple):
-    """One column's part in an answer, with the answer itself."""
+    """One column of a row with what it adds to the answer, and the answer itself."""
 
     answer: str | None
     probability: float | None
@@ -64,7 +64,10 @@ class ExplainedColumn(NamedTuple):
 
 
 class ColumnPart(NamedTuple):
-    """A column's value in a row, and what it adds to the score; of an image, what each pixel adds."""
+    """A column's value in a row, and what it adds to the score.
+
+    For an image, `pixels` has what each pixel adds.
+    """
 
     column: str
     value: str | None
@@ -79,7 +82,11 @@ PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray], int |
 
 @dataclass(frozen=True)
 class Explainer:
-    """A model's slopes, what stands at each opening for the mean row, and how numbers belong to columns."""
+    """A model that is ready to explain its answers.
+
+    `slopes` computes slopes of the score, `start` is the mean row as it enters the net, and `parts_of` sums
+    up what the numbers of each column add.
+    """
 
     output: Output
     forward: Predict
@@ -90,7 +97,10 @@ class Explainer:
     def explain(
         self, given: Mapping[str, Any], inputs: list[np.ndarray], most: int | None
     ) -> list[ExplainedColumn]:
-        """Return what each column of a row adds: at most `most` columns, the greatest part first."""
+        """Return what each column of a row adds to its answer, the greatest part first.
+
+        Return at most `most` columns; None means all.
+        """
         answer, probability, prediction, _ = one.name_answer(self.output, self._forward(inputs))
         at = partial(self.slopes.at, given=self._marks(answer))
         found = attribute(at, self.start, self.slopes.enter(inputs), self.slopes.rows)
@@ -118,7 +128,10 @@ class Explainer:
             return self.slopes.answer(inputs)
 
     def _marks(self, answer: str | None) -> np.ndarray:
-        """Return a one at the place of the predicted class."""
+        """Return an array with a one at the place of the predicted class.
+
+        For a binary output, the array has a single place: 1 for the second class, and 0 for the first.
+        """
         marks = np.zeros(self.slopes.width, np.float32)
         if self.output.values is not None:
             place = self.output.values.index(answer)
@@ -133,7 +146,10 @@ def explain_row(
     most: int | None,
     mst_key: int | None,
 ) -> list[ExplainedColumn]:
-    """Explain the answer for a row that is given as JSON; have the model made ready once in a statement."""
+    """Return the explanation of a model's answer for a row that is given as JSON.
+
+    The function `make` makes the model ready, once in each statement.
+    """
     check_top(most)
     kept = one.ready(model, mst_key)
     if kept is None or (isinstance(kept, Kept) and kept.explainer is None):
@@ -147,13 +163,13 @@ def explain_row(
 
 
 def check_top(most: int | None) -> None:
-    """Refuse a number of columns that leaves none."""
+    """Raise an error if `most`, the largest number of columns to return, is below 1."""
     if most is not None and most < 1:
         raise CerebroError(f"top must be at least 1, or NULL for all columns, not {most}")
 
 
 def _of_group(kept: KeptGroups, given: Mapping[str, Any]) -> Kept | None:
-    """Return the model of a row's group, ready to explain; None if there is none."""
+    """Return the model that answers a row, ready to explain; None if the row's group has no model."""
     found = kept.of_row(given)
     if found is not None and found.explainer is None:
         with session.own_names(kept.db):
@@ -162,7 +178,7 @@ def _of_group(kept: KeptGroups, given: Mapping[str, Any]) -> Kept | None:
 
 
 def make_ready(db: Database, model: str | None, mst_key: int | None) -> Kept | KeptGroups:
-    """Return the model that a reference means, ready to explain rows that are given by their columns."""
+    """Return the model that a reference means, ready to explain rows that are given as JSON."""
     db.server.check_predicts_in_queries()
     kept = one.make_ready(db, model, mst_key)
     if isinstance(kept, Kept) and kept.explainer is None:
@@ -205,7 +221,10 @@ def _zeros(shapes: Sequence[Sequence[int | None]]) -> list[np.ndarray]:
 
 
 def score_of(output: Output) -> ScoreOf:
-    """Return the score that explains an answer: the quantity, or the logarithm of the odds of a class."""
+    """Return the function that computes the score of an answer.
+
+    The score is the predicted quantity, or the logarithm of the odds of a class.
+    """
     if output.values is None:
         return scores.quantity
     if output.logits is None:
@@ -216,7 +235,10 @@ def score_of(output: Output) -> ScoreOf:
 
 
 def _check_codes(net: Slopes, known: Specification) -> None:
-    """Refuse a net that takes codes of values as numbers: from one code to another leads no straight way."""
+    """Raise an error if the net reads codes of categories or words as numbers.
+
+    Such a net cannot be explained, since the numbers between two codes mean nothing.
+    """
     for number, each in enumerate(known.inputs):
         coded = [feature.name for feature in each.features if _is_coded(feature.way)]
         takers = net.takers(number)
@@ -233,7 +255,10 @@ def _is_coded(way: object) -> bool:
 
 
 class _ColumnAdds:
-    """Adds up the parts of columns: where each one's numbers are is found once, not for each row."""
+    """A function that sums up what the numbers of each column add.
+
+    It finds the places of each column's numbers once, not for each row.
+    """
 
     def __init__(self, known: Sequence[FeatureInput]) -> None:
         self._places: dict[str, list[tuple[int, slice, Feature]]] = {}
@@ -253,7 +278,10 @@ class _ColumnAdds:
     def __call__(
         self, given: Mapping[str, Any], inputs: list[np.ndarray], parts: list[np.ndarray], most: int | None
     ) -> list[ColumnPart]:
-        """Return the columns that add most: the sum of its features, where a number is a category as well."""
+        """Return the columns that add most to the score, with the amounts, the greatest first.
+
+        If a column became several features, the amount is the sum of what these features add.
+        """
         flat = [np.asarray(part, np.float64).ravel() for part in parts]
         sums = [np.add.reduceat(one, starts) for one, starts in zip(flat, self._starts, strict=True)]
         added = np.bincount(self._columns, np.concatenate(sums), len(self._names)).tolist()
@@ -277,7 +305,10 @@ def _of_array(
     parts: list[np.ndarray],
     most: int | None,
 ) -> list[ColumnPart]:
-    """Return what those elements of an array add that add most, or all of one of several dimensions."""
+    """Return the elements of an array that add most.
+
+    An array of several dimensions is returned as one part.
+    """
     if parts[0].ndim > 1:
         pixels = parts[0] if is_map(parts[0].shape) else None
         return [ColumnPart(name, None, float(parts[0].sum()), pixels)]

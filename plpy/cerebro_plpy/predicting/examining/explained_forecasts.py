@@ -1,7 +1,7 @@
-"""cerebro.explain_forecast: what each of a series' newest values and each column adds to a net's forecast.
+"""cerebro.explain_forecast: returns what a series' newest values and its columns add to a net's forecast.
 
-The parts lead from what the net forecasts for a series that has stood still at its last value, with columns
-and calendar as on average.
+Together they add the difference to the forecast for a still series: this series always had its last value,
+and its columns and calendar are at their averages.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from cerebro_plpy.store import interrupts
 
 
 class ExplainedStep(NamedTuple):
-    """A part of what a net forecasts for one step of a series."""
+    """One value or column, and what it adds to the net's forecast of one step of a series."""
 
     series: str
     time: str | None
@@ -46,7 +46,7 @@ class ExplainedStep(NamedTuple):
 
 @dataclass(frozen=True)
 class ForecastExplainer:
-    """The slopes of a forecast's net, and a series that has stood still as it enters the net."""
+    """The slopes of a forecast's net, and the inputs of a series that has stayed at its last value."""
 
     held: HeldForecast
     slopes: BoundSlopes
@@ -56,7 +56,7 @@ class ForecastExplainer:
     def explain(
         self, series: Series, times: Sequence[float], stamps: Mapping[float, str]
     ) -> Iterator[ExplainedStep]:
-        """Yield the parts of a series' steps, the greatest of each first."""
+        """Yield what values and columns add to each forecast step of a series, the greatest part first."""
         found = self.held.forecast
         window = cut([series], [[len(series.values)]], found.shape)
         inputs = found.inputs.make([series], window)
@@ -87,7 +87,10 @@ class ForecastExplainer:
 def explain_forecast(
     db: Database, name: str | None, which: str | None, horizon: int | None, most: int | None
 ) -> list[ExplainedStep]:
-    """Return what the steps of the series consist of; `which` has columns of those that are asked for."""
+    """Return what values and columns add to the forecasts of series.
+
+    `which` selects series by the values of their columns, for example `{"shop": "shop 1"}`.
+    """
     check_top(most)
     wanted = _read_wanted(which)
     held, steps = forecasts.find_forecast(db, name, horizon)
@@ -139,7 +142,10 @@ def _propose(columns: Sequence[str], laid: Sequence[Series]) -> str | None:
 
 
 def _tell(db: Database, held: HeldForecast, without: int, count: int) -> None:
-    """Say what is explained beside the answer, and of how many series nothing is."""
+    """Send a NOTICE if the forecast also uses baselines, which are not explained.
+
+    Send another one if series are left out.
+    """
     found = held.forecast
     if found.baselines:
         db.notice(f"{held.name} answers with {found.answer}; explained is what its net forecasts")

@@ -1,7 +1,7 @@
-"""cerebro.importance: how much worse a model answers when a column says nothing any more.
+"""cerebro.importance: returns how much worse a model answers without the information of a column.
 
-A column is mixed: each row gets the value of another row. What the model then gets wrong, beyond what it gets
-wrong anyway, is what the column is worth to it.
+A column is mixed: each row gets the value of another row. The importance of the column is the error with the
+mixed column, less the error without mixing.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ OPTIONS: Mapping[str, Validator] = {
 
 @dataclass(frozen=True)
 class Mixing:
-    """The rows that are mixed, how often, and how errors are measured."""
+    """The rows whose columns are mixed, how often each column is mixed, and the metric."""
 
     judge: Judge
     rows: LabeledRows
@@ -68,13 +68,13 @@ class Mixing:
     seed: int
 
     def measure(self, inputs: Sequence[np.ndarray]) -> JackknifedError:
-        """Return the error of what the model answers to such inputs."""
+        """Return the error of the model's answers to these inputs."""
         return scoring.jackknife(self.judge.answer(inputs, self.rows.groups), self.rows.truth, self.metric)
 
     def mix(self, before: JackknifedError, name: str, places: ColumnPlaces) -> Importance:
-        """Return by how much more error there is with the column mixed, and between what chance may put it.
+        """Return how much greater the error is with the column mixed, with the spread and an interval.
 
-        Chance has chosen the rows, and how they are mixed.
+        The interval allows for chance in the choice of the rows and in how they are mixed.
         """
         gains: list[tuple[float, float]] = []
         for number in range(self.repeats):
@@ -87,7 +87,7 @@ class Mixing:
         return name, mean, spread, mean - chance, mean + chance
 
     def mix_all(self, before: JackknifedError, columns: Mapping[str, ColumnPlaces]) -> list[Importance]:
-        """Return what each column is worth: threads mix several at a time."""
+        """Return the importance of each column. Threads mix several columns at a time."""
         nbytes = sum(array.nbytes for array in self.rows.inputs)
         count = min(models.count_sessions(self.judge.db), len(columns), _MOST_BYTES // max(1, nbytes))
         # The models of groups are read one after the other, which only the session's own thread may do.
@@ -103,7 +103,7 @@ class Mixing:
 
 
 def mix_column(inputs: Sequence[np.ndarray], places: ColumnPlaces, order: np.ndarray) -> list[np.ndarray]:
-    """Return the inputs in which each row has another row's numbers at these places."""
+    """Return the inputs with their numbers at `places` mixed: row n gets those of row `order[n]`."""
     arrays = list(inputs)
     for number, part in places:
         mixed = arrays[number].copy()
@@ -118,7 +118,7 @@ def mix_column(inputs: Sequence[np.ndarray], places: ColumnPlaces, order: np.nda
 def find_importance(
     db: Database, model: str | None, source: str | None, mst_key: int | None, options: str | None
 ) -> list[Importance]:
-    """Return what each column is worth, the most important first, in the metric's own unit."""
+    """Return the importance of each column, the most important first, in the unit of the metric."""
     given = parse_options(options, OPTIONS)
     judge = find_judge(db, model, source, mst_key, takes_groups=True)
     metric = scoring.check_metric(given.get("metric") or _find_metric(db, judge), judge.is_classes)
@@ -134,20 +134,23 @@ def find_importance(
 
 
 def _find_metric(db: Database, judge: Judge) -> str | None:
-    """Return the metric by which cerebro.train chose the model, if it was told one."""
+    """Return the metric by which cerebro.train chose the model; None if that call named no metric."""
     holder = judge.holder
     if isinstance(holder, RegisteredVersion):
         recipe = json.loads(holder.read(db).lineage).get(retraining.RECIPE)
     else:
         recipe = retraining.find_recipe(db, holder.summary(db))
-    # Both may be a stranger's.
+    # Somebody else may have written the recipe, so it may hold anything.
     options = recipe.get("options") if isinstance(recipe, dict) else None
     metric = options.get("metric") if isinstance(options, dict) else None
     return metric if metric in scoring.of_task(judge.is_classes) else None
 
 
 def _columns(judge: Judge, together: Sequence[Sequence[str]]) -> dict[str, ColumnPlaces]:
-    """Return the places of each column, and of those that are mixed together."""
+    """Return the places of each column's numbers in the inputs.
+
+    Columns that are mixed together are one entry.
+    """
     places = judge.find_places()
     for name in [name for one in together for name in one]:
         if name not in places:

@@ -1,4 +1,4 @@
-"""cerebro.inspect_net: what is wrong inside a net, layer by layer, on the rows of a table."""
+"""cerebro.inspect_net: finds faults inside a net, layer by layer, with the rows of a table."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class InspectedPart(NamedTuple):
 def inspect_net(
     db: Database, model: str | None, source: str | None, mst_key: int | None
 ) -> list[InspectedPart]:
-    """Return the layers of a net with what is wrong of each, and then the columns that it does not use."""
+    """Return a verdict on each layer of a net, and then the columns that the net does not use."""
     _check_readable(db, model)
     judge = find_judge(db, model, source, mst_key)
     rows = list(judge.read(ROWS, SEED))
@@ -66,21 +66,30 @@ def inspect_net(
 
 
 def _check_readable(db: Database, model: str | None) -> None:
-    """Refuse who may only predict: sizes of weights tell of the weights."""
+    """Raise an error if the caller may only predict with the model.
+
+    The sizes of weights, which inspect_net returns, say something of the weights.
+    """
     holder = trained.resolve(db, model)
     if may_only_predict(holder):
         raise model_versions.may_only_predict(holder.name)
 
 
 def _loss_of(judge: Judge, truth: np.ndarray) -> ScoreOf:
-    """Return the loss of an answer; of a quantity in its own spread, since gradients grow with its unit."""
+    """Return the function that computes the loss of an answer.
+
+    For a quantity, errors are divided by the spread of the true values, because gradients grow with the unit.
+    """
     if not judge.is_classes:
         return scores.make_squared_error(float(truth.std()) or 1.0)
     return scores.make_log_loss(score_of(judge.output))
 
 
 def _batches(judge: Judge, inputs: Sequence[np.ndarray], truth: np.ndarray) -> Iterator[Batch]:
-    """Yield batches of one length, for which an engine makes one program; what is left over is left out."""
+    """Yield batches of equal length, so that an engine makes one program.
+
+    Rows that fill no batch are left out.
+    """
     given = _as_outputs(judge, truth)
     length = min(BATCH, len(given))
     for first in range(0, len(given) - length + 1, length):
@@ -89,7 +98,10 @@ def _batches(judge: Judge, inputs: Sequence[np.ndarray], truth: np.ndarray) -> I
 
 
 def _as_outputs(judge: Judge, truth: np.ndarray) -> np.ndarray:
-    """Return what is true in the form that scores take: a one at the class, as wide as the output."""
+    """Return the true labels in the form of the net's output.
+
+    A class is a one at its place, and a quantity is the quantity itself.
+    """
     output = judge.output
     if output.is_binary:
         return truth[:, 1:].astype(np.float32)
@@ -133,7 +145,7 @@ def _verdicts(facts: LayerFacts, greatest: float) -> Iterator[str]:
 
 
 def _find_unused(judge: Judge, inputs: Sequence[np.ndarray]) -> list[str]:
-    """Return the columns whose values change no answer."""
+    """Return the names of the columns whose values change no answer."""
     answers = judge.answer(inputs)
     found = []
     for name, places in judge.find_places().items():

@@ -1,4 +1,4 @@
-"""Keeps answers for the metrics that no mean over the rows gives; of many rows, those that chance chooses."""
+"""Keeps answers for metrics that are not a mean over rows. Of very many rows, it keeps a random sample."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import numpy as np
 
 from cerebro_plpy.predicting.examining import scoring
 
-# The more rows there are, the less another one tells.
+# The most rows, and bytes, that are kept: more rows would make a metric hardly more exact.
 MOST_ROWS, MOST_BYTES = 100_000, 32 << 20
-# A part of fewer rows does not tell how far its metric may be off.
+# With fewer rows than this, the deviation of a part's metric cannot be measured on the part itself.
 LEAST_ROWS = 40
-# Multiplies numbers of rows into bits that follow no pattern of theirs.
+# A multiplier that makes a hash of a row's number.
 _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
 @dataclass(frozen=True)
 class AnsweredRows:
-    """The answers for some rows, and what is true of them."""
+    """The answers for some rows, and the true values that the answers should have."""
 
     answers: np.ndarray
     truth: np.ndarray
@@ -28,7 +28,7 @@ class AnsweredRows:
 
 @dataclass(frozen=True)
 class MeasuredError:
-    """The error of some rows, its deviation, and whether that was measured on these rows themselves."""
+    """The error of some rows and its deviation, and whether the deviation was measured on these rows."""
 
     error: float
     deviation: float
@@ -36,14 +36,14 @@ class MeasuredError:
 
 
 class KeptAnswers:
-    """The answers, what is true, and the part of each row that is kept."""
+    """Kept rows: the number of each row, its part (sub-group), the answer for it, and its true value."""
 
     def __init__(self, most_rows: int = MOST_ROWS) -> None:
         self._most, self._seen, self._bits = most_rows, 0, 0
         self._kept: list[np.ndarray] = []
 
     def add(self, answers: np.ndarray, truth: np.ndarray, parts: np.ndarray | None = None) -> None:
-        """Add rows; without parts, all are of the part 0."""
+        """Add rows. `parts` has the number of each row's part; without it, all rows belong to part 0."""
         rows = np.arange(self._seen, self._seen + len(answers), dtype=np.uint64)
         self._seen += len(answers)
         added = [rows, np.zeros(len(rows), int) if parts is None else parts]
@@ -57,12 +57,12 @@ class KeptAnswers:
             self._kept = _choose(self._kept, self._bits)
 
     def all_rows(self) -> AnsweredRows:
-        """Return the rows that are kept."""
+        """Return all kept rows."""
         _, _, answers, truth = self._kept
         return AnsweredRows(answers, truth)
 
     def by_part(self) -> Mapping[int, AnsweredRows]:
-        """Return the rows that are kept of each part."""
+        """Return the kept rows of each part, by the number of the part."""
         _, parts, answers, truth = self._kept
         order = np.argsort(parts, kind="stable")
         known, starts = np.unique(parts[order], return_index=True)
@@ -72,7 +72,7 @@ class KeptAnswers:
 
 
 def measure_rows(rows: AnsweredRows, metric: str) -> MeasuredError | None:
-    """Return the error of rows; None where the metric says nothing of them."""
+    """Return the error of rows; None if the metric cannot be measured on them."""
     if not scoring.can_measure(metric, rows.truth.sum(axis=0)):
         return None
     found = scoring.jackknife(rows.answers, rows.truth, metric)
@@ -81,7 +81,10 @@ def measure_rows(rows: AnsweredRows, metric: str) -> MeasuredError | None:
 
 
 def measure_part(part: AnsweredRows, rows: int, metric: str, whole: MeasuredError) -> MeasuredError | None:
-    """Return the error of a part of so many rows; a part of few has its deviation from that of all."""
+    """Return the error of a part of the rows, or None; `rows` is the number of all rows.
+
+    The deviation of a part with few rows is computed from the deviation of all rows.
+    """
     count = len(part.truth)
     if count >= LEAST_ROWS:
         return measure_rows(part, metric)
@@ -92,7 +95,10 @@ def measure_part(part: AnsweredRows, rows: int, metric: str, whole: MeasuredErro
 
 
 def _choose(rows: list[np.ndarray], bits: int) -> list[np.ndarray]:
-    """Return one of 2 to the power of `bits` rows, those with the same numbers each time."""
+    """Return a sample of the rows: about one of 2 to the power of `bits`.
+
+    It depends only on the rows' numbers.
+    """
     mixed = (rows[0] * _MIX) >> _SHIFT
     chosen = (mixed & np.uint64((1 << bits) - 1)) == 0
     return [one[chosen] for one in rows]

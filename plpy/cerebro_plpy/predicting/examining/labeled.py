@@ -1,4 +1,4 @@
-"""Reads rows whose label is known, as a model takes them: to compare its answers with what is true."""
+"""Reads rows whose label is known, as inputs of a model, to compare the model's answers with the labels."""
 
 from __future__ import annotations
 
@@ -39,9 +39,9 @@ _KEY = SourceColumn(
 
 @dataclass(frozen=True)
 class LabeledRows:
-    """Some rows: the inputs, what is true of them, as numbers and as it was read, and further texts.
+    """Some rows: their inputs, their labels as numbers (`truth`) and as texts, and further texts.
 
-    Rows of models of groups have the keys of their groups.
+    For models of groups, `groups` has the key of each row's group.
     """
 
     inputs: list[np.ndarray]
@@ -52,7 +52,7 @@ class LabeledRows:
 
 
 class SomeRows(NamedTuple):
-    """Some rows, whatever is known of them: a label is None where there is none."""
+    """Some rows: their inputs, their labels and further texts. A row without a label has None instead."""
 
     inputs: list[np.ndarray]
     labels: list[str | None]
@@ -61,14 +61,14 @@ class SomeRows(NamedTuple):
 
 
 class RowNets(Protocol):
-    """The net that answers all rows, or those that answer the rows of their groups."""
+    """One net that answers all rows, or the nets of groups, which answer the rows of their groups."""
 
     def count_strange(self, groups: Sequence[str | None]) -> int:
-        """Count the rows of groups without a model of their own."""
+        """Return the number of rows whose group has no model of its own."""
         ...
 
     def has_model(self, group: str | None) -> bool:
-        """Return whether a model answers a row."""
+        """Return whether a model answers the rows of a group."""
         ...
 
     def answer(
@@ -78,7 +78,7 @@ class RowNets(Protocol):
 
 @dataclass(frozen=True)
 class OneNet:
-    """The net that answers all rows."""
+    """One net that answers all rows."""
 
     net: AnsweringNet
 
@@ -97,7 +97,7 @@ class OneNet:
 
 @dataclass(frozen=True)
 class NetsOfGroups:
-    """The nets of groups, which answer only rows of groups that have one."""
+    """The nets of groups. Each answers the rows of its group."""
 
     nets: grouped.Answers
     width: int
@@ -116,7 +116,7 @@ class NetsOfGroups:
 
 @dataclass(frozen=True)
 class Judge:
-    """A model that is ready to answer the rows of a table, and where their labels are."""
+    """A model that is ready to answer the rows of a table, and the column with the labels of the rows."""
 
     db: Database
     found: JudgedModel
@@ -138,7 +138,7 @@ class Judge:
 
     @property
     def grouped_by(self) -> str | None:
-        """The columns of groups, as one name; None if one model answers all rows."""
+        """The names of the group columns, joined to one name; None if one model answers all rows."""
         return None if isinstance(self.found, TrainedModel) else self.found.models.shown_columns
 
     @property
@@ -146,9 +146,9 @@ class Judge:
         return self.output.values is not None
 
     def read(self, most: int | None = None, seed: int = 0) -> Iterator[LabeledRows]:
-        """Yield the rows whose label the model knows: all, or so many that chance chooses.
+        """Yield the rows whose label the model knows: all, or a random sample of `most` rows.
 
-        Of models of groups, yield those of groups that have one.
+        Rows of groups without a model are left out.
         """
         label = self._needed_label
         table = source_rows.with_values(self.table, label)
@@ -169,7 +169,7 @@ class Judge:
         self._finish(total, read, without)
 
     def read_all(self) -> Iterator[SomeRows]:
-        """Yield the inputs of all rows, with their labels, None where there is none, and their texts."""
+        """Yield all rows of the table, with or without a label."""
         label = [] if self.label is None else [Expression(packed.TEXT, (self.label,))]
         first, read = len(label), 0
         for batch in self._scan(self.table, label):
@@ -192,11 +192,14 @@ class Judge:
         return self.db.scan(statement, *models_of_groups.parameters, batch=reading.BATCH_ROWS)
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[tuple[str | None, ...]]:
-        """Return the texts of some rows, whose fields begin with the number `first`."""
+        """Return the further texts of some rows. `first` is the number of the first field that has one."""
         return [tuple(row[f"c{first + n}"] for n in range(len(self.texts))) for row in rows]
 
     def _groups(self, rows: Sequence[Row], first: int) -> list[str | None]:
-        """Return the keys of the rows' groups, which follow all other fields; None if one net answers."""
+        """Return the key of each row's group, which is the last field.
+
+        If one net answers all rows, return Nones.
+        """
         if isinstance(self.found, TrainedModel):
             return [None] * len(rows)
         name = f"c{first + len(self.texts) + self._fields}"
@@ -204,11 +207,14 @@ class Judge:
 
     @property
     def _fields(self) -> int:
-        """The number of fields that inputs are read from."""
+        """The number of fields from which the inputs are read."""
         return len(reading.fields([column.part for column in self.columns]))
 
     def _inputs(self, rows: Sequence[Row], first: int, before: int) -> list[np.ndarray]:
-        """Decode the inputs of some rows, which follow the texts; those begin with the number `first`."""
+        """Return the decoded inputs of some rows. The input fields follow the text fields.
+
+        `first` is the number of the first text field, and `before` the number of rows that were read before.
+        """
         first += len(self.texts)
         values = [[row[f"c{number}"] for row in rows] for number in range(first, first + self._fields)]
         given = zip(self.columns, reading.by_column(values, self.columns), strict=True)
@@ -244,18 +250,21 @@ class Judge:
             self.db.notice(f"{without} of {total} rows are of groups that have no model: they are left out")
 
     def knows(self, label: str | None) -> bool:
-        """Return whether the model can be right about a label."""
+        """Return whether the model can predict a label."""
         return label is not None and (self.output.values is None or label in self.output.values)
 
     def truth(self, labels: Sequence[str]) -> np.ndarray:
-        """Return a one at the place of each row's class, or the quantities."""
+        """Return the labels as numbers.
+
+        For classes, each row has a one at the place of its class; for quantities, each row has its quantity.
+        """
         if self.output.values is None:
             return np.array(labels, np.float64).reshape(-1, 1)
         places = {value: place for place, value in enumerate(self.output.values)}
         return np.eye(len(places))[[places[label] for label in labels]]
 
     def choose_answered(self, rows: SomeRows) -> SomeRows:
-        """Return the rows that a model answers."""
+        """Return the rows without the rows of groups that have no model."""
         if isinstance(self.found, TrainedModel):
             return rows
         places = [place for place, group in enumerate(rows.groups) if self.nets.has_model(group)]
@@ -269,12 +278,15 @@ class Judge:
     def answer(self, arrays: Sequence[np.ndarray], groups: Sequence[str | None] = ()) -> np.ndarray:
         """Return the probability of each class, or the predicted quantity, for each row.
 
-        Models of groups take the keys of the rows' groups.
+        If models of groups answer, `groups` has the key of each row's group.
         """
         return self.output.read(self.nets.answer(arrays, groups, self.tick))
 
     def find_places(self) -> Mapping[str, list[tuple[int, slice]]]:
-        """Return what each source column became: numbers of inputs, and which numbers of their rows."""
+        """Return the places of the numbers that each source column became.
+
+        A place is the number of an input, and the slice of each of the input's rows.
+        """
         if self.model.features is None:
             return {column.part.name: [(number, slice(None))] for number, column in enumerate(self.columns)}
         found: dict[str, list[tuple[int, slice]]] = {}
@@ -299,11 +311,11 @@ def find_judge(
     needs_label: bool = True,
     takes_groups: bool = False,
 ) -> Judge:
-    """Make a model ready to answer for the rows of a table or view that has its columns.
+    """Return a model that is ready to answer the rows of a table or view.
 
     The table must have the label if `needs_label`. The judge also reads the columns `keys` as text and, if
-    `whole_rows`, each row as JSON without its bytea columns. With `takes_groups`, models of groups are taken,
-    and each row is answered by the model of its group; without it, they are refused.
+    `whole_rows`, each row as JSON without its bytea columns. With `takes_groups`, the name may mean models of
+    groups, and the model of a row's group answers for the row; without it, such a name raises an error.
     """
     groups = group_holders.find_groups(db, name, mst_key) if takes_groups else None
     found = groups or trained.find_model(db, name, mst_key)
@@ -342,7 +354,7 @@ def find_judge(
 
 
 def check_columns(db: Database, name: str, table: Table) -> None:
-    """Refuse a table that lacks an input of a model, or has one of another type."""
+    """Raise an error if the table lacks an input column of the model, or has it with another type."""
     model = models.trained(db, trained.find_model(db, name, None))
     _open_columns(db, model, table, packed.columns_of(db, table), Faults())
 

@@ -1,4 +1,4 @@
-"""cerebro.evaluate_by: how well a model answers each sub-group of a table's rows, beside all of them."""
+"""cerebro.evaluate_by: measures how well a model answers all rows of a table, and each sub-group of them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from cerebro_plpy.predicting.examining.scoring import ACCURACY, CHANCE
 
 # 95 % of a normal distribution lie within this many deviations.
 _WIDTH = 1.96
-# So few rows do not tell how much they vary, and one of them that is far off says nothing of the others.
+# With fewer rows than this, the variance is that of all rows, and a sub-group is never called worse.
 _FEWEST = 5
 MOST_PARTS = 10_000
 PartKey = tuple[str | None, ...]
@@ -36,7 +36,7 @@ PartValue = tuple[str | None, int, str, float, float, float, bool]
 
 @dataclass
 class RunningSums:
-    """The sums of what rows have been wrong by, and of its squares, for each metric."""
+    """Sums over rows, for each metric: of the rows' errors, and of the squares of the errors."""
 
     rows: int
     sums: np.ndarray
@@ -51,13 +51,13 @@ class RunningSums:
         return float(self.sums[place] / self.rows)
 
     def variance(self, place: int) -> float:
-        """Return how much the rows vary."""
+        """Return the variance of the rows' errors by one metric, whose place is given."""
         found = float(self.squares[place]) / self.rows - self.mean(place) ** 2
-        # Rounding may make it less than none. max(found, 0.0) keeps what is no number.
+        # Rounding may make the variance negative. max(found, 0.0) keeps NaN.
         return max(found, 0.0) * self.rows / max(1, self.rows - 1)
 
     def bounds(self, place: int, metric: str, variance: float | None = None) -> tuple[float, float, float]:
-        """Return the mean error of a metric, and where it lies with 95 %."""
+        """Return the mean error by a metric, and the ends of its 95 % interval."""
         mean = self.mean(place)
         if metric == ACCURACY:
             return mean, *_wilson(mean, self.rows)
@@ -66,11 +66,14 @@ class RunningSums:
         return mean, max(mean - spread, 0.0), mean + spread
 
     def is_worse(self, place: int, metric: str, whole: RunningSums, parts: int) -> bool:
-        """Return whether some rows have more error than all, by more than chance makes of so many parts."""
+        """Return whether these rows have a greater error than all rows, by more than chance explains.
+
+        `parts` is the number of sub-groups: among many, a great error in one of them is more often chance.
+        """
         if self.rows < _FEWEST:
             return False
         width, usual = NormalDist().inv_cdf(1 - CHANCE / parts), whole.mean(place)
-        # Rows that happen to be alike do not show that others like them are.
+        # A few rows may have equal errors by chance, so the variance is at least that of all rows.
         variance = max(self.variance(place), whole.variance(place))
         if metric == ACCURACY:
             variance = usual * (1 - usual)
@@ -81,7 +84,7 @@ class RunningSums:
 
 
 def _wilson(share: float, rows: int) -> tuple[float, float]:
-    """Return the interval of Wilson's, which holds for few rows and for shares near 0 and 1 as well."""
+    """Return Wilson's interval for a share. It holds for few rows, and for shares near 0 and 1 as well."""
     scale = 1 + _WIDTH**2 / rows
     middle = (share + _WIDTH**2 / (2 * rows)) / scale
     half = _WIDTH * math.sqrt(share * (1 - share) / rows + (_WIDTH / (2 * rows)) ** 2) / scale
@@ -91,7 +94,10 @@ def _wilson(share: float, rows: int) -> tuple[float, float]:
 def evaluate_by(
     db: Database, model: str | None, source: str | None, by: Sequence[str | None] | None, mst_key: int | None
 ) -> list[PartValue]:
-    """Return all metrics for all rows, and for each part of them with the same values in some columns."""
+    """Return all metrics of all rows and of each sub-group of the rows.
+
+    The rows of a sub-group have equal values in the columns `by`.
+    """
     names = list(by or ())
     if not names or None in names:
         raise CerebroError(
@@ -141,7 +147,7 @@ def _sums(known: dict[PartKey | None, RunningSums], key: PartKey | None, metrics
 def _of_rows(
     known: Mapping[PartKey | None, RunningSums], key: PartKey | None, metrics: Sequence[str]
 ) -> Iterator[MetricValue]:
-    """Yield the metrics of a part, or of all rows, that are a mean over the rows."""
+    """Yield the metrics that are a mean over the rows of a sub-group, or over all rows if `key` is None."""
     own, whole = known[key], known[None]
     for place, metric in enumerate(metrics):
         few = whole.variance(place) if own.rows < _FEWEST else None
@@ -152,7 +158,7 @@ def _of_rows(
 def _of_all_rows(
     kept: KeptAnswers, parts: int, metrics: Sequence[str]
 ) -> Mapping[int | None, list[MetricValue]]:
-    """Return the other metrics by the numbers of the parts; None stands for all rows."""
+    """Return the metrics that are not a mean over rows, by the number of the sub-group (None: all rows)."""
     usual, sure = scoring.find_width(CHANCE), scoring.find_width(CHANCE / max(1, parts))
     everything, by_part = kept.all_rows(), kept.by_part()
     found: dict[int | None, list[MetricValue]] = {}

@@ -1,4 +1,7 @@
-"""Profiles of trained models: of a result table, from its packed rows; of a version, as it was registered."""
+"""Profiles of trained models: how their training rows and their answers are distributed.
+
+The profile of a result table is computed from packed rows. A registered version stores its profile.
+"""
 
 from __future__ import annotations
 
@@ -41,13 +44,13 @@ from cerebro_plpy.store.runs import results
 # More answers, and more numbers of one column, would change nothing.
 ENOUGH_ROWS, ENOUGH_NUMBERS = 20_000, 1_000_000
 _ALL = 2**31 - 1
-# A table that is no more, is another one's by now or is not the caller's to read.
+# Errors for a table that is gone, has been replaced, or may not be read by the caller.
 _NOT_THERE = (UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE, WRONG_STATE, DATA_CORRUPTED)
 
 
 @dataclass(frozen=True)
 class PackedSample:
-    """Some rows of a packed table: what is known of it, its inputs, and its only label."""
+    """Some rows of a packed table: the summary of the table, the inputs and the only label of the rows."""
 
     summary: packed.PackedSummary
     inputs: list[np.ndarray]
@@ -56,15 +59,15 @@ class PackedSample:
     groups: list[str | None] = field(default_factory=list)
 
     def choose(self, places: np.ndarray) -> PackedSample:
-        """Return some of the rows."""
+        """Return the rows at the given places."""
         groups = [self.groups[place] for place in places] if self.groups else []
         return PackedSample(self.summary, [one[places] for one in self.inputs], self.truth[places], groups)
 
 
 def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGroups) -> Profile | None:
-    """Return the profile of a model's training rows; None where nobody, or not the caller, may read them.
+    """Return the profile of a model's training rows; None if they are gone or the caller may not read them.
 
-    Models of groups have one of the rows of all groups.
+    Models of groups have one profile, of the rows of all groups.
     """
     if isinstance(found.holder, RegisteredVersion):
         return found.holder.profile(db)
@@ -108,12 +111,15 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
     )
 
 
-# The rows that a model comes from, by their column in its summary.
+# The kinds of rows, by the prefix of the summary's column that names their table (`source_table`).
 WAYS = {"source": "training", "validation": "validation"}
 
 
 def _sample(db: Database, holder: ModelHolder, name: str | None) -> PackedSample | None:
-    """Return some rows of a packed table that a model table names, if they are what they were."""
+    """Return some rows of a packed table that a model table names.
+
+    Return None if the caller cannot read the table, or if it is no longer the table that the model came from.
+    """
     try:
         table = None if name is None else find_table(db, name)
         if table is None:
@@ -143,13 +149,13 @@ def _sample(db: Database, holder: ModelHolder, name: str | None) -> PackedSample
     keys = _keys(groups, buffers, len(truth))
     if keys is None:
         return None
-    # Groups lie one after the other.
+    # The rows of each group lie together, so a sample is drawn at random.
     mixed = seeding.permutation(len(keys), summary.seed, "profile")[: samples.SAMPLE_ROWS]
     return PackedSample(summary, inputs, truth, keys).choose(mixed)
 
 
 def _keys(groups: Groups, buffers: Sequence[Row], total: int) -> list[str | None] | None:
-    """Return the key of each row's group; None if the buffers do not say it."""
+    """Return the key of each row's group; None if the buffers do not name the group of every row."""
     try:
         stretches = [(number, rows) for one in buffers for number, rows in one[packed.GROUPS]]
     except (TypeError, ValueError):
@@ -161,7 +167,10 @@ def _keys(groups: Groups, buffers: Sequence[Row], total: int) -> list[str | None
 
 
 def _groups_of(db: Database, table: Table, columns: Sequence[str]) -> Groups:
-    """Return the groups of a packed table; refuse those whose keys a stranger's code would make."""
+    """Return the groups of a packed table.
+
+    Raise an error if reading their keys would run somebody else's code.
+    """
     beside = resolve_table(db, quote(table.schema, table.name + groups_beside.SUFFIX))
     if strange_views(db, [beside]) or types_with_casts(db, beside, columns):
         raise CerebroError(f"the groups of {table.quoted} cannot be read", sqlstate=WRONG_STATE)
@@ -197,7 +206,10 @@ def _unseen(rows: PackedSample) -> Iterator[tuple[str, float]]:
 def _answer(
     db: Database, model: models.Model, inputs: Sequence[np.ndarray]
 ) -> tuple[Output, np.ndarray] | None:
-    """Return what a model answers; None where an engine would have to come up for it."""
+    """Return a model's output, and its answers for the inputs.
+
+    Return None if an engine would have to start.
+    """
     output = _find_output(db, model, _shapes(inputs))
     if output is None:
         return None
@@ -208,7 +220,10 @@ def _answer(
 def _answer_groups(
     db: Database, nets: grouped.Answers, rows: PackedSample
 ) -> tuple[Output, np.ndarray] | None:
-    """Return what the models of the rows' groups answer, by the same rule."""
+    """Return an output, and the answers of the models of the rows' groups.
+
+    Return None if an engine would have to start.
+    """
     nets.shapes = _shapes(rows.inputs)
     outputs = [_find_output(db, model, nets.shapes) for model in nets.models.values()]
     if None in outputs or outputs[0] is None:
@@ -222,7 +237,7 @@ def _shapes(inputs: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
 
 
 def _find_output(db: Database, model: models.Model, shapes: tuple[tuple[int, ...], ...]) -> Output | None:
-    """Return the only output of a net that can answer at once, if it has one."""
+    """Return the only output of a net; None if it has several, or if an engine would have to start."""
     plain = plain_net(model.model_arch, model.weights(), shapes)
     if plain is not None and plain.is_light:
         described = plain.described
@@ -238,12 +253,15 @@ def _find_output(db: Database, model: models.Model, shapes: tuple[tuple[int, ...
 
 
 def describe_answers(output: Output, answers: np.ndarray) -> Distribution:
-    """Describe how answers are distributed."""
+    """Return the distribution of the answers."""
     return profile.describe(answer_values(output, answers), is_coded=_is_coded(output))
 
 
 def answer_values(output: Output, answers: np.ndarray) -> np.ndarray:
-    """Return what answers are compared by: the quantity, the second class's probability, or the class."""
+    """Return the number by which each answer is compared.
+
+    It is the quantity, the probability of the second class of two, or the place of the most probable class.
+    """
     if _is_coded(output):
         return answers.argmax(axis=1)
     return answers[:, -1]

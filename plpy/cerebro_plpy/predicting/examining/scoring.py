@@ -1,4 +1,4 @@
-"""Metrics: how far answers are from what is true of the rows, as an error of which less is better."""
+"""Metrics: how far answers are from the true values, as an error. A smaller error is better."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from cerebro_plpy.madlib.nearest import unknown
 LOGLOSS, ACCURACY, AUC, F1, BALANCED = "logloss", "accuracy", "auc", "f1", "balanced_accuracy"
 RMSE, MAE, R2 = "rmse", "mae", "r2"
 OF_CLASSES, OF_QUANTITIES = (LOGLOSS, ACCURACY, AUC, F1, BALANCED), (RMSE, MAE, R2)
-# These are better when they are greater; the error is what they lack to 1.
+# Metrics that are better when they are greater; their error is 1 less the metric.
 _SHARES = frozenset({ACCURACY, AUC, F1, BALANCED, R2})
 # A probability of 0 would make the loss infinite, for one row among all.
 LEAST = 1e-15
@@ -53,9 +53,9 @@ def _wrong(answers: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
-    """Return 1 less the area under the curve, as the mean over the classes that some rows have and some not.
+    """Return 1 minus AUC: the mean over the classes that some rows have and others do not have.
 
-    Rows of one class cannot be ranked: then it is as good as chance.
+    If all rows have one class, nothing can be ranked, and the result is 0.5.
     """
     counts = truth.sum(axis=0)
     both = np.flatnonzero((counts > 0) & (counts < len(truth)))
@@ -66,7 +66,10 @@ def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _area(values: np.ndarray, inside: np.ndarray) -> float:
-    """Return how often a row inside has a greater value than one outside; an equal one is half of it."""
+    """Return how often a row inside the class has a greater value than a row outside.
+
+    Equal values count half.
+    """
     ranked, own = np.sort(values), values[inside]
     # Equal values share the mean of their ranks.
     ranks = (np.searchsorted(ranked, own, "left") + np.searchsorted(ranked, own, "right") + 1) / 2
@@ -75,7 +78,10 @@ def _area(values: np.ndarray, inside: np.ndarray) -> float:
 
 
 def _confused(answers: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Return, by class, how many rows are rightly said to have it, are said to have it, and have it."""
+    """Return three counts for each class.
+
+    They are its rows that are predicted as this class, all rows that are predicted as it, and all its rows.
+    """
     said, true = answers.argmax(axis=1), truth.argmax(axis=1)
     width = truth.shape[1]
     right = np.bincount(true[said == true], minlength=width)
@@ -83,14 +89,14 @@ def _confused(answers: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.nd
 
 
 def _unlike(answers: np.ndarray, truth: np.ndarray) -> float:
-    """Return 1 less F1, as the mean over the classes that any row has or is said to have."""
+    """Return 1 minus F1, the mean over the classes that any row has or is predicted to have."""
     right, said, true = _confused(answers, truth)
     met = said + true > 0
     return 1 - float((2 * right[met] / (said + true)[met]).mean())
 
 
 def _overlooked(answers: np.ndarray, truth: np.ndarray) -> float:
-    """Return 1 less the share of right rows, as the mean over the classes."""
+    """Return 1 minus the share of a class's rows that are predicted rightly, the mean over the classes."""
     right, _, true = _confused(answers, truth)
     return 1 - float((right[true > 0] / true[true > 0]).mean())
 
@@ -104,7 +110,7 @@ def _mae(answers: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _unexplained(answers: np.ndarray, truth: np.ndarray) -> float:
-    """Return the squared error as a share of the variance, as the mean over the quantities."""
+    """Return the squared error as a share of the variance (1 minus R2), the mean over the quantities."""
     errors = np.square(answers - truth).mean(axis=0)
     variance = truth.var(axis=0)
     varied = variance > 0
@@ -113,14 +119,14 @@ def _unexplained(answers: np.ndarray, truth: np.ndarray) -> float:
     return float(shares.mean())
 
 
-# What each row is wrong by, for metrics that are a mean over the rows.
+# The function that computes the error of each row, for metrics that are a mean over the rows.
 EACH: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     LOGLOSS: _each_logloss,
     ACCURACY: _each_wrong,
     RMSE: _each_square,
     MAE: _each_absolute,
 }
-# What is to be small, for each metric.
+# The function that computes the error of all rows, for each metric.
 ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     LOGLOSS: _logloss,
     ACCURACY: _wrong,
@@ -138,17 +144,20 @@ def of_task(is_classes: bool) -> tuple[str, ...]:
 
 
 def of_rows(is_classes: bool) -> list[str]:
-    """Return the metrics that are a mean over the rows."""
+    """Return the metrics of classes or of quantities that are a mean over the rows."""
     return [metric for metric in of_task(is_classes) if metric in EACH]
 
 
 def of_all_rows(is_classes: bool) -> list[str]:
-    """Return the metrics that only many rows together have."""
+    """Return the metrics of classes or of quantities that are not a mean over the rows."""
     return [metric for metric in of_task(is_classes) if metric not in EACH]
 
 
 def check_metric(given: str | None, is_classes: bool) -> str:
-    """Return the metric that is named, or the usual one; refuse one that does not fit what is predicted."""
+    """Return the given metric, or the usual metric if it is None.
+
+    Raise an error if it is not a metric of what the model predicts.
+    """
     known = of_task(is_classes)
     if given is None:
         return known[0]
@@ -160,12 +169,18 @@ def check_metric(given: str | None, is_classes: bool) -> str:
 
 
 def can_measure(metric: str | None, counts: Iterable[float]) -> bool:
-    """Return whether rows can be measured, by how many of them each class has: one class cannot be ranked."""
+    """Return whether the metric can be measured on rows.
+
+    `counts` has the number of rows of each class: AUC needs rows of two classes.
+    """
     return metric != AUC or sum(count > 0 for count in counts) > 1
 
 
 def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
-    """Refuse rows by which the metric cannot be measured, by how many of them each class has."""
+    """Raise an error if the metric cannot be measured on the rows of a table.
+
+    `counts` has the number of rows of each class.
+    """
     if not can_measure(metric, counts):
         raise CerebroError(
             f"all rows of {table} have the same class, and {AUC} compares rows of several",
@@ -175,31 +190,34 @@ def check_rows(metric: str | None, counts: Iterable[float], table: str) -> None:
 
 
 def error_of(metric: str, mean: float) -> float:
-    """Return the error of rows, from the mean of what each is wrong by."""
+    """Return the error by a metric, given the mean of the rows' errors."""
     return float(np.sqrt(max(mean, 0.0))) if metric == RMSE else float(mean)
 
 
 def shown(metric: str, error: float) -> float:
-    """Return the metric itself for an error of these."""
+    """Return the value of the metric for an error, for example the accuracy 0.9 for the error 0.1."""
     return 1 - error if metric in _SHARES else error
 
 
 def blind(truth: np.ndarray, metric: str) -> np.ndarray:
-    """Return the one answer for all rows that is best by the metric: shares of classes, mean or median."""
+    """Return the answer that is best by the metric if all rows get the same one, repeated for each row.
+
+    It is the share of each class, or the mean or median of the quantity.
+    """
     middle = np.median(truth, axis=0) if metric == MAE else truth.mean(axis=0)
     return np.broadcast_to(middle, truth.shape)
 
 
 @dataclass(frozen=True)
 class JackknifedError:
-    """The error of answers on all rows, and on all but each part of them in turn."""
+    """The error of answers on all rows, and for each part of the rows the error on all other rows."""
 
     whole: float
     without: np.ndarray
 
 
 def jackknife(answers: np.ndarray, truth: np.ndarray, metric: str) -> JackknifedError:
-    """Measure the error of answers with parts of the rows left out in turn."""
+    """Return the error of answers on all rows, and for each part of the rows the error on all other rows."""
     rows = len(truth)
     parts = min(_PARTS, rows)
     part = np.arange(rows) % parts
@@ -217,7 +235,7 @@ def jackknife(answers: np.ndarray, truth: np.ndarray, metric: str) -> Jackknifed
 
 
 def gain(own: JackknifedError, other: JackknifedError) -> tuple[float, float]:
-    """Return by how much the one error is less than the other, and what could be chance of it."""
+    """Return how much smaller the error `own` is than the error `other`, and how much of it may be chance."""
     whole, each = other.whole - own.whole, other.without - own.without
     if len(each) < 2:
         return whole, abs(whole)
@@ -225,12 +243,18 @@ def gain(own: JackknifedError, other: JackknifedError) -> tuple[float, float]:
 
 
 def deviation(without: np.ndarray) -> float:
-    """Return by how much chance moves what was measured with each part of the rows left out."""
+    """Return the standard deviation of a value, estimated by jackknife.
+
+    `without` has, for each part of the rows, the value that was measured on all other rows.
+    """
     parts = len(without)
     return float(np.sqrt((parts - 1) / parts * np.square(without - without.mean()).sum()))
 
 
 def find_width(chance: float) -> float:
-    """Return how many deviations by jackknife are exceeded by this chance: those of Student's t, about."""
+    """Return how many standard deviations (by jackknife) a chance deviation exceeds with this probability.
+
+    It is about the number of Student's t distribution.
+    """
     z, freedom = NormalDist().inv_cdf(1 - chance), _PARTS - 1
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

@@ -1,4 +1,4 @@
-"""cerebro.check: whether rows look like a model's training rows, and whether it answers them as well."""
+"""cerebro.check: compares rows with a model's training rows, and how well the model answers both."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ from cerebro_plpy.store.packed import drift as samples
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import relations
 
-# How a query begins, which no name of a table does.
+# The beginning of a query, by which it is told from the name of a table.
 _QUERY = re.compile(r"\s*(\(|(select|with|values|table)[\s(])", re.IGNORECASE)
-# The rows of a query, for as long as they are checked; and what is kept of its text.
+# The name of the table that holds a query's rows during a check, and the most characters kept of its text.
 _CHECKED, _LONGEST = "cerebro_checked", 200
 # The share of a column's scale by which 32-bit floats may be off.
 _CLOSE = 1e-5
@@ -38,7 +38,7 @@ _LEAST_ERROR, _NO_ERROR = 0.01, 1e-12
 
 
 class CheckLine(NamedTuple):
-    """One finding: of a column, or of all rows if there is none."""
+    """One finding of a check: on a column, or on all rows if `column` is None."""
 
     column: str | None
     measure: str
@@ -50,7 +50,7 @@ class CheckLine(NamedTuple):
 
 @dataclass
 class SeenRows:
-    """The counts of the rows that have been read."""
+    """The counts and sums over the rows that a check has read."""
 
     judge: Judge
     profile: Profile | None
@@ -115,7 +115,10 @@ def _samples(judge: Judge, inputs: Sequence[np.ndarray]) -> Iterator[tuple[str, 
 
 
 def _ends(feature: Feature) -> tuple[float, float] | None:
-    """Return between which features a number of the training rows lies; None if nobody knows."""
+    """Return the smallest and the largest value of a numeric feature in the training rows; None if unknown.
+
+    The range is widened by what 32-bit floats may be off.
+    """
     ends = [feature.statistics.get(key) for key in ("minimum", "maximum")]
     way = feature.way
     if not isinstance(way, Number) or None in ends:
@@ -128,14 +131,14 @@ def _ends(feature: Feature) -> tuple[float, float] | None:
 def check(
     db: Database, model: str | None, source: str | None, mst_key: int | None, thresholds: str | None
 ) -> list[CheckLine]:
-    """Return the findings on columns, on answers and on metrics; keep those of a registered model.
+    """Return the findings of a check on columns, answers and metrics. `source` is a table, a view or a query.
 
-    The source is a table, a view or a query.
+    If the caller may manage the registered model, the findings are also stored.
     """
     if source is None or not _QUERY.match(source):
         return _check(db, model, source, mst_key, thresholds)
     with relations.rows_of_query(db, source, _CHECKED) as rows:
-        # As messages call it; its rows are read by the name that it has.
+        # `quoted` is the name in messages; `selection` is the real name, by which the rows are read.
         called = replace(rows, quoted="the query", selection=rows.quoted)
         return _check(db, model, called, mst_key, thresholds, query=shorten(source, _LONGEST))
 
@@ -173,7 +176,7 @@ def _check(
 
 
 def _finite(value: float | None) -> float | None:
-    """Return a number as JSON can have it."""
+    """Return a number as JSON can have it: None instead of NaN and infinity."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -201,7 +204,7 @@ def _of_columns(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLi
 
 
 def _of_groups(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLine]:
-    """Yield the share of rows whose group has no model of its own."""
+    """Yield the finding on the share of rows whose group has no model of its own."""
     name, profile = seen.judge.grouped_by, seen.profile
     if name is None:
         return
@@ -238,7 +241,7 @@ def _of_metrics(seen: SeenRows, limits: verdicts.Thresholds) -> Iterator[CheckLi
 
 
 def _errors(seen: SeenRows) -> Iterator[tuple[str, float, float]]:
-    """Yield the error by each metric, and the least that it may be."""
+    """Yield the name of each metric, the error by it, and the lower bound of that error."""
     if seen.errors is None:
         return
     for place, metric in enumerate(seen.metrics):

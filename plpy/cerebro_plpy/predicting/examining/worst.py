@@ -1,4 +1,4 @@
-"""cerebro.worst_rows: the rows that a model answers worst, with what is true of them."""
+"""cerebro.worst_rows: returns the rows that a model answers worst, with their labels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MOST = 10_000
 
 
 class WorstRow(NamedTuple):
-    """A row as JSON, its label, what the model answers instead, and by how much that is wrong."""
+    """A row as JSON, its label, the predicted value, the probability of the label, and the loss."""
 
     row: str | None
     truth: str
@@ -27,7 +27,10 @@ class WorstRow(NamedTuple):
 def find_worst_rows(
     db: Database, model: str | None, source: str | None, limit: int | None, mst_key: int | None
 ) -> list[WorstRow]:
-    """Return the `limit` rows with the greatest loss, the worst first; of equal ones, the first one read."""
+    """Return the `limit` rows with the greatest loss, the worst first.
+
+    Of rows with equal losses, the row that was read first comes first.
+    """
     most = _check_limit(limit)
     judge = find_judge(db, model, source, mst_key, whole_rows=True, takes_groups=True)
     kept: list[WorstRow] = []

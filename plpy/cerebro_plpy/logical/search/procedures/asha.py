@@ -1,6 +1,6 @@
 """Asynchronous successive halving: a config is promoted as soon as it is among the best of its rung.
 
-Nothing waits for a rung to be complete, so the decisions depend on the order in which results arrive.
+No rung has to be complete for that, so the decisions depend on the order in which results arrive.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from cerebro_plpy.madlib.spaces.grid import GridRow
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:
-    """Give the epochs of the rungs: from the least, times eta, the last one being the most."""
+    """Return the epochs of the rungs: `least`, then `eta` times the epoch before, and `most` for the last."""
     epochs: list[int] = []
     while least < most:
         epochs.append(least)
@@ -24,8 +24,10 @@ def rung_epochs(least: int, most: int, eta: int) -> list[int]:
 
 
 class Asha:
-    """A procedure in which at most `width` configs train at a time; one that ends its rung makes room for a
-    promotion or for a new config."""
+    """A procedure in which at most `width` configs train at a time.
+
+    When a config has completed its rung, another config is promoted, or a new one begins.
+    """
 
     def __init__(
         self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int, finished: int = 1
@@ -95,8 +97,10 @@ class Asha:
         )
 
     def _last_decisions(self) -> list[Decision]:
-        """Decide when nothing trains any more: the best go up until enough are trained to the end, and the
-        others are stopped."""
+        """Return the decisions once no config trains any more.
+
+        The best configs are promoted until enough are trained to the end. Then the other configs are stopped.
+        """
         if self._training:
             return []
         wanted = min(self._count_lacking(), self._width)
@@ -114,7 +118,11 @@ class Asha:
         ]
 
     def _count_lacking(self) -> int:
-        """Count the configs still to be trained to the end: others only if that made the best one better."""
+        """Return how many more configs should be trained to the end.
+
+        One config always should be. If the best of the trained ones had its best value at the end, there
+        should be `finished` of them.
+        """
         top = rank(self._values[-1])
         if not top:
             return 1

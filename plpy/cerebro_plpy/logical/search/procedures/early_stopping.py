@@ -1,4 +1,4 @@
-"""Judges each config of a fit call on its own: it is stopped when it gets no better, or is good enough."""
+"""Stops each config of a fit call that does not get better any more, or that has reached the target."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from cerebro_plpy.logical.search.template import Decision, GoOn, Result, Stop
 
 @dataclass
 class EarlyStopping:
-    """A procedure that lets every config train on to its next evaluation, as long as it gets better.
+    """A procedure that trains every config up to its next evaluation, as long as the config gets better.
 
-    `target` is turned so that lower is better, as results are.
+    Lower values are better. If a higher metric is better, `target` has the opposite sign, like the results.
     """
 
     mst_keys: Sequence[int]

@@ -1,6 +1,6 @@
 """Searches on a table in groups: each group has a search of its own, or one search decides for all of them.
 
-A config of a group has a number that stands for both config and group: `Units`.
+A config on the rows of a group is a unit, and has one number for both (`Units`).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ SCOPES: Final = (PER_GROUP, ALL_GROUPS)
 
 @dataclass(frozen=True)
 class Units:
-    """The numbers of a search's configs on each of these groups, however many configs there will be."""
+    """The numbers of units: each number stands for a config on one of the groups."""
 
     groups: Sequence[int]
 
@@ -25,14 +25,14 @@ class Units:
         return (key - 1) * len(self.groups) + place + 1
 
     def place_of(self, number: int) -> int:
-        """Return the place of a unit's group among the groups."""
+        """Return the place of a unit's group in `groups`."""
         return (number - 1) % len(self.groups)
 
     def key_of(self, number: int) -> int:
         return (number - 1) // len(self.groups) + 1
 
     def number_decision(self, decision: Decision, place: int) -> Decision:
-        """Return the decision about a config as one about its unit on one of the groups."""
+        """Return a decision about a config as a decision about its unit on the group at `place`."""
         key = decision.mst_key
         numbered = replace(decision, mst_key=self.number(key, place))
         if isinstance(numbered, StartConfig | Clone):
@@ -43,7 +43,7 @@ class Units:
 
 
 class PerGroup:
-    """A procedure for each group, which knows the results of that group alone."""
+    """A procedure made of one procedure for each group, each of which gets only the results of its group."""
 
     def __init__(self, groups: Sequence[int], make: Callable[[], Procedure]) -> None:
         self._units = Units(groups)
@@ -62,14 +62,17 @@ class PerGroup:
 
 
 class AllGroups:
-    """One procedure whose configs are trained on every group. It is told the mean of the values of those
-    groups that have one, weighted by their rows."""
+    """A procedure whose configs are trained on every group, with one inner procedure that decides.
+
+    The inner procedure gets the mean of the groups' values, weighted by their rows. A group in which a config
+    has failed or was stopped has no value.
+    """
 
     def __init__(self, rows: Mapping[int, int], procedure: Procedure) -> None:
         self._units = Units(list(rows))
         self._rows = list(rows.values())
         self._procedure = procedure
-        # The values that have come in of the epoch that each config awaits, and where it trains no more.
+        # By config: its values by group after the awaited epoch, the groups where it has ended, that epoch.
         self._values: dict[int, dict[int, float]] = {}
         self._lost: dict[int, set[int]] = {}
         self._awaited: dict[int, int] = {}
@@ -88,7 +91,7 @@ class AllGroups:
             self._values.setdefault(key, {})[place] = result.value
         values = self._values.get(key, {})
         if key not in self._awaited:
-            # It waits; where nothing is left of it, it can no longer be chosen.
+            # The config waits. If it trains in no group any more, it can no longer be chosen.
             gone = len(lost) == len(self._rows)
             return self._on_all(self._procedure.observe(replace(result, mst_key=key))) if gone else []
         if len(values) + len(lost - values.keys()) < len(self._rows):

@@ -1,6 +1,6 @@
 """Hyperband: brackets of successive halving, each a compromise between many configs and many epochs.
 
-A rung is a barrier for the configs of its bracket alone, so that arrival order decides nothing.
+A rung ends when all configs of its bracket have results, so the order of results changes no decision.
 """
 
 from __future__ import annotations
@@ -17,7 +17,10 @@ from cerebro_plpy.madlib.spaces.grid import GridRow
 
 
 def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
-    """Return MADlib's table of rungs, or refuse in its words; `who` is the function that was called."""
+    """Return MADlib's table of rungs. Raise an error, in MADlib's words, if the parameters are invalid.
+
+    `who` is the name of the called function.
+    """
     if eta <= 1:
         raise CerebroError(f"{who}: eta must be greater than 1", detail=f"It is {eta}.")
     if most < eta:
@@ -38,12 +41,12 @@ def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
 
 
 def size(rungs: Sequence[Rung]) -> int:
-    """Give the number of configs that a schedule begins with."""
+    """Return the number of configs with which a schedule begins."""
     return sum(rung.n_i for rung in rungs if rung.i == 0)
 
 
 def brackets(rungs: Sequence[Rung]) -> dict[int, range]:
-    """Give the keys of each bracket's configs."""
+    """Return the keys of the configs in each bracket."""
     found: dict[int, range] = {}
     first = 1
     for rung in rungs:
@@ -97,7 +100,7 @@ class _Bracket:
 
 
 class Hyperband:
-    """A procedure that trains all brackets at once; a config belongs to one."""
+    """A procedure that trains all brackets at the same time. Each config belongs to one bracket."""
 
     def __init__(self, rungs: Sequence[Rung], configs: Sequence[GridRow]) -> None:
         self._configs = dict(enumerate(configs, 1))
@@ -144,7 +147,7 @@ class HyperbandMethod(SearchMethod):
         return max(rung.r_i for rung in self._schedule())
 
     def check(self) -> None:
-        """Do nothing: the schedule checks its numbers."""
+        """Do nothing: `schedule` checks the parameters."""
 
     def limited(self, most: int) -> SearchMethod:
         refuse_above(most, size(self._schedule()))

@@ -1,4 +1,4 @@
-"""hyperopt, as MADlib calls a search of single configs, drawn by chance or guided by TPE."""
+"""hyperopt: MADlib's name for a search of single configs, drawn at random or proposed by TPE."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Median stopping: stops a config whose best is worse than what the others had on average by then."""
+"""Median stopping: stops a config whose best value is worse than the median of other configs' averages."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from cerebro_plpy.logical.search.template import Procedure
 
 
 class MedianRule:
-    """A rule that compares a config with every other that has come as far, whether it still trains or not.
+    """A rule that compares a config with all other configs that have reached the same epoch.
 
-    The first `least_configs` to come to an epoch are not judged there, nor is any before `least_epochs`.
+    It stops no config before `least_epochs`, or while fewer than `least_configs` others have reached the
+    epoch.
     """
 
     def __init__(self, least_epochs: int, least_configs: int) -> None:

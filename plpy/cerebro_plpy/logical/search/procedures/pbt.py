@@ -1,7 +1,7 @@
-"""Population based training: after every generation, copies of the best configs replace the worst, with
-numbers that are changed a little.
+"""Population based training: after each generation, copies of the best configs replace the worst configs.
 
-A generation is a barrier, so that arrival order decides nothing.
+Numbers of the copies, such as the learning rate, are slightly changed. A generation ends when all its configs
+have results, so the order of results changes no decision.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Pbt:
         failed = len(self._members) - len(order)
         if not order:
             return []
-        # Configs that failed are replaced in any case; what is left of the number falls on the worst.
+        # Configs that failed are always replaced. The worst configs make up the rest of the number.
         losers = max(0, min(self._replaced - failed, len(order) - 1))
         staying = order[: len(order) - losers]
         best = staying[: max(1, self._replaced)]
@@ -115,7 +115,10 @@ class Pbt:
 
 
 def perturbed(space: Space, choice: Choice, seed: int, key: int) -> Choice:
-    """Change every number a little, up or down; what is no number stays, and with it the state's shape."""
+    """Return the config with every number slightly changed, up or down.
+
+    All other values stay, so the state keeps its shape.
+    """
 
     def change(dimensions: Sequence[Dimension], point: Point, kind: str) -> Point:
         named = {item.name: item for item in dimensions if item.applies_to(choice.model_id)}

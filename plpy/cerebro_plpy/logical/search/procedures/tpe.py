@@ -12,15 +12,15 @@ from cerebro_plpy.madlib.spaces.dimension import Dimension
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings, draw_choice, to_row
 from cerebro_plpy.madlib.spaces.space import Choice, Point, Space
 
-# After this many proposals in a row that exist already, chance proposes instead.
+# After this many proposals in a row that exist already, a config is drawn at random instead.
 PATIENCE = 10
-# This many draws that exist already mean that the space is used up: a config is then trained again.
+# After this many random draws that exist already, the space is used up, and a config is trained again.
 DRAWS = 1000
 STARTUP = 10
 
 
 class Tpe:
-    """A sampler of TPE's; `count` is the number of configs to come, the first of which are drawn blindly."""
+    """A sampler that proposes configs by TPE. Of `count` configs, the first few are drawn at random."""
 
     def __init__(self, space: Space, random_state: int, count: int) -> None:
         # Optuna takes most of a second to import: only a search that needs it pays.
@@ -67,7 +67,7 @@ class Tpe:
         try:
             means = self._meanings.make_key(row)
         except CerebroError:
-            # A bound that a parameter may come near to and not reach.
+            # The proposal is a bound that the parameter itself must not reach.
             return False
         if means in self._known:
             return False
@@ -98,7 +98,7 @@ class Tpe:
         return Choice(model_id, group, optimizer, point(space.compile, "compile"), point(space.fit, "fit"))
 
     def _parameters(self, choice: Choice) -> dict[str, Any]:
-        """Return a point of the space as the parameters of a trial."""
+        """Return a config as the parameters of an Optuna trial."""
         space = self._space
         parts = (
             ("compile", space.optimizers[choice.group], choice.optimizer),

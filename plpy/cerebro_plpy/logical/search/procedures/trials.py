@@ -1,4 +1,4 @@
-"""Trains one config after another, several at a time: random search, TPE, and both with median stopping."""
+"""Trains configs one after the other, a few at a time: random search or TPE, also with median stopping."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from cerebro_plpy.logical.search.template import Decision, GoOn, Result, StartCo
 
 
 class Rule(Protocol):
-    """A rule that says after an epoch whether a config is to be stopped, and why or why not."""
+    """A rule that says, after an epoch, whether a config is to be stopped, and gives the reason."""
 
     def judge(self, mst_key: int, epoch: int, value: float) -> tuple[bool, str]: ...
 
 
 class Trials:
-    """A procedure that trains `count` configs until `epochs`, and asks the rule, if any, after every epoch.
+    """A procedure that trains `count` configs up to `epochs`. A rule, if given, judges them at every epoch.
 
-    With `in_order` the sampler hears of each config when those before it have ended: what it proposes then
-    depends on no timing. Room that comes before that waits.
+    With `in_order`, the sampler learns the results of a config only when all configs before it have ended.
+    Its proposals then depend on no timing; a new config has to wait until then.
     """
 
     def __init__(
@@ -62,7 +62,7 @@ class Trials:
         return [GoOn(result.mst_key, result.epoch + 1, reason)]
 
     def _end(self, mst_key: int, *, complete: bool) -> list[Decision]:
-        """End a config, which makes room for the next."""
+        """Report the results of an ended config to the sampler. Return decisions that start new configs."""
         self._untold[mst_key] = self._values.pop(mst_key), complete
         decisions: list[Decision] = []
         while (key := self._told + 1 if self._in_order else mst_key) in self._untold:
