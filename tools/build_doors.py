@@ -51,7 +51,7 @@ from the tests (`make doors`): an empty cell means that no test does it. Every d
 
 
 class Shown(NamedTuple):
-    """The abilities and doors that one test shows."""
+    """The doors (ways to use the extension) and abilities that one test shows, by its mark."""
 
     file: Path
     test: str
@@ -77,7 +77,7 @@ def _marks(file: Path, test: ast.FunctionDef) -> Iterator[Shown]:
 
 
 def table(root: Path) -> str:
-    """Return the table; the first test that shows a thing stands for it."""
+    """Return the table in Markdown; each cell links to the first test that shows its ability at its door."""
     cells: dict[tuple[str, str], Shown] = {}
     for one in shown(root):
         for door in one.doors:

@@ -147,7 +147,7 @@ _COLUMN_COMMENT = re.compile(r'COMMENT ON COLUMN cerebro\.([a-z]\w*)\."?(\w+)"? 
 
 
 class Function(NamedTuple):
-    """One signature of a public function."""
+    """A public SQL function with one of its signatures, and its COMMENT."""
 
     name: str
     parameters: tuple[str, ...]
@@ -156,7 +156,7 @@ class Function(NamedTuple):
 
 
 class Relation(NamedTuple):
-    """A view or table that people read."""
+    """A view or table for users, with its COMMENT and the COMMENTs of its columns."""
 
     name: str
     comment: str
@@ -164,11 +164,14 @@ class Relation(NamedTuple):
 
 
 class ReferenceError(Exception):
-    """Raised if the SQL files lack something that the reference should say."""
+    """Raised if the SQL files lack something for the reference, such as a COMMENT."""
 
 
 def functions(text: str) -> list[Function]:
-    """Return every public function; those of one name have their COMMENTs in the same order."""
+    """Return all public functions in the SQL text, each with its COMMENT.
+
+    If a name has several signatures, the COMMENTs must be in their order. Raise an error if one is missing.
+    """
     comments: dict[str, list[str]] = {}
     for name, said in _FUNCTION_COMMENT.findall(text):
         comments.setdefault(name, []).append(_unquoted(said))
@@ -181,7 +184,7 @@ def functions(text: str) -> list[Function]:
 
 
 def _parameters(inner: str) -> tuple[str, ...]:
-    """Split at commas outside brackets and quotes; leave out comments."""
+    """Return the parameters in a list, split at commas outside brackets and quotes, without comments."""
     found = re.findall(r"(?:'[^']*'|\([^)]*\)|[^,'(])+", re.sub(r"--[^\n]*", "", inner))
     return tuple(one for one in map(_one_line, found) if one)
 
@@ -223,7 +226,7 @@ def _function_part(name: str, found: list[Function], aliases: list[str]) -> str:
 
 
 def _aliases(found: list[Function]) -> dict[str, str]:
-    """Return the functions whose COMMENT says that they are another one."""
+    """Return the functions whose COMMENT says that they are the same as another, with the other's name."""
     matches = {one.name: re.match(r"The same as (?:cerebro\.)?(\w+)\.", one.comment) for one in found}
     return {name: match.group(1) for name, match in matches.items() if match}
 
@@ -258,7 +261,7 @@ def _relation_parts(root: Path) -> Iterator[str]:
 
 
 def reference(root: Path) -> str:
-    """Return the whole page."""
+    """Return the text of the whole reference page."""
     return "\n".join([HEAD, *_function_parts(read(root)), *_relation_parts(root)])
 
 

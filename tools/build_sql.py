@@ -18,8 +18,8 @@ HEAD = """\\echo Use "{command}" to load this file. \\quit
 SET LOCAL search_path = pg_catalog, pg_temp;
 SET LOCAL default_table_access_method = heap;
 """
-# At the head of each function in Python: it loads the package by a statement, which on Greenplum may not be
-# run everywhere. cerebro_plpy/store/cluster/before_statement.py says why, and is run as a file.
+# The first line of each function in Python loads the package by a statement. On Greenplum this statement must
+# not run everywhere: cerebro_plpy/store/cluster/before_statement.py says why, and is run before it.
 BOOT = """if "cerebro_plpy.session" not in sys.modules: plpy.execute("SELECT cerebro._boot()")
 """
 CAREFUL_BOOT = """if "cerebro_plpy.session" not in sys.modules:
@@ -34,17 +34,17 @@ CAREFUL_BOOT = """if "cerebro_plpy.session" not in sys.modules:
     plpy.execute("SELECT cerebro._boot()")
 """
 RELEASED = "migrations/released.txt"
-# All that a file says whose function is another's under a name of its own.
+# The whole text of a file whose function is another function under a second name.
 _SAME = re.compile(r"-- (The same as (\w+)\.)\n")
 _COMMENT = re.compile(r"(\nCOMMENT ON [^;']*? IS\n)'(?:[^']|'')*'")
 
 
 class BuildError(Exception):
-    """Raised if the tree holds something that must not be built."""
+    """Raised if a file of the source tree must not be built as it is."""
 
 
 class Released(NamedTuple):
-    """The contents of migrations/released.txt."""
+    """The released versions, and the digests of their files, from migrations/released.txt."""
 
     versions: dict[str, int]  # version -> number of its last migration
     hashes: dict[str, str]  # migration or install script, as a path within migrations/ -> SHA-256
@@ -80,14 +80,14 @@ def number_of(migration: Path) -> int:
 
 
 def digests(root: Path) -> dict[str, str]:
-    """Return the digests of the migrations and the install scripts of released versions, as they are now."""
+    """Return the present digests of all migrations and released install scripts, by path in migrations/."""
     folder = root / "migrations"
     files = sorted(folder.rglob("*.sql"))
     return {str(f.relative_to(folder)): hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
 
 
 def read_migrations(root: Path, released: Released) -> list[Path]:
-    """Return all migrations in order, having made sure that released ones are what they were."""
+    """Return all migrations in order; raise BuildError if a released file has changed or is missing."""
     migrations = sorted((root / "migrations").glob("*.sql"))
     if [number_of(migration) for migration in migrations] != list(range(1, len(migrations) + 1)):
         raise BuildError("migrations must be numbered 001, 002, … without gaps")
@@ -99,7 +99,10 @@ def read_migrations(root: Path, released: Released) -> list[Path]:
 
 
 def source(file: Path) -> str:
-    """Return the text of an SQL file."""
+    """Return the text of an SQL file.
+
+    If the file only names another function, return that function's text under the name of this file.
+    """
     text = file.read_text()
     same = _SAME.fullmatch(text)
     if same is None:
@@ -126,12 +129,12 @@ def join(command: str, head: str, files: list[Path]) -> str:
 
 
 def _careful(file: Path) -> str:
-    """Return the text of a file, with functions that say where they cannot be called."""
+    """Return the text of an SQL file, with checks at the head of functions in Python (`CAREFUL_BOOT`)."""
     return source(file).replace(BOOT, CAREFUL_BOOT.format(function=file.stem))
 
 
 def build(root: Path) -> dict[str, str]:
-    """Return every generated file by name."""
+    """Return the text of each generated file, by file name."""
     version, released = read_version(root), read_released(root)
     migrations, idempotent = read_migrations(root, released), read_idempotent(root)
     madlib = [root / "sql" / "madlib.sql"]
@@ -158,7 +161,7 @@ def build(root: Path) -> dict[str, str]:
 
 
 def write(folder: Path, built: dict[str, str]) -> None:
-    """Write the files that would change: a user's build stays the user's under `sudo make install`."""
+    """Write the files whose text has changed. Others keep their owner under `sudo make install`."""
     folder.mkdir(parents=True, exist_ok=True)
     for name, text in built.items():
         file = folder / name
@@ -167,7 +170,10 @@ def write(folder: Path, built: dict[str, str]) -> None:
 
 
 def freeze(root: Path) -> None:
-    """Record that the present version is released, with the present migrations and install scripts."""
+    """Record the present version as released, with the digests of its migrations and install scripts.
+
+    Raise BuildError if it is released already.
+    """
     version, released = read_version(root), read_released(root)
     migrations = read_migrations(root, released)
     if version in released.versions:

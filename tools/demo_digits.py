@@ -1,4 +1,4 @@
-"""Write scikit-learn's digits in the form that COPY reads: label, then 64 pixels as an array."""
+"""Print scikit-learn's digits for COPY, an image on each line: its label, and its 64 pixels as an array."""
 
 from sklearn.datasets import load_digits
 

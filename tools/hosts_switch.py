@@ -1,8 +1,9 @@
-"""The network between the hosts of tools/hosts: a switch that can delay and lose packets, and cut hosts off.
+"""A network switch between the hosts of tools/hosts that can delay and lose packets, and cut hosts off.
 
-Usage: hosts_switch.py FOLDER DEVICE PID…; DEVICE is made for the machine itself, eth0 for each PID's host.
-What it is to do is in the files delay, loss and cut1, cut2, … of the folder, read at the start and on SIGHUP.
-Kernels can do this, too, but few have what it takes (netem).
+Usage: hosts_switch.py FOLDER DEVICE PID…. It makes the network device DEVICE on the machine itself, and eth0
+on the host of each process PID. The files delay, loss and cut1, cut2, … in FOLDER set the delay in
+milliseconds, the percentage of lost packets, and the hosts that are cut off. They are read at the start and
+on SIGHUP. The kernel's netem could do this as well, but few kernels are built with it.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ _OUTSIDE = 0
 
 
 class _Rules:
-    """The delay in seconds, the share of packets that is lost, and the hosts that are cut off."""
+    """The rules of the switch: the delay in seconds, the share of lost packets, and the hosts cut off."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -45,14 +46,14 @@ class _Rules:
 
 
 def _make_device(name: str) -> int:
-    """Make a network device in this process's network; return the descriptor of its other end."""
+    """Make a network device in this process's network namespace; return the descriptor of its frames."""
     end = os.open("/dev/net/tun", os.O_RDWR | os.O_NONBLOCK)
     fcntl.ioctl(end, _TUNSETIFF, struct.pack("16sH22x", name.encode(), _TAP_WITHOUT_HEADER))
     return end
 
 
 def _devices(outside: str, pids: list[str]) -> list[int]:
-    """Return the ends of the machine's device and of one on each host."""
+    """Make a network device on the machine and on each host; return the descriptors, in this order."""
     ends = [_make_device(outside)]
     enter = ctypes.CDLL(None, use_errno=True).setns
     with open("/proc/self/ns/net") as own:
@@ -83,7 +84,7 @@ class _Switch:
         return max(0.0, self._waiting[0][0] - time.monotonic()) if self._waiting else None
 
     def _take(self, source: int) -> None:
-        """Take the frames that a host has sent."""
+        """Read the frames that a host has sent, and pass them on."""
         while True:
             try:
                 frame = os.read(self._ends[source], _LONGEST)
@@ -113,7 +114,7 @@ class _Switch:
                 self._send(target, frame)
 
     def _send(self, target: int, frame: bytes) -> None:
-        # A device that is not up yet, or a full one, loses it.
+        # The frame is lost if the device is full or not up yet.
         with contextlib.suppress(OSError):
             os.write(self._ends[target], frame)
 

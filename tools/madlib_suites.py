@@ -85,7 +85,7 @@ CREATE FUNCTION madlib.gp_dist_random(name text) RETURNS SETOF integer LANGUAGE 
 
 @dataclass
 class Suite:
-    """The asserts of one script: how many rows held, and which statements failed."""
+    """The results of one test script: the number of asserted rows that held, and the failed statements."""
 
     name: str
     held: int = 0
@@ -96,7 +96,7 @@ class Suite:
 
 @dataclass(frozen=True)
 class Statement:
-    """A statement of a script, its line there, and the rows that a COPY reads."""
+    """A statement of a test script, its line in the script, and the input rows if it is a COPY."""
 
     line: int
     text: str
@@ -104,7 +104,7 @@ class Statement:
 
     @property
     def makes(self) -> str | None:
-        """Return the name of the function that it makes."""
+        """The name of the function that the statement creates, or None."""
         found = re.match(r"CREATE\s+(OR\s+REPLACE\s+)?FUNCTION\s+([\w.]+)", self.text, re.IGNORECASE)
         return found[2] if found else None
 
@@ -119,7 +119,7 @@ COPY: Final = re.compile(r"copy\b.*\bfrom\s+stdin\b", re.IGNORECASE | re.DOTALL)
 
 
 def expand(source: Path, suite: Path) -> str:
-    """Return the script as MADlib's tool gives it to psql on Greenplum."""
+    """Return the text of a test script after m4, as MADlib's installer passes it to psql on Greenplum."""
     with tempfile.TemporaryDirectory() as folder:
         common = (source / "src/ports/postgres/madpack/SQLCommon.m4_in").read_text()
         Path(folder, "SQLCommon.m4").write_text(common.replace("@M4_DEFINES_CODE@", ""))
@@ -130,7 +130,7 @@ def expand(source: Path, suite: Path) -> str:
 
 
 def statements(text: str) -> Iterator[Statement]:
-    """Yield the statements of a script in their order, those of the files that it names among them."""
+    """Yield the statements of a script in order, including those of files that it includes by \\i."""
     for pattern, ours in SPELLINGS:
         text = pattern.sub(ours, text)
     start = position = 0
@@ -152,7 +152,7 @@ def statements(text: str) -> Iterator[Statement]:
 
 
 def run(suite: Suite, script: Iterator[Statement], cursor: Any) -> None:
-    """Carry out the statements, and count what their asserts do."""
+    """Run the statements of a script, and add the results of their asserts to `suite`."""
     asserting = {"assert"}
     for statement in script:
         if statement.makes and re.search(r"\bassert\(", statement.text):
@@ -170,7 +170,7 @@ def run(suite: Suite, script: Iterator[Statement], cursor: Any) -> None:
 
 
 def _execute(statement: Statement, cursor: Any) -> str | None:
-    """Carry out a statement; return its error."""
+    """Run a statement; return the first line of its error, or None."""
     try:
         if statement.rows is None:
             cursor.execute(statement.text)
@@ -190,7 +190,7 @@ def _counted(cursor: Any) -> tuple[int, int]:
 
 
 def make_database(segments: int) -> None:
-    """Make a database with the extension, MADlib's helpers and what the scripts ask of Greenplum."""
+    """Create a database with the extension, MADlib's helpers, and replacements of Greenplum's catalog."""
     with closing(psycopg2.connect(dbname="postgres")) as connection:
         connection.autocommit = True
         with connection.cursor() as cursor:
@@ -203,7 +203,7 @@ def make_database(segments: int) -> None:
 
 
 def count(source: Path, path: Path) -> Suite:
-    """Run one script in a session and a schema of its own."""
+    """Run one script in a new session and an empty schema; return its results."""
     suite = Suite(path.name.removesuffix(".sql_in"))
     with closing(psycopg2.connect(dbname=DATABASE)) as connection:
         connection.autocommit = True
@@ -217,7 +217,7 @@ def count(source: Path, path: Path) -> Suite:
 
 
 def report(suite: Suite, *, rows: bool) -> None:
-    """Print what the asserts of a script did, and each that failed."""
+    """Print how many asserts held, and which statements failed; with `rows`, also row counts."""
     asserts = [failed for failed in suite.failed if failed[2]]
     print(f"{suite.name}: {suite.held} held, {suite.by_null} of them by NULL; {len(asserts)} did not")
     for line, error, statement in suite.failed:

@@ -2,11 +2,11 @@
 
 Usage: seed_faults.py [--count 40] [--seed 0] [--only ROOM ...] [--whole] [--list]
 
-The faults are drawn from the seed, one module of each room in turn: a comparison, an operator, `and` for
-`or`, a `not` that is missing, a number that is off by one. Each is installed and tested, up to the first
-failure: by the unit tests that import the module, then by the served tests of its folder; with --whole, also
-by all other tests of `make test`. Faults are taken back by git: use a worktree of its own, and commit nothing
-there meanwhile.
+The faults are drawn by the seed, from one module of each room in turn: another comparison or operator, `and`
+for `or`, a missing `not`, a number that is off by one. Each fault is installed and tested until a test fails:
+by the unit tests that import the module, then by the tests with a server for its folder; with --whole, also
+by all other tests of `make test`. Git removes the faults: use a separate worktree, and commit nothing there
+meanwhile.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ CHOICE = [
     "not slow and not alone and not torch and not gpu and not greenplum",
 ]
 
-# The served tests that look at a room, or at a folder in it, more than others do.
+# The tests with a server that test a room, or a folder in it, most.
 SERVED = {
     "cluster": "db/cancel db/segment_process db/direct_commands db/programs",
     "engine": "db/nets db/invariants db/engines db/fused db/lora db/recompute",
@@ -120,7 +120,7 @@ def main() -> int:
 
 
 def draw_faults(count: int, seed: int, only: Sequence[str] = ()) -> list[Fault]:
-    """Draw faults, one for each room in turn; each module is broken once."""
+    """Return `count` faults, drawn from each room in turn; each module gets at most one."""
     random_ = random.Random(seed)
     rooms = {room: files for room, files in _rooms().items() if not only or room in only}
     for files in rooms.values():
@@ -137,7 +137,7 @@ def draw_faults(count: int, seed: int, only: Sequence[str] = ()) -> list[Fault]:
 
 
 def room_of(file: Path) -> str:
-    """Return the room of a module, which for those that all rooms share is the package."""
+    """Return the room of a module; for a module outside any folder, the name of its package."""
     inside = _place(file)
     return inside[0] if len(inside) > 1 else (SERVER if file.is_relative_to(SERVER) else CLIENT).name
 
@@ -155,7 +155,7 @@ def _rooms() -> dict[str, list[Path]]:
 
 
 def possible_faults(file: Path) -> Iterator[Fault]:
-    """Yield each way of breaking a line of the module that leaves it valid Python."""
+    """Yield each fault that changes a line of the module and leaves it valid Python."""
     text = file.read_text()
     lines = text.splitlines()
     for node in ast.walk(_only_deeds(ast.parse(text))):
@@ -169,7 +169,10 @@ def possible_faults(file: Path) -> Iterator[Fault]:
 
 
 def _only_deeds(tree: ast.Module) -> ast.Module:
-    """Drop annotations, which do nothing, and named constants, whose exact values are not promised."""
+    """Remove annotations and named constants from a tree, and return it.
+
+    Annotations have no effect, and tests do not check the exact values of constants.
+    """
     tree.body = [
         node for node in tree.body
         if not (isinstance(node, ast.Assign) and all(n.id.isupper() for n in _names(node)))
@@ -189,7 +192,7 @@ def _names(node: ast.Assign) -> list[ast.Name]:
 
 
 def _changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, str]]:
-    """Yield line, first and last byte, and the new text, of each change of this node."""
+    """Yield each possible change of a node: its line, its first byte, the byte after it, and the new text."""
     if isinstance(node, ast.Compare) and len(node.ops) == 1:
         yield from _between(lines, node.left, node.comparators[0], *COMPARISONS[type(node.ops[0])])
     elif isinstance(node, ast.BinOp) and type(node.op) in OPERATORS:
@@ -207,7 +210,7 @@ def _changes(node: ast.AST, lines: list[str]) -> Iterator[tuple[int, int, int, s
 def _between(
     lines: list[str], left: ast.expr, right: ast.expr, old: str, new: str
 ) -> Iterator[tuple[int, int, int, str]]:
-    """Find an operator between its operands, where both stand on one line."""
+    """Yield the change of an operator from `old` to `new`, if its operands are on one line."""
     if left.end_lineno != right.lineno or left.end_col_offset is None:
         return
     gap = lines[right.lineno - 1].encode()[left.end_col_offset : right.col_offset].decode()
@@ -217,7 +220,7 @@ def _between(
 
 
 def try_fault(fault: Fault, *, whole: bool) -> str | None:
-    """Install the code with the fault, test it, and take the fault back; return the first failure."""
+    """Install the code with a fault, run the tests, and remove the fault; return the first failure."""
     text = fault.file.read_text().splitlines(keepends=True)
     text[fault.line - 1] = fault.after + "\n"
     fault.file.write_text("".join(text))
@@ -239,7 +242,7 @@ def _first_failure(fault: Fault, *, whole: bool) -> str | None:
 
 
 def _served(file: Path) -> str:
-    """Return the tests of the module's folder, or else of its room."""
+    """Return the names of the tests in `SERVED` for a module's folder, or else for its room."""
     return SERVED.get("/".join(_place(file)[:2])) or SERVED[room_of(file)]
 
 
@@ -249,7 +252,7 @@ def _test_file(name: str) -> str:
 
 
 def _unit_tests(file: Path) -> list[str]:
-    """Return the unit tests that import the module by name."""
+    """Return the files of the unit tests that import a module by name."""
     tree = SERVER.parent if file.is_relative_to(SERVER) else ROOT
     module = ".".join(file.relative_to(tree).with_suffix("").parts).removesuffix(".__init__")
     folder, _, name = module.rpartition(".")

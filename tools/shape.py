@@ -1,4 +1,4 @@
-"""Print the shape of Python trees: what makes code hard to follow, counted per 1,000 lines.
+"""Print, for trees of Python code, counts of things that make code hard to follow.
 
 Usage: shape.py [TREE ...]    by default the package that the server loads, and the client
 """
@@ -40,7 +40,7 @@ class Module:
 
 @dataclass
 class Shape:
-    """The findings in one tree, each with the places where it stands."""
+    """The findings in one tree of code, each with its places in files."""
 
     root: Path
     lines: int
@@ -52,14 +52,14 @@ class Shape:
     greenplum: dict[str, set[str]] = field(default_factory=dict)
     openings: list[str] = field(default_factory=list)
     vague: list[str] = field(default_factory=list)
-    # The folder with the most modules in it, and how many.
+    # The folder with the most modules, and its number of modules.
     fullest: tuple[str, int] = ("", 0)
 
     def per_thousand(self, found: list[str]) -> float:
         return 1000 * len(found) / self.lines
 
     def ambiguous(self) -> dict[str, set[str]]:
-        """The names of types that are defined in more than one place."""
+        """Return the names of types that are defined in more than one module, with these modules."""
         return {name: places for name, places in self.types.items() if len(places) > 1}
 
 
@@ -101,7 +101,7 @@ def _module(path: Path) -> Module:
 
 
 def mutable_globals(tree: ast.Module) -> set[str]:
-    """Return the names of a module that its functions bind anew, or whose value they change."""
+    """Return the global names of a module that its functions bind again, or whose values they change."""
     names = {name for node in tree.body for name in _bound(node)}
     found: set[str] = set()
     for function in (n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)):
@@ -112,7 +112,7 @@ def mutable_globals(tree: ast.Module) -> set[str]:
 
 
 def _bound(node: ast.stmt) -> Iterator[str]:
-    """Yield the names that a statement at the top of a module, or in a branch of one, binds."""
+    """Yield the names that a top-level statement binds, including in the branches of `if` and `try`."""
     targets: list[ast.expr] = []
     if isinstance(node, ast.Assign):
         targets = node.targets
@@ -152,7 +152,7 @@ def _root(node: ast.expr) -> Iterator[str]:
 
 
 def _types(tree: ast.Module) -> Iterator[str]:
-    """Yield the classes and named types that a module defines; type variables mean nothing by themselves."""
+    """Yield the names of the classes and type aliases that a module defines, except type variables."""
     for node in tree.body:
         if isinstance(node, ast.ClassDef):
             yield node.name.lstrip("_")
@@ -165,7 +165,10 @@ def _types(tree: ast.Module) -> Iterator[str]:
 
 
 def largest_circle(modules: Iterable[Module], root: Path) -> list[str]:
-    """Return the largest set of modules that import one another, also in functions, but not for types."""
+    """Return the names of the largest set of modules that import one another, directly or indirectly.
+
+    Imports within functions count; imports under TYPE_CHECKING do not.
+    """
     names = {_name(module.path, root): module for module in modules}
     graph = {
         name: {x for x in _imports(module, root, set(names)) if x in names} for name, module in names.items()
@@ -187,7 +190,7 @@ def _imports(module: Module, root: Path, known: set[str]) -> Iterator[str]:
         elif isinstance(node, ast.ImportFrom):
             base = package[: len(package) - node.level + 1] if node.level else []
             source = ".".join([*base, *([node.module] if node.module else [])])
-            # A module that is named needs nothing of its package.
+            # If an imported name is a module, the package itself does not count.
             full = [f"{source}.{alias.name}" for alias in node.names]
             yield from (name if name in known else source for name in full)
 
@@ -200,7 +203,7 @@ def _carried_out(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def _circles(graph: dict[str, set[str]]) -> list[list[str]]:
-    """Return the strongly connected parts: modules that are reached from each other."""
+    """Return, for each module, the modules that it imports and that import it, directly or indirectly."""
     reach = {name: _reached(graph, name) for name in graph}
     return [sorted({name, *(x for x in reach[name] if name in reach[x])}) for name in graph]
 

@@ -1,1 +1,1 @@
-"""The package that runs inside the PostgreSQL backend."""
+"""The package that runs inside the server: in the caller's session and in segment sessions."""

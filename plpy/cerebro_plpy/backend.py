@@ -1,4 +1,4 @@
-"""The server's session that this code runs in: `Database` over plpy, with the rights that work needs."""
+"""Implements `Database` by plpy, for the session that this code runs in, and changes of its rights."""
 
 from __future__ import annotations
 
@@ -25,36 +25,36 @@ from cerebro_plpy.store.cluster.uncancelled import held
 T = TypeVar("T")
 P = ParamSpec("P")
 
-# Each of them is a subtransaction.
+# Each of these calls is a subtransaction.
 _prepare = held(plpy.prepare, only_parses=True)
 _execute, _cursor = held(plpy.execute), held(plpy.cursor)
 _comment = held(plpy.execute, waits=False)
 
 
 class Backend:
-    """The state of this backend process: prepared statements, pending work, and what it is doing."""
+    """The state of this server process: prepared statements, pending work, and the current call."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[str, tuple[str, ...]], Any] = {}
-        # Work that waits behind a function with other rights; see `_through`.
+        # Work that an SQL function with other rights is about to run; see `_through`.
         self.pending: list[Callable[[], None]] = []
-        # Where the caller of the function that it is at looks for tables.
+        # The search_path of the caller of the current call.
         self.search_path = session.OWN_PATH
-        # When that call came in.
+        # When the current call began, by the monotonic clock.
         self.called_at = time.monotonic()
-        # Whether it is reading as a run's caller, so that code of a user's may be under way in it.
+        # Whether it reads with the rights of a run's caller, so that a user's code may be running.
         self.looking = False
         # Whether it has the rights of the extension's owner.
         self.owner = False
-        # Whether the server is at a statement of ours, and no Python is to begin another.
+        # Whether a statement of the package is running, during which Python must not begin another.
         self.stating = False
 
     @property
     def busy(self) -> bool:
-        """Whether a signal must not run a statement now.
+        """Whether a signal handler must not run a statement now.
 
-        Python's garbage collector may run while the server hands over rows, and a statement that begins then
-        takes away the rows that are still to come.
+        Python may run the handler while the server passes rows to Python, and a statement that begins then
+        would discard the remaining rows.
         """
         return self.looking or self.stating
 
@@ -68,7 +68,7 @@ def is_busy() -> bool:
 
 
 class Session:
-    """The caller's own backend: `Database` over plpy."""
+    """The caller's session, as a `Database`."""
 
     @property
     def server(self) -> Server:
@@ -111,7 +111,7 @@ class Session:
     def run_here(self, sent: Sent) -> Mapping[str, Any]:
         from cerebro_plpy.segment import handlers
 
-        # Through JSON, so that both are given the same.
+        # Through JSON, so that the handler gets the same values as in a segment session.
         return handlers.carry_out(self, Sent.from_request(sent.way.name, json.loads(sent.as_json())))
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
@@ -130,7 +130,7 @@ class Session:
 
 
 class SegmentSession(Session):
-    """A segment session's backend, logged in as the extension's owner."""
+    """A segment session, logged in as the extension's owner, as a `Database`."""
 
     def __init__(self, look_seconds: int = 0) -> None:
         self.look_seconds = look_seconds
@@ -139,9 +139,9 @@ class SegmentSession(Session):
         return work(*arguments, **named)
 
     def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Work as the caller, who may only read; nothing that the work changes stays.
+        """Do work with the rights of the run's caller, which may only read, and roll back all changes.
 
-        A deferred trigger or a cursor WITH HOLD would otherwise run at COMMIT, with the rights of the owner.
+        Without the rollback, a deferred trigger or a cursor WITH HOLD would run at COMMIT, as the owner.
         """
         guard = guards.make_guard(self, role)
 
@@ -158,9 +158,11 @@ class SegmentSession(Session):
 
 
 class DrivingSession(Session):
-    """The session behind a run in the background: logged in as the extension's owner, it is the run's caller
-    from the first to the last, inside a guard that writes. What may run code of a user's goes through
-    `as_caller`, a guard in the guard; nothing that it brings about stays."""
+    """The driving session of a run in the background, logged in as the extension's owner, as a `Database`.
+
+    `drive` does all work with the rights of the run's caller, inside a guard that may write. Work that may
+    run a user's code uses `as_caller`, a second guard inside the first, whose changes are rolled back.
+    """
 
     def __init__(self, role: str, look_seconds: int) -> None:
         own = SegmentSession()
@@ -190,7 +192,10 @@ def _refuse_as_owner() -> None:
 
 
 def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
-    """Work inside the guard, for so long; calls of ours that code of a user's may make there are refused."""
+    """Do work inside a guard, for at most `seconds`, and return its result.
+
+    Meanwhile a user's code that runs in the guard cannot call the extension's public functions.
+    """
     began = time.monotonic()
     backend().looking = True
     interrupts.begin_limit(seconds)
@@ -206,7 +211,7 @@ def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
 
 
 def _undone(work: Callable[[], T]) -> T:
-    """Do work and roll back all that it changed."""
+    """Do work, roll back all its changes, and return its result."""
     citus.refuse_without_nodes()
     undone = plpy.subtransaction()
     held(undone.enter)()
@@ -218,10 +223,10 @@ def _undone(work: Callable[[], T]) -> T:
 
 
 def _carefully(statement: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-    """Run a statement; an error of it becomes ours.
+    """Run a statement, and raise an error of the server as a CerebroError.
 
-    Not as a context manager: where an error of Greenplum's jumped over our frames, that crashed its
-    coordinator (tests/greenplum/test_cluster.py, a session that has lost its processes).
+    This is not a context manager, because that crashed Greenplum's coordinator when an error of the server
+    skipped Python's frames (tests/greenplum/test_cluster.py, a session that has lost its processes).
     """
     if interrupts.must_look():
         Session().look_for_cancel()
@@ -239,7 +244,7 @@ def _carefully(statement: Callable[P, T], *arguments: P.args, **named: P.kwargs)
 
 
 def _say(way: Callable[[str], None], message: str) -> None:
-    """Tell the caller something; raise a CerebroError if the server notices a cancel while doing so."""
+    """Send a message by `way`, such as plpy.notice; raise a CerebroError if the server acts on a cancel."""
     try:
         way(message)
     except plpy.Error as said:
@@ -247,7 +252,7 @@ def _say(way: Callable[[str], None], message: str) -> None:
 
 
 def _run(sql: str, types: Sequence[str], values: Sequence[object]) -> list[Row]:
-    """Run a statement; DDL, each of which is another, needs no plan."""
+    """Run a statement and return its rows; a statement that is unlikely to be repeated gets no plan."""
     if types or sql.startswith(session.REPEATED):
         return list(_execute(_plan(sql, types), list(values)))
     return list(_comment(sql) if sql.startswith(session.COMMENT) else _execute(sql))
@@ -258,7 +263,7 @@ def _open_cursor(sql: str, types: Sequence[str], values: Sequence[object]) -> An
 
 
 def _plan(sql: str, types: Sequence[str]) -> Any:
-    """Prepare each statement once per session."""
+    """Return the plan of a statement, which is prepared once per session."""
     key, plans = (sql, tuple(types)), backend().plans
     if key not in plans:
         plans[key] = _prepare(sql, list(types))
@@ -266,10 +271,10 @@ def _plan(sql: str, types: Sequence[str]) -> Any:
 
 
 def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
-    """Run work inside the SQL function behind `door`, whose rights are other than ours.
+    """Run work inside an SQL function that has other rights, and return its result.
 
-    The function finds the work among what is pending; an error comes back as it was, since one that passed
-    through SQL would lose its class.
+    `door` runs the statement that calls the function, which then runs the last pending work of `Backend`. An
+    error of the work is raised again afterwards, because an error that passes through SQL loses its class.
     """
     results: list[T] = []
     errors: list[BaseException] = []
@@ -289,7 +294,7 @@ def _through(door: Callable[[], object], work: Callable[[], T]) -> T:
     try:
         door()
     finally:
-        # A door that did not open must not leave work behind for the next to go through it.
+        # If the function was not called, a later call of it must not run this work.
         pending[:] = [other for other in pending if other is not run]
     if errors:
         raise errors[0]

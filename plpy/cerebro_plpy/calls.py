@@ -1,7 +1,7 @@
 """The calls from SQL, and the functions that carry them out.
 
-Modules are named, and imported by the first call that needs them: a session that only packs rows never
-loads Keras.
+The table has names of functions, not functions: a module is imported by the first call that needs it, so that
+a session that only packs rows never loads Keras.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class CallTarget(NamedTuple):
-    """The function of a call, and the record that takes its arguments if the function takes them as one."""
+    """The name of the function that carries out a call, and of the class that holds its arguments, if any."""
 
     function: str
     record: str | None = None
@@ -131,7 +131,7 @@ CALLS: Mapping[str, CallTarget] = {
 
 @functools.cache
 def find_call(name: str) -> Callable[..., Any]:
-    """Import and return what carries out a call: a function of the session and the call's arguments."""
+    """Import and return the function that carries out a call; it takes a `Database` and the arguments."""
     call = CALLS[name]
     function = _load(call.function)
     if call.record is None:

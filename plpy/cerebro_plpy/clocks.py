@@ -1,4 +1,4 @@
-"""Kernel clocks that signal the thread or the process that made them."""
+"""Timers of the Linux kernel that send a signal to the process or the thread that made them."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ import threading
 from cerebro_plpy import memory
 
 _PROCESS = ctypes.PyDLL(None)
-# Linux's own numbers: what clocks go by, and who is told.
+# Linux's numbers of the clocks, and of who gets the signal.
 SINCE_BOOT, WORK_OF_THREAD = 1, 3
 _TELL_PROCESS, _TELL_THREAD = 0, 4
 _STACK_BYTES = 1 << 17
 
 
 class _Event(ctypes.Structure):
-    """Linux's struct sigevent: which signal a clock sends, and to whom."""
+    """Linux's struct sigevent: which signal a timer sends, and to which thread or process."""
 
     _fields_ = (
         ("value", ctypes.c_void_p),
@@ -27,13 +27,13 @@ class _Event(ctypes.Structure):
 
 
 class _StackPlace(ctypes.Structure):
-    """Linux's stack_t."""
+    """Linux's stack_t: the memory for an alternate signal stack."""
 
     _fields_ = (("start", ctypes.c_void_p), ("flags", ctypes.c_int), ("size", ctypes.c_size_t))
 
 
 class Clock:
-    """A clock that sends a signal after some seconds; where it cannot be made, it does nothing."""
+    """A timer that sends a signal after some seconds. If the system has no such timers, it does nothing."""
 
     def __init__(self, goes_by: int, signal: int, *, to_this_thread: bool = False) -> None:
         event = _Event(signal=signal, notify=_TELL_THREAD if to_this_thread else _TELL_PROCESS)
@@ -46,7 +46,7 @@ class Clock:
         self._handle = handle if made else None
 
     def set(self, seconds: float, every: float = 0) -> None:
-        """Start again: send the first signal after `seconds`, then one each `every` seconds; 0 is never."""
+        """Restart: send a signal after `seconds`, and then every `every` seconds; 0 means no signal."""
         if self._handle is not None:
             times = (*_seconds_and_nanoseconds(every), *_seconds_and_nanoseconds(seconds))
             _PROCESS.timer_settime(self._handle, 0, (ctypes.c_long * 4)(*times), None)
@@ -57,15 +57,15 @@ def _seconds_and_nanoseconds(seconds: float) -> tuple[int, int]:
 
 
 class _SignalStack:
-    """Memory for this thread's handlers of signals."""
+    """The memory of this thread's alternate signal stack."""
 
     def __init__(self) -> None:
         self.memory = ctypes.create_string_buffer(_STACK_BYTES)
 
 
 def handle_signals_apart() -> None:
-    """Have Python's handlers of signals use memory of their own in this thread, and not what its stack
-    pointer points to: in oneDNN's kernels that is the heap (https://github.com/uxlfoundation/oneDNN/issues/4845)."""
+    """Make signal handlers in this thread use a stack of their own, unless they have one. A kernel of oneDNN
+    has its stack pointer in the heap (https://github.com/uxlfoundation/oneDNN/issues/4845)."""
     there = _StackPlace()
     _PROCESS.sigaltstack(None, ctypes.byref(there))
     if not there.start:

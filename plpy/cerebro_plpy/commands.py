@@ -1,8 +1,8 @@
-"""The commands: what a session that works for a run can be asked to do, each in one transaction.
+"""The commands that a session can carry out for a run, each in one transaction.
 
-The executor asks. A topology adds the engine and sends the command to a session (`Sent`), which reads it and
-carries it out: `segment/handlers.py` on any server, `cluster/` where Greenplum needs another way. `WAYS` says
-of each command where it is carried out and what it needs.
+The executor makes a command. A topology adds the engine and sends it to a session (`Sent`), which carries it
+out: by `segment/handlers.py`, or on Greenplum by `cluster/` for some commands. `WAYS` has, for each command,
+where it is carried out and what it needs.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ RowShape = Sequence[int]
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """One thing to do. Its fields travel as JSON."""
+    """A command to a session; its fields are sent as JSON."""
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -41,7 +41,7 @@ class BesideRows(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class StartEngine(BesideRows):
-    """Have the engine ready. Where the session `commits` what it makes, it shows that it can write."""
+    """Start the engine. If `commits`, a process on Greenplum also logs in where it will commit."""
 
     commits: bool = False
 
@@ -51,14 +51,14 @@ class CheckedConfig:
     mst_key: int
     model_id: int
     compile_params: str
-    # Names of layers that train from some epoch on.
+    # Names of the layers that `unfreeze_at` lets train from some epoch on.
     thawed: Sequence[str] = field(default_factory=list[str])
     batch_size: int = 1
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check(BesideRows):
-    """Describe architectures, by their model_id, and check configs against the shapes of packed rows."""
+    """Describe architectures, given by `model_id`, and check configs against the shapes of packed rows."""
 
     architectures: Mapping[str, str]
     configs: Sequence[CheckedConfig]
@@ -68,11 +68,11 @@ class Check(BesideRows):
     target_shapes: Sequence[RowShape]
     target_kinds: Sequence[str]
     null_classes: Sequence[bool]
-    # Whether the answer is to say of each config how large its state is.
+    # Whether the answer has the size of each config's state.
     sizes: bool = False
     # Which layers are computed again in the backward pass.
     recompute: bool | Sequence[str] = False
-    # What a net may have on the device, in shards if it needs more.
+    # The memory for a net on the device; a net that needs more is cut into shards.
     device_memory_mb: int | None = None
 
     @classmethod
@@ -91,7 +91,7 @@ class ProbedConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Probe(BesideRows):
-    """Time a few mini-batches of configs on invented rows of these shapes."""
+    """Measure how long configs take for a few mini-batches, on invented rows of the given shapes."""
 
     architectures: Mapping[str, str]
     configs: Sequence[ProbedConfig]
@@ -101,7 +101,7 @@ class Probe(BesideRows):
     target_kinds: Sequence[str]
     # Which layers are computed again in the backward pass.
     recompute: bool | Sequence[str] = False
-    # What a net may have on the device, in shards if it needs more.
+    # The memory for a net on the device; a net that needs more is cut into shards.
     device_memory_mb: int | None = None
 
     @classmethod
@@ -112,26 +112,26 @@ class Probe(BesideRows):
 
 @dataclass(frozen=True, kw_only=True)
 class CheckModel(BesideRows):
-    """Describe one architecture, and check the length of its weights."""
+    """Describe one architecture, and check that its weights take `weights_bytes`, if that is given."""
 
     model_arch: str
     weights_bytes: int | None
     max_parameters: int
     functions: Sequence[FunctionRow]
-    # Whether its layers are to be listed.
+    # Whether the answer has a list of its layers.
     layers: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
 class CheckFunctions(BesideRows):
-    """Execute sources that are to be registered."""
+    """Check functions that are to be registered, by executing their sources."""
 
     functions: Sequence[FunctionRow]
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConfigCommand(BesideRows):
-    """A command about a config of a run, of the kinds that a run sends again and again."""
+    """A command that a segment carries out for one config, or a bundle, in one epoch of a run."""
 
     run_id: int
     mst_key: int
@@ -140,14 +140,14 @@ class ConfigCommand(BesideRows):
 
 @dataclass(frozen=True, kw_only=True)
 class Visit(ConfigCommand):
-    """Train a config on a segment, the `stop`-th of its route in an epoch.
+    """Train a config on one segment: at the stop `stop` of its route, or on segment `stop` for a `part`.
 
-    A `part` is one of the visits from the same state that are averaged when all segments have made theirs.
+    A `part` is a visit of an epoch with averaging, in which all segments start from the same state.
     """
 
     stop: int
     part: bool = False
-    # For which nets and batch sizes the outputs of frozen layers are still needed, each behind a config.
+    # Configs that need outputs of frozen layers computed once: mst_key, model_id and batch size of each.
     cut_configs: Sequence[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
@@ -155,21 +155,21 @@ class Visit(ConfigCommand):
 class VisitBundle(ConfigCommand):
     """Train several configs of a run on a segment, each as if it were alone.
 
-    They are one config on many groups of the segment, which train from an epoch on until another and are
-    measured; or configs of one program of which this is the `stop`-th of their route in an epoch.
+    They are one config on many groups, trained from `epoch` to `until` and measured after the epochs in
+    `measured`; or, if `stop` is set, configs of one program at this stop of their routes in one epoch.
     """
 
     members: Sequence[int]
     until: int
     measured: Sequence[int]
-    # One after the other, or in which form as one program.
+    # off to train one after the other; exact or fast to train as one program.
     form: str
     stop: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class Average(ConfigCommand):
-    """Average the states that the segments have made in an epoch, weighted by their rows."""
+    """Average the states that all segments made of a config in an epoch, weighted by their `rows`."""
 
     rows: Sequence[int]
     losses: Sequence[float | None]
@@ -177,33 +177,33 @@ class Average(ConfigCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate(ConfigCommand):
-    """Measure a config's state after an epoch on a segment's rows, or those of several `members`."""
+    """Measure the state of a config, or of each of several `members`, on a segment's rows after an epoch."""
 
     members: Sequence[int] = ()
-    # As in a visit.
+    # As in a `Visit`.
     cut_configs: Sequence[tuple[int, int, int]] = field(default_factory=list[tuple[int, int, int]])
 
 
 @dataclass(frozen=True, kw_only=True)
 class Merge(ConfigCommand):
-    """Merge what all segments have measured into metrics, for a config or several `members`."""
+    """Merge the evaluations of all segments into metrics, for a config or each of several `members`."""
 
     members: Sequence[int] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
 class GiveBack(BesideRows):
-    """Let go of a run's rows; compiled models stay for the next run."""
+    """Drop a run's rows from a session's memory; compiled models stay for the next run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class NextRunId(Command):
-    """Draw the number of a new run."""
+    """Return a number for a new run."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StartingWeights:
-    """Weights in a row of a user's table, and the config, or the architecture, that starts from them."""
+    """The place of starting weights, in a row of a table, and the config or architecture they are for."""
 
     model_id: int
     mst_key: int
@@ -216,8 +216,8 @@ class StartingWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOfGroups:
-    """Starting weights for models of groups: the types of the columns that make groups, and which rows of the
-    table hold the weights (`store/models/group_models.row_of`)."""
+    """The places of starting weights for models of groups: `types` has the columns that make groups, and
+    `rows` names the rows of the table that hold the weights (`store/models/group_models.row_of`)."""
 
     model_id: int
     table: str
@@ -229,7 +229,7 @@ class WeightsOfGroups:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateRun(Command):
-    """Write a run down, and stand behind it where that is said."""
+    """Write the rows of a new run; if `behind` is given, also note these processes as its drivers."""
 
     run: RunRow
     architectures: Sequence[ArchitectureRow]
@@ -257,7 +257,7 @@ class CreateRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class HandRows(Command):
-    """Hand a run's rows to sessions that do not see its tables: what only the caller's own session does."""
+    """Copy a run's rows to a file, for sessions that do not see its tables; sent to the caller's session."""
 
     run: RunRow
 
@@ -268,7 +268,7 @@ class HandRows(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldRun(Command):
-    """Stand behind an existing run; raise an error if another session does."""
+    """Note which processes drive an existing run; raise an error if another session drives it."""
 
     run_id: int
     behind: Behind
@@ -280,7 +280,7 @@ class HoldRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class ResumeRun(Command):
-    """Make a run ready to go on: remove what was left half-made, and find damage."""
+    """Prepare a run to be resumed: remove incomplete evaluations, and repair configs with damaged states."""
 
     run_id: int
     evaluation_epochs: Sequence[int]
@@ -288,20 +288,20 @@ class ResumeRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class LetGo(Command):
-    """Stand behind a run no more."""
+    """Note that this session no longer drives a run."""
 
     run_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndRun(Command):
-    """Note how a run has ended, and keep the states of these configs and steps alone."""
+    """Note how a run has ended; if `keep` is given, remove all states except of these configs and steps."""
 
     run_id: int
     event: str
     detail: str | None = None
     keep: Sequence[tuple[int, int]] | None = None
-    # What the run has measured of each kind of config.
+    # The times that the run has measured, for estimates of later runs.
     rates: Sequence[RateRow] = ()
 
     @classmethod
@@ -312,14 +312,14 @@ class EndRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class DeleteRun(Command):
-    """Remove every row of a run."""
+    """Remove all rows of a run from the extension's tables."""
 
     run_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class FailConfig(Command):
-    """Note why a config takes no further part in its run."""
+    """Note why a config has failed; the run goes on without it."""
 
     run_id: int
     mst_key: int
@@ -330,7 +330,7 @@ class FailConfig(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Decide(Command):
-    """Note decisions, and the configs that come in with them."""
+    """Store decisions of a run, and the configs that they add to it."""
 
     run_id: int
     entries: Sequence[Entry]
@@ -347,7 +347,7 @@ class Decide(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class DropStates(Command):
-    """Remove states that are no longer needed: for each config, all but those after these steps."""
+    """Remove the states of the configs in `keep`, except at the steps that it lists and at later steps."""
 
     run_id: int
     keep: Sequence[tuple[int, Sequence[int]]]
@@ -355,7 +355,7 @@ class DropStates(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class TellEpochs(Command):
-    """Tell whoever listens which configs have ended which epochs."""
+    """Notify listening sessions which configs have completed which epochs."""
 
     run_id: int
     ended: Sequence[tuple[int, int]]
@@ -363,7 +363,7 @@ class TellEpochs(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class TellFacts(Command):
-    """Tell a session on another server the facts of configs, or with a `model_id` their starting weights."""
+    """Return the facts of configs, or with a `model_id` their starting weights, to a session on a worker."""
 
     run_id: int
     keys: Sequence[int]
@@ -372,14 +372,14 @@ class TellFacts(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveMetrics(Command):
-    """Note what it has measured: rows of `measurements.Measured`."""
+    """Store metrics, given as the fields of `measurements.Measured`, for a session on a worker."""
 
     measured: Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
 class Drive(Command):
-    """Carry out a run as its caller: what the session behind a run in the background does."""
+    """Drive a run in the background from this session, with the rights of `role`, the run's caller."""
 
     run_id: int
     role: str
@@ -387,29 +387,29 @@ class Drive(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Reach(Command):
-    """Have every segment of a cluster answer."""
+    """Raise an error unless every segment of a cluster answers."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class TryLogins(Command):
-    """Find which servers of a cluster's segments refuse which others' processes."""
+    """Find which segments' servers in a cluster refuse the logins of which segments' processes."""
 
 
-# Where a command is carried out: beside a segment's rows; where the tables are; where a cluster's segments
-# are known; in a session that drives a run.
+# Where a command is carried out: beside a segment's rows; where the tables are; on the coordinator of a
+# cluster, for all segments; in a session that drives a run.
 ROWS, TABLES, SERVERS, DRIVER = "rows", "tables", "servers", "driver"
 
 
 @dataclass(frozen=True)
 class Way:
-    """How a command travels, and what it needs where it arrives."""
+    """How a command is sent, where it is carried out, and whether it needs an engine there."""
 
     name: str
     place: str
     engine: bool = False
-    # On Greenplum: as statements that are no subtransactions of Python's (cluster/procedure.py).
+    # Whether a procedure on Greenplum runs its statements, and not Python (cluster/procedure.py).
     stepwise: bool = False
-    # On Greenplum: may go straight to the process that has worked for the run (cluster/sessions.py).
+    # Whether on Greenplum it may be sent directly to the segment's process (cluster/sessions.py).
     direct: bool = False
 
 
@@ -424,7 +424,7 @@ WAYS: Mapping[type[Command], Way] = {
     Evaluate: Way("evaluate", ROWS, engine=True, stepwise=True, direct=True),
     Average: Way("average", ROWS, engine=True, stepwise=True),
     Merge: Way("merge", ROWS, engine=True, stepwise=True),
-    # Also by a process that was stopped before its engine was there.
+    # Without an engine, since the session may have been stopped before its engine started.
     GiveBack: Way("give_back", ROWS),
     NextRunId: Way("next_run_id", TABLES),
     CreateRun: Way("create_run", TABLES, stepwise=True),
@@ -449,24 +449,24 @@ _KINDS = {way.name: kind for kind, way in WAYS.items()}
 
 @dataclass(frozen=True)
 class Engine:
-    """The engine of a run: `use_gpus` says whether it has GPUs, or what of them each segment has.
+    """The engine of a command. `use_gpus` says whether it uses GPUs, or lists each segment's share of them.
 
-    Where a command is carried out, `gpu` is what its segment has.
+    `gpu` is set where the command is carried out, to the share of its segment.
     """
 
     backend: str
     threads: int
     use_gpus: bool | Sequence[Sequence[Any]]
     gpu: Mapping[str, Any] | None = None
-    # Whether an engine that runs already will do: nets are described alike by all.
+    # Whether any engine that has started may be used, since all describe a net alike.
     or_any: bool = False
-    # The folder of compiled programs, if an administrator has named one or, by an empty text, none.
+    # The folder of compiled programs that an administrator has set; an empty text means no folder.
     cache_folder: str | None = None
 
 
 @dataclass(frozen=True)
 class Sent:
-    """A command on its way to a session: with which engine, and how long code of the caller's may take."""
+    """A command as it is sent to a session: with its engine, and the time limit for the caller's code."""
 
     command: Command
     engine: Engine | None = None
@@ -491,7 +491,7 @@ class Sent:
         return cls(command, None if engine is None else Engine(**engine), look_seconds)
 
     def shown(self) -> str:
-        """Return what other sessions see this session doing; the progress view reads it."""
+        """Return a text about the command for `application_name`, which the view of progress reads."""
         found = [(word, getattr(self.command, name, None)) for word, name in _SHOWN]
         words = [f"{word}={value}" for word, value in found if value is not None]
         return " ".join(["cerebro", self.way.name, *words])

@@ -1,4 +1,4 @@
-"""Database, the interface to the session that the package runs in; `backend` implements it over plpy."""
+"""The interface `Database` to the session that the package runs in; `backend.py` implements it by plpy."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ if TYPE_CHECKING:
 Row = Mapping[str, Any]
 T = TypeVar("T")
 P = ParamSpec("P")
-# How long a call relies on what it has read once.
+# How many seconds a call reuses an answer of the server; see `kept_for_call`.
 _KEPT_SECONDS = 1.0
 
 
 class Database(Protocol):
-    """One backend's SQL, with whatever rights the current function has."""
+    """A session of the server: it runs SQL with the rights of the current function, or with other rights."""
 
     @property
     def server(self) -> Server:
-        """The way in which this server, PostgreSQL or Greenplum, does things."""
+        """The implementation of `Server` for this server: PostgreSQL, Citus or Greenplum."""
         ...
 
     @property
     def search_path(self) -> str:
-        """The caller's search_path, for tables that are named without a schema."""
+        """The caller's search_path, in which tables named without a schema are looked up."""
         ...
 
     @property
     def called_at(self) -> float:
-        """The time of the caller's call, by the monotonic clock."""
+        """When the current call from SQL began, by the monotonic clock."""
         ...
 
     def query(self, sql: str, types: Sequence[str] = (), values: Sequence[object] = ()) -> list[Row]:
@@ -45,42 +45,42 @@ class Database(Protocol):
         ...
 
     def query_once(self, sql: str) -> list[Row]:
-        """Run one long statement without keeping its plan, so that the server may use several workers."""
+        """Run one statement without a plan that is kept, so that the server may use parallel workers."""
         ...
 
     def scan(
         self, sql: str, types: Sequence[str] = (), values: Sequence[object] = (), *, batch: int = 1000
     ) -> Iterator[list[Row]]:
-        """Read a large result through a cursor, `batch` rows at a time."""
+        """Yield the rows of a large result in lists of up to `batch` rows, read by a cursor."""
         ...
 
     def notice(self, message: str) -> None:
-        """Tell the caller how things go."""
+        """Send a NOTICE to the caller."""
         ...
 
     def warning(self, message: str) -> None:
-        """Tell the caller what they should look at."""
+        """Send a WARNING to the caller."""
         ...
 
     def look_for_cancel(self) -> None:
-        """Have the server act on a cancel that it was told of, by a line in its log and no statement."""
+        """Let the server act on a pending cancel, by writing a line to its log, without a statement."""
         ...
 
     def run_here(self, sent: Sent) -> Mapping[str, Any]:
-        """Carry out in the caller's own session a command that would go to a segment session."""
+        """Carry out a command in this session, as a segment session would; return its answer."""
         ...
 
     def as_owner(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do work with the rights of the extension's owner. The work must run no SQL of a user's."""
+        """Call `work` with the rights of the extension's owner. The work must not run a user's SQL."""
         ...
 
     def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do work with the rights of the run's caller and with no way to gain others."""
+        """Call `work` with the rights of `role`, a run's caller. Code in it cannot get other rights."""
         ...
 
 
 def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """Wrap a function to run with the rights of the extension's owner. It must run no SQL of a user's."""
+    """Wrap a function, which must not run a user's SQL, to run with the rights of the extension's owner."""
 
     @wraps(function)
     def with_rights(db: Database, *arguments: P.args, **named: P.kwargs) -> T:
@@ -90,20 +90,20 @@ def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concat
 
 
 class _Wording:
-    """The form in which messages go to the caller: as they are, unless a call says otherwise."""
+    """The function that changes notices and errors for the caller; `worded` sets it."""
 
     def __init__(self) -> None:
         self.change: Callable[[str], str] = str
 
 
 def word(message: str) -> str:
-    """Return a message as the call under way has it told."""
+    """Return a message as the caller is to read it, changed as `worded` says."""
     return memory.get_instance(_Wording).change(message)
 
 
 @contextmanager
 def worded(change: Callable[[str], str]) -> Generator[None]:
-    """Have the caller read notices and errors as `change` returns them."""
+    """Within the block, change the text of notices and errors for the caller by `change`."""
     wording = memory.get_instance(_Wording)
     before, wording.change = wording.change, change
     try:
@@ -120,7 +120,7 @@ def worded(change: Callable[[str], str]) -> Generator[None]:
 
 
 class _ReadByCall:
-    """The answers that the call under way has had from the server."""
+    """The answers that functions wrapped by `kept_for_call` have read in the current call."""
 
     def __init__(self) -> None:
         self.called_at = 0.0
@@ -129,10 +129,10 @@ class _ReadByCall:
 
 
 def kept_for_call(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """Wrap a function that reads what is the same for all roles: one call reads it once, and again after a
-    second.
+    """Wrap a function that reads facts which are the same for all roles.
 
-    On Greenplum each statement of Python's is told to every segment, however small it is.
+    A call from SQL reads them once, and again only after a second. On Greenplum each statement of Python is
+    expensive, because it is sent to every segment.
     """
 
     @wraps(function)

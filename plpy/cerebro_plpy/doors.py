@@ -1,6 +1,7 @@
-"""How a call comes in from SQL, and how an error leaves.
+"""Wrappers of the functions that SQL calls.
 
-Errors of the package become the server's, with their SQLSTATE, DETAIL and HINT.
+They set up each call, and raise errors of the package as errors of the server, with their SQLSTATE, DETAIL
+and HINT.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ P = ParamSpec("P")
 
 
 def report(error: CerebroError) -> Any:
-    """Return the exception that PL/Python makes an error of these fields; its name starts the message."""
+    """Return an exception that PL/Python reports with the fields of `error`, as "cerebro: message"."""
     report = type("cerebro", (plpy.Error,), {"__module__": "__main__"})(printable(error.message))
     report.sqlstate = error.sqlstate
     report.detail = error.detail and printable(error.detail)
@@ -34,10 +35,10 @@ def report(error: CerebroError) -> Any:
 
 
 def carry_out(work: Callable[[], T], known: Sequence[registered.Function] = ()) -> T:
-    """Do the work of a call, with `known` as the registered functions in scope.
+    """Do the work of a call, with `known` as the registered functions in scope; return its result.
 
-    The caller turns an error into the server's: each frame that the new error passes is a line in the CONTEXT
-    that a user reads.
+    Errors are converted by the calling wrapper, not here, because each frame that the converted error passes
+    adds a line to the CONTEXT that a user reads.
     """
     interrupts.let_cancels_wait()
     memory.get_instance(memory.Pause).take = _look_for_cancel
@@ -50,7 +51,7 @@ def _look_for_cancel() -> None:
 
 
 def internal(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function that the extension's own code calls, or one that runs no statements."""
+    """Wrap a function that only the extension's own SQL calls, or that runs no statements."""
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
@@ -63,7 +64,10 @@ def internal(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def public(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function that runs statements; refuse it where it may not run, before anything is loaded."""
+    """Wrap a function that users call and that runs statements.
+
+    A call raises an error if it may not run here, for example inside a query on Greenplum.
+    """
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
@@ -77,7 +81,7 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _on_own_path(work: Callable[[], T], diagnoses: bool) -> T:
-    """Work with the extension's search_path, and note the caller's."""
+    """Do work with the extension's search_path, keeping the caller's in `Backend`; return its result."""
     called_at = time.monotonic()
     if not diagnoses:
         gangs.refuse_unknown_server()
@@ -100,13 +104,16 @@ def _check_place() -> None:
             hint="Policies, views and the functions that they call may only read.",
             sqlstate=READ_ONLY_TRANSACTION,
         )
-    # An error of Greenplum's that jumped over our frames may have left it.
+    # An error of Greenplum that skipped Python's frames may have left this set.
     backend().owner = False
     gangs.refuse_inside_queries()
 
 
 def run_pending() -> None:
-    """Run the pending work: the body of the SQL functions that exist only to change rights."""
+    """Run the last pending work; this is the body of the SQL functions that exist only to change rights.
+
+    Raise an error if there is no pending work.
+    """
     pending = backend().pending
     if not pending:
         raise report(
@@ -119,7 +126,7 @@ def run_pending() -> None:
 
 
 def end_look() -> None:
-    """End a look as the caller, even one that an error broke off: drop its time limit and its locks."""
+    """End reading with the rights of a run's caller, also after an error: remove the time limit and locks."""
     if backend().looking:
         backend().looking = False
         interrupts.end_limit()

@@ -1,8 +1,7 @@
-"""The functions that SQL wrappers call: `call` for most of them; others for rows in queries and for the
-extension's own sessions.
+"""The Python functions that the extension's SQL functions call.
 
-Each function imports the heavy modules that it needs, so that a session that only packs rows never loads
-Keras.
+Most SQL functions use `call`. The others are for rows in queries and for segment sessions. Each function
+imports the heavy modules that it needs itself, so that a session that only packs rows never loads Keras.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ __all__ = ["run_pending"]
 
 @internal
 def segment(command: str, request: str) -> str:
-    """Carry out a command in a segment session; other sessions see at once what it is."""
+    """Carry out a command in a segment session and return the answer as JSON.
+
+    Meanwhile the session's `application_name` shows the command to other sessions.
+    """
     backend().called_at = time.monotonic()
     sent = Sent.from_request(command, json.loads(request))
     own = SegmentSession(sent.look_seconds)
@@ -45,7 +47,7 @@ def segment(command: str, request: str) -> str:
 
 @internal
 def on_segment(command: str, message: bytes) -> bytes:
-    """Answer a message to a segment's own process on Greenplum."""
+    """Pass a piece of a message to a segment's process on Greenplum; return a piece of the answer."""
     from cerebro_plpy.cluster import process
 
     return process.answer(SegmentSession(), command, message)
@@ -53,7 +55,7 @@ def on_segment(command: str, message: bytes) -> bytes:
 
 @internal
 def work(order: str) -> str:
-    """Carry out an order about a config in a segment's own process on Greenplum."""
+    """Carry out an order (`cluster/protocol.py`) in a segment's process on Greenplum; return the reply."""
     from cerebro_plpy.cluster import process
 
     return process.work(SegmentSession(), order)
@@ -61,7 +63,10 @@ def work(order: str) -> str:
 
 @internal
 def begin_command(command: str, request: str) -> Sequence[str | None]:
-    """Begin a command step by step and return the first thing to do; `go_on` returns the next."""
+    """Begin a command on Greenplum step by step; return the first task for the procedure.
+
+    `go_on` returns the later tasks.
+    """
     from cerebro_plpy.cluster import procedure
 
     end_look()
@@ -76,7 +81,7 @@ def begin_command(command: str, request: str) -> Sequence[str | None]:
 
 @internal
 def show(name: str) -> bool:
-    """Tell other sessions what this one is doing."""
+    """Set the text that other sessions see as this session's `application_name`."""
     end_look()
     session.show(name)
     return True
@@ -91,7 +96,7 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 
 def _next(order: Sequence[str | None]) -> Sequence[str | None]:
-    """Return the next thing to do; begin a look if that is to read as the run's caller."""
+    """Return the task; if it reads with the rights of the run's caller, begin its time limit."""
     if order[0] == "look":
         backend().looking = True
         interrupts.begin_limit(json.loads(order[1] or "0"))
@@ -135,7 +140,7 @@ def join_pieces(*arguments: Any) -> list[bytes]:
 
 
 def _drive(asked: Drive, look_seconds: int) -> None:
-    """Drive a run that was begun by a session which need not be there any more."""
+    """Drive a run in the background, which another session began."""
     from cerebro_plpy.executor.running import resume as executor
 
     driving = DrivingSession(asked.role, look_seconds)
@@ -144,7 +149,7 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 
 @public
 def call(name: str, *arguments: Any) -> Any:
-    """Carry out a call from SQL by the function that `CALLS` names for it."""
+    """Carry out a call from SQL by the function that `CALLS` names for it, and return its result."""
     return find_call(name)(Session(), *arguments)
 
 
@@ -170,7 +175,7 @@ def read_params(compile_params: str, fit_params: str) -> str:
 
 
 def predict_one(model: str | int | None, mst_key: int | None, features: Any) -> tuple[Any, ...]:
-    """Predict a row that is an array. Only the first one of a statement runs statements of its own."""
+    """Predict a row that is given as an array. Only the first row of a query runs SQL statements."""
     predictor = _predictor_of_rows()
     kept = predictor.ready(model, mst_key, by_row=False)
     try:
@@ -194,7 +199,7 @@ def predict_batch(*arguments: Any) -> tuple[Any, ...]:
 
 
 def predict_row(model: str | int | None, row: str | None, mst_key: int | None) -> tuple[Any, ...]:
-    """Predict a row. Only the first one of a statement runs statements of its own."""
+    """Predict a row that is given as JSON. Only the first row of a query runs SQL statements."""
     predictor = _predictor_of_rows()
     kept = predictor.ready(model, mst_key)
     if kept is None:
@@ -211,7 +216,7 @@ def predict_row(model: str | int | None, row: str | None, mst_key: int | None) -
 def _ready_model(
     model: str | int | None, mst_key: int | None, features: Any = None, *, by_engine: bool = False
 ) -> Kept:
-    """Return the model that a reference means, and keep it for the rows to come."""
+    """Load the model that a reference means, keep it for the next rows of the query, and return it."""
     _check_predicts()
     kept = _model_of_rows(model, mst_key, features, by_engine=by_engine)
     _predictor_of_rows().remember(model, mst_key, kept, by_row=features is None)
@@ -227,7 +232,7 @@ def explain_row(*asked: Any) -> Sequence[tuple[Any, ...]]:
 
 @functools.cache
 def _predictor_of_rows() -> ModuleType:
-    """Import the predictor once: an import, which looks for a cancel, costs more than a small net."""
+    """Return the module that predicts rows in queries. The result is cached, as an import takes long."""
     from cerebro_plpy.predicting.answering import one as predictor
 
     return predictor
@@ -235,7 +240,7 @@ def _predictor_of_rows() -> ModuleType:
 
 @internal
 def _check_predicts() -> None:
-    """Refuse to predict inside a query on a server that cannot; say what to use instead."""
+    """Raise an error if this server cannot predict inside a query; its hint says what to use instead."""
     Session().server.check_predicts_in_queries()
 
 

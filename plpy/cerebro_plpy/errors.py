@@ -1,4 +1,4 @@
-"""The one error type of the extension: what is wrong, with which value, and what to do."""
+"""The error type of the extension, the SQLSTATEs that it uses, and conversions to it."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ TOO_MANY_CONNECTIONS = "53300"
 # Greenplum's own: it has lost a process of the session on a segment.
 SEGMENT_GONE = "58M01"
 SEGMENT_GONE_HINT = "Try again when all segments answer. A run goes on with cerebro.resume."
-# A config could not go on; the run goes on without it.
+# A config has failed; its run goes on without it.
 CONFIG_FAILED = "CB001"
 INTERNAL = "XX000"
 
 
 class CerebroError(Exception):
-    """The error raised anywhere in the package; `entry` alone turns it into a PostgreSQL error."""
+    """The error that the package raises; the functions in `entry.py` turn it into an error of the server."""
 
     def __init__(
         self,
@@ -62,12 +62,12 @@ class CerebroError(Exception):
 
     @property
     def arguments(self) -> Mapping[str, Any]:
-        """The values that make the same error in another process, without notes that JAX has added."""
+        """The arguments of the constructor, to make an equal error in another process."""
         return {name: getattr(self, name) for name in ("message", "detail", "hint", "sqlstate")}
 
 
 def from_driver(error: Any, unknown: str) -> CerebroError:
-    """Convert an error that a connection of ours has got; `unknown` is the SQLSTATE if it has none."""
+    """Convert a psycopg2 error to a CerebroError; `unknown` is its SQLSTATE if the error has none."""
     said = error.diag
     message = said.message_primary or " ".join(str(error).split()) or "the connection was lost"
     sqlstate = error.pgcode or unknown
@@ -80,32 +80,32 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
 
 
 def from_statement(error: Any) -> CerebroError:
-    """Convert the server's error for a statement of ours, a `plpy.SPIError`."""
+    """Convert a `plpy.SPIError`, the server's error for a statement of this session, to a CerebroError."""
     packed, detail, hint, *_ = error.spidata or (None, None, None)
-    # An error of a code that the server does not know, as functions of users raise some, does not say it.
+    # If the server does not know the code, as of some users' functions, the error has no `sqlstate`.
     sqlstate = getattr(error, "sqlstate", None) or _unpacked(packed)
     return CerebroError(str(error), detail=detail, hint=hint or _hint(sqlstate), sqlstate=sqlstate)
 
 
 def _hint(sqlstate: str) -> str | None:
-    """Return our own hint for an error for which the server has none."""
+    """Return the extension's hint for an SQLSTATE of the server, or None."""
     return SEGMENT_GONE_HINT if sqlstate == SEGMENT_GONE else None
 
 
 def _unpacked(packed: int | None) -> str:
-    """Return an SQLSTATE from the server's form, six bits for each character."""
+    """Return an SQLSTATE as text from the server's number, which has six bits for each character."""
     if packed is None:
         return INTERNAL
     return "".join(chr((packed >> 6 * place & 0x3F) + ord("0")) for place in range(5))
 
 
 def printable(text: str) -> str:
-    """Return a text that the server can send: parts of a user's input may be half a character, or NUL."""
+    """Return a text with NUL and lone surrogates escaped, since the server cannot send these."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", "\\0")
 
 
 def missing_package(module: str) -> CerebroError:
-    """Return the error for a call that needs an engine that the server's Python does not have."""
+    """Return the error for a call that needs the module of an engine that is not installed on the server."""
     package = "tensorflow-cpu" if module == "tensorflow" else module
     return CerebroError(
         f'the Python package "{module}" is missing on the server',

@@ -1,7 +1,7 @@
 """The memory of this process from one call to the next.
 
-Each kind of thing that is kept is a class that is made without arguments. Whoever asks for it first has it
-made, and all of them go at once. The server's process has one memory; a test takes a fresh one.
+Each kind of object that is kept is a class with a constructor without arguments. The first `get_instance`
+makes its one instance. The server's process has one memory; a test uses a fresh one.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
-# A state of more bytes is moved into a model and out of it, where a copy would take as much memory again.
+# A state of more bytes is moved into a model and out of it, because a copy would double the memory.
 LARGE_BYTES = 16 * 2**20
 T = TypeVar("T")
 K = TypeVar("K")
@@ -22,14 +22,14 @@ class Memory:
         self._things: dict[type, Any] = {}
 
     def get_instance(self, kind: type[T]) -> T:
-        """Return the one thing of a kind, making it first if needed."""
+        """Return the instance of a class; make it if this memory has none yet."""
         if kind not in self._things:
             self._things[kind] = kind()
         return self._things[kind]
 
     @contextmanager
     def fresh(self) -> Generator[None]:
-        """Begin with nothing, and put everything back afterwards."""
+        """Within the block, have an empty memory; restore the former contents afterwards."""
         before, self._things = self._things, {}
         try:
             yield
@@ -38,18 +38,18 @@ class Memory:
 
 
 def _go_on() -> None:
-    """Do nothing: nobody waits for this process."""
+    """Do nothing: in a process that is no session, no cancel can arrive."""
 
 
 class Pause:
-    """A pause that long work takes between two steps, so that a backend can act on a cancel."""
+    """The function that long work calls between two steps; in a session it looks for a cancel."""
 
     def __init__(self) -> None:
         self.take: Callable[[], None] = _go_on
 
 
 def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
-    """Return what is known by a key, making it if needed; drop the oldest beyond `most`."""
+    """Return the entry of `key` in a cache; make it if it is missing, dropping the oldest beyond `most`."""
     if key not in known:
         while len(known) >= most:
             known.pop(next(iter(known)))
@@ -58,7 +58,7 @@ def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
 
 
 def trim() -> None:
-    """Give memory that was freed back to the system."""
+    """Return freed memory from the C library to the operating system."""
     # Another C library than glibc has no such call.
     give_back = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if give_back is not None:

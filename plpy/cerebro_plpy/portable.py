@@ -1,7 +1,7 @@
-"""Answers for rows away from the database, from what `cerebro.read_model` returns.
+"""Prepares rows and outputs of a model outside the database, from the values of `cerebro.read_model`.
 
-The client imports this module, so that a saved model makes features and names answers by the very code
-that the server has. It is pure, and takes what it reads as a stranger's.
+The client imports this module, so that a saved model makes features and names outputs by the same code as in
+the server. The module is pure, and checks all its input as untrusted.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ __all__ = ["CerebroError", "NotHere", "PortableModel", "read"]
 
 
 class RowsReader(Protocol):
-    """A converter of rows into a net's inputs."""
+    """An object that converts a row into the arrays of a net's inputs."""
 
     def encode(self, row: Mapping[str, Any]) -> list[np.ndarray]: ...
 
 
 @dataclass(frozen=True)
 class PortableModel:
-    """A model without a database: its net, its inputs and what it answers."""
+    """A model outside the database: its net, its feature specification, and the names of its outputs."""
 
-    # Checked: it holds nothing but parts of Keras that are data, and registered layers that were named.
+    # As checked JSON of Keras, with only admitted layers and the registered layers that the caller named.
     architecture: str
-    # The net as NumPy computes it, if it can.
+    # The net for NumPy, or None if only an engine can compute it.
     plain: PlainNet | None
     features: Specification | None
     about: Mapping[str, Any]
@@ -51,19 +51,22 @@ class PortableModel:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that a row must have."""
+        """The names of the columns that a row must have."""
         if self.features is None:
             return list(self.about["independent_varname"])
         return list(self.features.columns)
 
     def output(self, net: NetOutputs) -> Output:
-        """Return what the output of the net stands for."""
+        """Return the meaning of the net's output: its name, its values, and how to read its numbers."""
         (name,) = self.about["dependent_varname"]
         dependents = outputs.dependents_of(self.about, [self.about["class_values"].get(name)])
         return outputs.settle(net, dependents, self.loss)[0]
 
     def encode(self, columns: Mapping[str, Sequence[Any]], shape: Sequence[int | None]) -> list[np.ndarray]:
-        """Return the inputs for rows that are given by their columns; `shape` is that of the first input."""
+        """Return the net's inputs for rows given as columns; `shape` is the shape of the net's first input.
+
+        Raise an error if a column that the model needs is missing.
+        """
         reader: RowsReader
         if self.features is None:
             (name,) = self.columns
@@ -80,7 +83,7 @@ class PortableModel:
         return [np.concatenate(parts) for parts in zip(*rows, strict=True)]
 
     def take(self, values: np.ndarray, shape: Sequence[int | None]) -> list[np.ndarray]:
-        """Return the input for rows that are given as one array."""
+        """Return the net's input for rows given as one array; raise an error if the model needs columns."""
         if self.features is not None:
             raise CerebroError(
                 "the model was trained on columns, and is given an array",
@@ -111,7 +114,7 @@ def read(
     features: Mapping[str, Any] | None,
     known_layers: Iterable[str],
 ) -> PortableModel:
-    """Read a model, in which only these registered layers may be."""
+    """Return a model from its stored parts; it may have only those registered layers in `known_layers`."""
     specification = None if features is None else read_specification(json.dumps(features))
     _check(about, specification)
     shapes = None if specification is None else tuple(tuple(one.shape) for one in specification.inputs)
@@ -123,7 +126,7 @@ def read(
 
 
 def _named(architecture: Mapping[str, Any], known: frozenset[str]) -> list[registered.Function]:
-    """Return the registered layers in an architecture that the caller has given."""
+    """Return the registered layers of an architecture whose names are in `known`."""
     layers = validate.registered_layers(architecture).items()
     named = [(name.removeprefix("cerebro>").split("@")[0], digest) for name, digest in layers]
     return [registered.Function(name, registered.LAYER, digest) for name, digest in named if name in known]

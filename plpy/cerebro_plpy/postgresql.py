@@ -1,4 +1,4 @@
-"""PostgreSQL, where segments are sessions of one server: what `server.Server` asks."""
+"""Implements `server.Server` for PostgreSQL, where segments are sessions of one server."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class PostgreSQL:
         return RowsHere(self._db, job, columns, seen, parts)
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
-        """Do nothing: the rows are wherever the table is."""
+        """Do nothing: on one server, rows cannot be in a wrong place."""
 
     def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
         from cerebro_plpy.planner.gpus import HERE
@@ -90,7 +90,7 @@ class PostgreSQL:
         return PredictorHere(self._db, use_gpus)
 
     def check_predicts_in_queries(self) -> None:
-        """Do nothing: PostgreSQL can always predict inside a query."""
+        """Do nothing: on PostgreSQL a query can always predict."""
 
     def find_absence_hint(self) -> str | None:
         return None

@@ -1,7 +1,7 @@
-"""Keeps compiled programs in a folder of the server's own, for the sessions to come.
+"""Keeps compiled programs in a folder of the server, for later sessions.
 
-A program that is loaded runs as code of the server. So the folder is used only if nobody but the operating
-system's user of the server can write there, and each processor and each build of the compiler has its own.
+A program that is loaded runs as code of the server. So the folder is used only if no one but the operating
+system's user of the server can write there. Each processor and each build of the compiler has a subfolder.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OFF = ""
 _MOST_BYTES = 512 << 20
 _MOST_DAYS = 90
 _DAY = 86400
-# What is still unfinished after this time was left by a process that was killed.
+# A file that is unfinished for longer was left by a process that was killed.
 _UNFINISHED_SECONDS = 3600
 _UNFINISHED = ".unfinished"
 _KIND_LETTERS = 32
@@ -32,11 +32,14 @@ _DIGEST_BYTES = hashlib.sha256().digest_size
 
 
 class NotTrusted(Exception):
-    """The folder cannot hold programs; the text says why."""
+    """Raised if a folder must not hold compiled programs; the text says why."""
 
 
 def find_folder(named: str | None) -> Path | None:
-    """Return the folder that an administrator has named, or the usual one; None where there is to be none."""
+    """Return the folder for programs: `named` by an administrator, or the default if None.
+
+    Return None if `named` is an empty text, or if this is no process of a server.
+    """
     if named is not None:
         return Path(named) if named != OFF else None
     data = _data_directory()
@@ -44,7 +47,7 @@ def find_folder(named: str | None) -> Path | None:
 
 
 def _data_directory() -> Path | None:
-    """Return the data directory, if this is a process of a server."""
+    """Return the server's data directory, or None if this is no process of a server."""
     with contextlib.suppress(ValueError):
         value = ctypes.c_char_p.in_dll(ctypes.PyDLL(None), "DataDir").value
         return None if value is None else Path(os.fsdecode(value))
@@ -52,9 +55,9 @@ def _data_directory() -> Path | None:
 
 
 def check_folder(folder: Path, *, makes: bool = True) -> None:
-    """Make the folder if it is missing; raise NotTrusted unless the server's user alone can write there.
+    """Make the folder if it is missing; raise NotTrusted unless only the server's user can write there.
 
-    Without `makes`, a folder that is missing is as good as one that is made.
+    If not `makes`, do not make a missing folder, and check only the folders above it.
     """
     if not folder.is_absolute():
         raise NotTrusted(f"{folder} is not an absolute path")
@@ -69,7 +72,7 @@ def check_folder(folder: Path, *, makes: bool = True) -> None:
 
 
 def shown(folder: Path) -> str:
-    """Return a folder as anybody may see it: the data directory's own place is not for all."""
+    """Return a folder's name for messages, without the path of the server's data directory."""
     data = _data_directory()
     if data is not None and folder.is_relative_to(data):
         return str(folder.relative_to(data))
@@ -87,24 +90,27 @@ def _check_own(folder: Path, found: os.stat_result) -> None:
 
 
 def _check_way(folder: Path) -> None:
-    """Raise NotTrusted if somebody else could put another folder in this one's place."""
+    """Raise NotTrusted if another user of the system could replace the folder by way of a folder above it."""
     data = _data_directory()
     for above in folder.resolve().parents:
         if data is not None and above == data.resolve():
-            # Whoever can replace this one has the server already.
+            # A user who can replace the data directory controls the server already.
             return
         found = above.stat()
         if found.st_uid not in (0, os.geteuid()):
             raise NotTrusted(f"{above} belongs to the user with number {found.st_uid}, not to the server's")
-        # In a folder like /tmp, nobody renames what belongs to others.
+        # In a sticky folder such as /tmp, users cannot rename the folders of others.
         if found.st_mode & (stat.S_IWGRP | stat.S_IWOTH) and not found.st_mode & stat.S_ISVTX:
             raise NotTrusted(f"others than its owner may write to {above}")
 
 
 def name_kind(distribution: str, threads: int) -> str:
-    """Return a name for all that decides whether a program fits: compiler, processor and threads."""
+    """Return the name of a subfolder: a digest of the compiler's files, the processor and the threads.
+
+    A program fits only a session with the same digest.
+    """
     found = hashlib.sha256()
-    # The record has a digest of each file.
+    # RECORD has a digest of each file of the distribution.
     record = importlib.metadata.distribution(distribution).read_text("RECORD") or ""
     for part in (record, platform.machine(), _processor(), str(threads)):
         found.update(part.encode() + b"\0")
@@ -112,7 +118,7 @@ def name_kind(distribution: str, threads: int) -> str:
 
 
 def _processor() -> str:
-    """Return what the first processor says of itself, without what changes from one look to the next."""
+    """Return the lines of /proc/cpuinfo that identify the model and features of the first processor."""
     try:
         first = Path("/proc/cpuinfo").read_text(encoding="utf-8").split("\n\n", 1)[0]
     except OSError:
@@ -122,10 +128,10 @@ def _processor() -> str:
 
 
 class Programs:
-    """The programs of one kind: files with a digest before what they hold."""
+    """The programs of one kind, as `name_kind` names it: each is a file of its digest and its bytes."""
 
     def __init__(self, folder: Path, kind: str) -> None:
-        """Make the folder of this kind; raise NotTrusted or OSError if that cannot be."""
+        """Make the subfolder of a kind; raise NotTrusted or OSError if this is impossible."""
         self._all = folder
         self._folder = folder / kind
         check_folder(folder)
@@ -138,7 +144,7 @@ class Programs:
         return self._folder
 
     def get(self, name: str) -> bytes | None:
-        """Return what is kept by a name; remove it if it is damaged."""
+        """Return the program that is kept by a name, or None; remove a damaged file."""
         file = self._folder / name
         try:
             held = file.read_bytes()
@@ -152,7 +158,7 @@ class Programs:
         return None
 
     def put(self, name: str, value: bytes) -> None:
-        """Keep a value, whole or not at all. Where there is no room for it, the run goes on without."""
+        """Keep a program by a name, as a whole file or not at all; ignore an error such as a full disk."""
         self._room -= len(value)
         if self._room < 0:
             self._room = _MOST_BYTES // 8
@@ -167,7 +173,7 @@ class Programs:
                 os.unlink(unfinished)
 
     def _clean(self) -> None:
-        """Remove what nobody has used for long, of all kinds, until the rest has room."""
+        """Remove programs that were not used for `_MOST_DAYS`, and the least recent beyond `_MOST_BYTES`."""
         now = time.time()
         left = _MOST_BYTES
         for used, size, file in sorted(_files(self._all), reverse=True):
@@ -181,9 +187,9 @@ class Programs:
 
 
 def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
-    """Return when each file of ours was last used, its size and its path.
+    """Yield the time of last use, the size and the path of each program in all subfolders.
 
-    An administrator may have named a folder in which something else lies, too.
+    Other files are left out, because the folder that an administrator has named may have some.
     """
     for file in folder.glob(f"{'[0-9a-f]' * _KIND_LETTERS}/*"):
         # Another session may clean at the same time.

@@ -1,7 +1,7 @@
-"""The interface to what PostgreSQL, Citus and Greenplum each do in their own way.
+"""The interface `Server` to the operations that differ between PostgreSQL, Citus and Greenplum.
 
-`backend` chooses once, and a `Database` says what was chosen: nobody else asks which server this is.
-`postgresql.py` answers for PostgreSQL, `citus/server.py` for Citus, `cluster/server.py` for Greenplum.
+`postgresql.py`, `citus/server.py` and `cluster/server.py` implement it. `backend.py` chooses one of them, and
+all other code uses `Database.server` without asking which server it is.
 """
 
 from __future__ import annotations
@@ -27,90 +27,95 @@ if TYPE_CHECKING:
 class Server(Protocol):
     @property
     def segment_sessions(self) -> type[LocalTopology]:
-        """The topology of a run that has segment sessions."""
+        """The class of topology for a run with segment sessions."""
         ...
 
     def places_for_work(self) -> int:
-        """Return how many segments can be at work at the same time."""
+        """Return how many segments can work at the same time on this server."""
         ...
 
     def usual_threads(self, segments: int, at_a_time: int | None) -> int:
-        """Return the threads that each of a run's segments may have, where so many configs train at once."""
+        """Return the threads for each segment of a run, if at most `at_a_time` segments work at once."""
         ...
 
     def rules(self, distribution_rules: str | None) -> Rules:
-        """Return the segments of the server that rows are to be dealt to."""
+        """Return the segments to which rows are dealt, as the argument distribution_rules says."""
         ...
 
     def ignore_rules(self, distribution_rules: str | None) -> None:
-        """Tell the caller that rules do not count, if a call with rules might expect them to."""
+        """Send a notice that distribution_rules is ignored, if the caller might not expect it."""
         ...
 
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
-        """Return the keys by which the rows of each segment are distributed; None if nothing is."""
+        """Return the distribution key of each segment's rows; None if the server distributes no rows."""
         ...
 
     def rows(self, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None) -> PackedRows:
-        """Return an object that reads, sorts and deals the rows that are to be packed."""
+        """Return an object that reads, sorts and deals the rows of a packing job."""
         ...
 
     def check_lies_as_packed(self, table: Table, what: str) -> None:
-        """Refuse a table whose rows are not where segments look for those of a packed one."""
+        """Raise an error if a table's rows are not where segments look for the rows of packed tables."""
         ...
 
     def host_facts(self) -> Mapping[str, Mapping[str, Any]]:
-        """Return the facts of each host of the server."""
+        """Return facts about each host of the server, such as its cores and GPUs, by name."""
         ...
 
     def segment_hosts(self, summary: PackedSummary) -> Sequence[str]:
-        """Return the host of each segment of a packed table."""
+        """Return the host of each segment of a packed table, in segment order."""
         ...
 
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
-        """Return the places of a packed table's segments, with their GPUs; None if only the engine knows of
-        any. A session that is `alone` plays all segments."""
+        """Return the host and GPUs of each of a packed table's segments; None if the server knows of no GPUs.
+
+        If `alone`, one session does the work of all segments.
+        """
         ...
 
     def predictor(self, use_gpus: bool) -> Predictor:
-        """Return a predictor of a table's rows."""
+        """Return an object that predicts the rows of a table."""
         ...
 
     def check_predicts_in_queries(self) -> None:
-        """Refuse to predict inside a query if this server cannot."""
+        """Raise an error if this server cannot predict inside a query."""
         ...
 
     @property
     def may_signal(self) -> bool:
-        """Whether a signal may look for a cancel while a session works."""
+        """Whether a signal handler may look for a cancel while a session works."""
         ...
 
     def find_absence_hint(self) -> str | None:
-        """Return what to do if a query finds no model here, where that is not what the error says."""
+        """Return a hint for a query that finds no model on this node of a cluster, or None."""
         ...
 
     @property
     def shares_frozen(self) -> bool:
-        """Whether what is frozen stands once for all states of a run; else each state is whole."""
+        """Whether frozen weights are stored once for all states of a run, and not within each state."""
         ...
 
     @property
     def hands_rows(self) -> bool:
-        """Whether a session can hand rows to segment sessions that do not see its tables."""
+        """Whether the caller's session can pass rows in a file to sessions that do not see its tables."""
         ...
 
     @property
     def makes_tables_first(self) -> bool:
-        """Whether a run makes its tables before it trains, so that nobody else takes their names."""
+        """Whether a run creates its result tables before it trains, so that no one else takes their names."""
         ...
 
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
-        """Carry out a command that takes more than the tables."""
+        """Carry out a command that needs more than tables, such as an engine; return its answer."""
         ...
 
     def lacks(self) -> Sequence[str] | None:
-        """Return what a cluster's server lacks of what its sessions are checked by; None on PostgreSQL."""
+        """Return what a Greenplum server lacks for the checks of its sessions; None on other servers."""
         ...
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:
-        """Return which segments' servers refuse which others' processes; None if segments have no servers."""
+        """Return pairs of segments: a server that refuses logins, and a process that it refuses.
+
+        Return None if segments have no servers of their own.
+        """
         ...

@@ -1,4 +1,4 @@
-"""Threads of the session, which calculate while the session's own thread looks for cancels."""
+"""Threads that compute while the session's main thread looks for cancels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerebro_plpy.errors import QUERY_CANCELED, CerebroError
 
 # How often the session looks for a cancel.
 _LOOK_SECONDS = 0.05
-# What a thread brings upon itself.
+# Signals for errors of the thread that gets them; these are never blocked.
 _FAULTS = {signal.SIGABRT, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGSEGV, signal.SIGTRAP}
 Tick = Callable[[], None]
 Result = TypeVar("Result")
@@ -24,8 +24,11 @@ Result = TypeVar("Result")
 
 @contextlib.contextmanager
 def no_signals() -> Generator[None]:
-    """Block signals in threads made meanwhile: the server's are for its own thread alone, and a thread that
-    is interrupted in one of oneDNN's kernels leaves the heap broken (clocks.py)."""
+    """Block signals in threads that are started within the block.
+
+    The server's signals are for its main thread only, and a signal that interrupts a kernel of oneDNN in
+    another thread corrupts the heap (clocks.py).
+    """
     before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals() - _FAULTS)
     try:
         yield
@@ -35,28 +38,29 @@ def no_signals() -> Generator[None]:
 
 @dataclass(frozen=True)
 class Threads:
-    """How many calls run at a time, and how the session looks for a cancel."""
+    """Runs calls in up to `count` threads, while the main thread looks for a cancel by `tick`."""
 
     count: int
     tick: Tick
 
     def run(self, calls: Sequence[Callable[[Tick], Result]]) -> list[Result]:
-        """Return what each call returns. Each is given a tick, which it calls now and then.
+        """Run all calls and return their results, in order.
 
-        Only the session's own thread may ask the server. Once it has found a cancel, ticks end the calls.
+        Each call gets a function that it must call now and then. After a cancel, this function raises an
+        error, which ends the call.
         """
         return list(self._results(calls, min(self.count, len(calls)), len(calls)))
 
     def stream(self, calls: Iterable[Callable[[Tick], Result]]) -> Generator[Result]:
-        """Yield what each call returns, in the order of the calls, while a few calls after it run.
+        """Yield the result of each call, in order, while the next few calls already run.
 
-        The session's own thread makes the calls, which may take it to the server. Close the generator to end
-        the calls that nobody waits for.
+        The main thread iterates over `calls`, so that the iterator may use the server. Closing the generator
+        ends the calls that still run.
         """
         return self._results(calls, self.count, self.count + 1)
 
     def _results(self, calls: Iterable[Callable[[Tick], Result]], count: int, most: int) -> Generator[Result]:
-        """Yield the results of calls, of which no more than `most` have begun before the first is taken."""
+        """Yield the results of calls in order, with at most `most` calls begun and not yet yielded."""
         if count < 2:
             for call in calls:
                 yield call(self.tick)
@@ -77,7 +81,7 @@ class Threads:
                 raise
 
     def _await(self, begun: deque[Future[Result]]) -> Result:
-        """Take the first result; an error of any call that has ended ends all."""
+        """Wait for the first begun call and return its result; if any call has failed, raise its error."""
         waiting = set[Future[Result]](begun)
         while not begun[0].done():
             done, waiting = wait(waiting, _LOOK_SECONDS, return_when="FIRST_COMPLETED")
@@ -88,6 +92,6 @@ class Threads:
 
 
 def _go_on(stopped: threading.Event) -> None:
-    """End a call whose result nobody waits for any more."""
+    """Raise an error if the calls have been stopped; each call in a thread uses this as its tick."""
     if stopped.is_set():
         raise CerebroError("the result is not asked for any more", sqlstate=QUERY_CANCELED)

@@ -1,4 +1,4 @@
-"""Citus: a segment's session is on the worker that has its rows, and leaves there what it makes.
+"""Citus: a segment's session is on the worker that has its rows, and stores its states there.
 
-What a run is asked for stays on the coordinator, which tells it (`supply.py`).
+The facts of a run stay on the coordinator, from which the session reads them (`supply.py`).
 """

@@ -1,4 +1,4 @@
-"""Citus, where a segment is a session on the worker that has its rows: what `server.Server` asks."""
+"""Implements `server.Server` for Citus, where a segment's session is on the worker that has its rows."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ class Citus(PostgreSQL):
 
     @property
     def shares_frozen(self) -> bool:
-        # A worker would read it from the coordinator, or have it whole.
+        # Each worker would have to read the frozen weights from the coordinator.
         return False
 
     @property

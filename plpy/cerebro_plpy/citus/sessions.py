@@ -1,4 +1,4 @@
-"""Citus: a segment session is a connection to the worker that has the segment's rows."""
+"""Segment sessions on Citus: connections to the workers that have the segments' rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from cerebro_plpy.topology.loopback import CONTROL, LoopbackSession
 
 
 class WorkerAway(psycopg2.OperationalError):
-    """Raised when a worker does not let a session in."""
+    """Raised if a worker refuses the login of a segment session."""
 
 
 class CitusTopology(LocalTopology):
-    """The segments of one run as sessions on the workers of a cluster."""
+    """A topology whose segment sessions are on the workers of a Citus cluster."""
 
     name = "citus"
 

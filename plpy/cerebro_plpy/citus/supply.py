@@ -1,4 +1,4 @@
-"""Supplies a session on a worker: facts come from the coordinator, what it makes stays beside its rows."""
+"""A supply for sessions on workers: reads facts from the coordinator, and stores results on the worker."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from cerebro_plpy.store.runs import measurements, runs
 
 
 class _Keys(dict[int, Sequence[int]]):
-    """The distribution keys of the segments of the run that this session works for, by its number."""
+    """By `run_id`, the distribution keys of the segments; only of the run that this session works for."""
 
 
 class CitusSupply(TableSupply):
-    """A supply for one command."""
+    """A supply for one command that a session on a worker carries out."""
 
     def __init__(self, db: Any) -> None:
         super().__init__(db)
@@ -34,12 +34,12 @@ class CitusSupply(TableSupply):
     def _ask(self, command: Command) -> Mapping[str, Any]:
         sent = Sent(command)
         if citus.is_coordinator(self._db):
-            # A run of the caller's own session, which no other sees before it is committed.
+            # The caller's session does the work itself; other sessions may not see its run before COMMIT.
             return handlers.carry_out(self._db, sent)
         return citus.ask_coordinator(self._db, sent.way.name, sent.as_json())
 
     def _hear(self, run_id: int, keys: Sequence[int]) -> runs.RunRow:
-        """Have the facts of these configs here, and return their run."""
+        """Return the run; read it and these configs from the coordinator if they are not known yet."""
         if self._run is None or not self._configs.keys() >= set(keys):
             told = self._ask(TellFacts(run_id=run_id, keys=keys))
             self._run = runs.RunRow(**told["run"])
@@ -90,7 +90,7 @@ class CitusSupply(TableSupply):
         self._ask(LeaveMetrics(measured=[asdict(row) for row in measured]))
 
     def _place_of(self, run_id: int, mst_key: int, step: int) -> int | None:
-        """Return the key beside which a step of a config was made; None if the step is not of this run."""
+        """Return the distribution key of the segment that made a config's step, or None for another run."""
         if self._run is None or self._run.run_id != run_id or mst_key not in self._configs:
             return None
         run, config = self._run, self._configs[mst_key]

@@ -1,5 +1,5 @@
-"""Greenplum: all that only a cluster needs. `server.py` says how the rest of the package reaches it.
+"""The code that only Greenplum needs. Other rooms use it through `server.py`.
 
-The coordinator has the tables, a segment's own process has the rows and the engine. `protocol.py` tells what
-passes between them.
+A session on the coordinator has the tables; its process on each segment has the rows and the engine.
+`protocol.py` describes the messages between the two.
 """

@@ -1,8 +1,8 @@
-"""How a segment's process reads and writes on the servers of segments, its own above all.
+"""Connections from a segment's process to the servers of segments, mainly to its own.
 
-A statement that comes by way of the coordinator is part of a transaction of the whole cluster, and what one
-segment reads of another passes all processes of a session. Here the process logs in at one server for itself:
-what it makes is committed where it was made, and a state comes straight from where it lies.
+A statement that the coordinator sends is part of a transaction of the whole cluster, and data from another
+segment passes through all processes of the session. Over its own connection to one server, a process commits
+its results at that server only, and reads a state directly from the server that stores it.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from cerebro_plpy.store.cluster import servers
 
 CursorWork = Callable[[Any], None]
 
-# How long a server that refuses is left alone: there is another way to its rows.
+# How long a server that has refused a login is not tried again: the coordinator can read its rows, too.
 _REFUSED_SECONDS = 60.0
 # Each wait for a lock ends after a second, to look for a cancel.
 _LOCK_WAITS = 30
-# What libpq sends at once: with larger pieces both sides take and give back memory for each.
+# The size in which libpq sends data: for larger pieces, both sides would allocate memory each time.
 _COPY_BYTES = 8192
 
 
@@ -50,21 +50,24 @@ class _Logins:
 
 
 class Connections:
-    """A reader and writer of states, visits and evaluations at the segments' own servers."""
+    """A reader and writer of states, visits and evaluations on the servers of segments."""
 
     def __init__(self, db: Database, tick: Callable[[], None]) -> None:
         self._db, self._tick = db, tick
         self._logins = memory.get_instance(_Logins)
 
     def state(self, where: Where, run_id: int, mst_key: int, step: int) -> list[memoryview] | None:
-        """Return the parts of a state; None if the server that has it does not give it."""
+        """Return the parts of a state, or None if the server at `where` cannot be read."""
         copied = self._copied(where, servers.read_state(run_id, mst_key, step))
         return None if copied is None else [row[0] for row in servers.rows_of(copied)]
 
     def evaluations(
         self, where: Sequence[Where], run_id: int, mst_key: int, epoch: int
     ) -> dict[str, list[bytes]] | None:
-        """Return what all segments measured, by dataset, in order; None if a server does not give it."""
+        """Return all segments' evaluations of a config, by dataset, in segment order.
+
+        Return None if one of the servers cannot be read.
+        """
         found: dict[str, dict[int, bytes]] = {}
         for place in {json.dumps(each): each for each in where}.values():
             copied = self._copied(place, servers.read_evaluations(run_id, mst_key, epoch))
@@ -75,7 +78,7 @@ class Connections:
         return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> dict[int, list[memoryview]] | None:
-        """Return the parts of the states of several configs that this process has left at its own server."""
+        """Return, by `mst_key`, the parts of states on this process's own server; None if reading fails."""
         copied = self._copied(None, servers.read_states(run_id, keys, step))
         if copied is None:
             return None
@@ -87,7 +90,7 @@ class Connections:
     def write_visits(
         self, visits: Sequence[Mapping[str, Any]], states: Sequence[Sequence[bytes]], now: Callable[[], float]
     ) -> None:
-        """Commit visits together with the states that they made; `now` dates their end."""
+        """Commit visits and the states that they made; `now` returns the time at which they end."""
         clock = time.monotonic()
 
         def log() -> list[str]:
@@ -102,18 +105,18 @@ class Connections:
         try:
             self._write(write)
         except psycopg2.errors.UniqueViolation:
-            # The state is there, committed by a visit of which nobody heard; made again it is the same.
+            # An earlier try has committed the same state, but its answer was lost.
             self._write(lambda cursor: cursor.execute(servers.VISITS, log()))
 
     def write_evaluations(self, evaluations: Sequence[Mapping[str, Any]]) -> None:
         self._write(lambda cursor: cursor.execute(servers.EVALUATIONS, [json.dumps(evaluations)]))
 
     def log_in(self) -> None:
-        """Log in at this process's own server; raise an error if that is refused."""
+        """Log in at this process's own server; raise an error if the server refuses."""
         self._connection(self._server(None))
 
     def refused(self, where: Sequence[Where]) -> list[int]:
-        """Return the numbers of those servers in `where` that do not let this process in."""
+        """Return the positions in `where` of the servers that refuse this process's login."""
         return [number for number, place in enumerate(where) if not self._lets_in(place)]
 
     def _lets_in(self, where: Where) -> bool:
@@ -136,12 +139,12 @@ class Connections:
             except (psycopg2.Error, CerebroError):
                 self._logins.close(server)
                 if not known:
-                    # The caller then goes another way, which shows what is wrong.
+                    # The data is then read through the coordinator, which reports what is wrong.
                     self._logins.refused[server] = time.monotonic()
                     return None
 
     def _write(self, work: CursorWork) -> None:
-        """Run work in one transaction at the process's own server; retry once if the connection was lost."""
+        """Call `work` with a cursor on the process's own server; call it again if the connection was lost."""
         server = self._server(None)
         try:
             self._patiently(server, work)
@@ -224,13 +227,13 @@ def _refusal(error: psycopg2.Error) -> CerebroError:
 
 
 def _was_answered(error: psycopg2.Error) -> bool:
-    """Return whether a running server has refused the login, rather than being down, starting or stopping."""
+    """Return whether the error of a login came from a server that is up, not down, starting or stopping."""
     said = str(error)
     return "FATAL" in said and not any(word in said for word in ("starting up", "shutting down", "recovery"))
 
 
 class _Stream:
-    """A file-like object over pieces of bytes, from which COPY reads."""
+    """A readable file object for COPY that consists of pieces of bytes."""
 
     def __init__(self, pieces: Iterator[servers.Part]) -> None:
         self._pieces = pieces

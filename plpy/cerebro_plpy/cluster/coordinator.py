@@ -1,8 +1,8 @@
 """The coordinator's side of a command that a process on a segment carries out.
 
-The session finds what the process lacks (protocol.py): the facts of the run, where states lie and, as the
-caller, what a partition consists of. Rows and states do not pass through here: the process reads them where
-they are.
+The session sends what the process lacks (protocol.py): the facts of the run, the servers that have states
+and, read with the caller's rights, the buffers of a partition. The process gets rows and states without them
+passing through the coordinator.
 """
 
 from __future__ import annotations
@@ -56,15 +56,15 @@ from cerebro_plpy.store.writing import write
 K = TypeVar("K")
 T = TypeVar("T")
 C = TypeVar("C", bound=dict[Any, Any])
-# What a process lacks it is given; a command needs no more than a few things one after the other.
+# How often a process may lack something in one command; a command needs only a few things.
 _MOST_TURNS = 100
-# What visits and evaluations of a run make.
+# The kinds of things that visits and evaluations of a run make.
 _MADE = ("state", "states", "evaluations")
 
 
 @dataclass(frozen=True)
 class Look:
-    """A step: statements, run as the caller beside the rows of a key, that look at partitions."""
+    """A step of a command: statements that list the buffers of partitions, run with the caller's rights."""
 
     role: str
     key: int
@@ -73,7 +73,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Find:
-    """A step: a statement, run as the owner, that returns one text and writes nothing."""
+    """A step of a command: a statement of the extension's owner that returns one text and writes nothing."""
 
     statement: str
     given: Any
@@ -81,7 +81,7 @@ class Find:
 
 @dataclass(frozen=True)
 class Write:
-    """A step: a statement, run as the owner, that returns nothing."""
+    """A step of a command: a statement of the extension's owner that writes and returns nothing."""
 
     statement: str
     given: Any
@@ -92,38 +92,38 @@ Steps = Generator[Step, Any, Mapping[str, Any]]
 
 
 class Known:
-    """A cache of the facts of one run at a time, and of where this session's processes are."""
+    """A cache of the facts of one run at a time, and of which processes this session has used."""
 
     def __init__(self) -> None:
         self.facts: dict[tuple[int, int], Facts] = {}
         self.layouts: dict[tuple[int, tuple[str, str]], Layout] = {}
         self.sources: dict[tuple[int, PartitionPlace], TableSource] = {}
-        # What the caller saw of each partition at the last look.
+        # The buffers of each partition, as the caller last listed them.
         self.seen: dict[tuple[int, PartitionPlace], str | None] = {}
-        # The configs of a run that the process beside a key knows of.
+        # By run and distribution key, the configs that the process on the key's segment was told of.
         self.told: dict[tuple[int, int], set[int]] = {}
-        # The keys beside which a process of this session has worked since it gave back the last run's rows.
+        # The distribution keys whose processes have worked since the rows of the last run were dropped.
         self.at_work: set[int] = set()
-        # For each segment a key whose rows lie there.
+        # For each segment, a distribution key whose rows are on it.
         self.near: list[int] = []
 
 
 def _kept(cache: dict[tuple[int, K], T], run_id: int, key: K, find: Callable[[], T]) -> T:
-    """Return a fact that stays the same for a whole run, found once; facts of other runs are dropped."""
+    """Return a fact of a run from the cache; call `find` if it is not there. Drop facts of other runs."""
     if (run_id, key) not in cache:
         _of_run(cache, run_id)[run_id, key] = find()
     return cache[run_id, key]
 
 
 def _of_run(cache: C, run_id: int) -> C:
-    """Return a cache that is keyed by run, emptied of what another run has left in it."""
+    """Return the cache, whose keys begin with a `run_id`; empty it first if it has entries of another run."""
     if cache and next(iter(cache))[0] != run_id:
         cache.clear()
     return cache
 
 
 def carry_out(db: Database, sent: Sent) -> Mapping[str, Any]:
-    """Do what is not done at the tables alone, in the transaction that is under way."""
+    """Carry out a command that needs segments' processes, in the current transaction; return its answer."""
     match sent.command:
         case Reach():
             return {"segments": places.reach(db)}
@@ -153,7 +153,7 @@ def _do(db: Database, step: Step) -> Any:
 
 
 def _tell(db: Database, sent: Sent) -> Mapping[str, Any]:
-    """Have a segment's process do what needs nothing but an engine."""
+    """Send a command that needs only an engine to a segment's process; return its answer."""
     segment = sent.command.segment if isinstance(sent.command, BesideRows) else 0
     known = memory.get_instance(Known)
     if segment >= len(known.near):
@@ -165,7 +165,7 @@ def _tell(db: Database, sent: Sent) -> Mapping[str, Any]:
 
 
 def _give_back(db: Database, sent: Sent) -> Mapping[str, Any]:
-    """Have every process of this session that has worked for the run let go of the run's rows."""
+    """Have each process of this session that has worked for the run drop the run's rows."""
     at_work = memory.get_instance(Known).at_work
     while at_work:
         tell(db, at_work.pop(), sent)
@@ -173,7 +173,7 @@ def _give_back(db: Database, sent: Sent) -> Mapping[str, Any]:
 
 
 def _refused_logins(db: Database) -> list[tuple[int, int]]:
-    """Return pairs of segment numbers: a server, and a process that it does not let in."""
+    """Return pairs of segment numbers: a server that refuses logins, and a process that it refuses."""
     keys = places.keys(db, places.primaries(db))
     refused: list[tuple[int, int]] = []
     for number, key in enumerate(keys):
@@ -183,11 +183,10 @@ def _refused_logins(db: Database) -> list[tuple[int, int]]:
 
 
 def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: bool = True) -> Steps:
-    """Return the steps of a command, as a generator; the caller carries out their statements and sends back
-    the replies.
+    """Return the steps of a command, as a generator to which the result of each step must be sent.
 
-    The process on the segment `commits` what it makes, or it belongs to the transaction under way here. If it
-    was sent the command before, it has said what is `lacking`.
+    `lacking` is what the process on the segment lacked if it was sent the command before. If `commits`, the
+    process commits its results; otherwise this session stores them in its current transaction.
     """
     if isinstance(sent.command, ConfigCommand):
         return _CommandForConfig(db, sent, sent.command, lacking, commits).steps()
@@ -195,9 +194,9 @@ def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: boo
 
 
 def _written(db: Database, command: Command) -> Steps:
-    """Yield the statements of a command that writes rows of runs, none of them in a subtransaction.
+    """Yield the statements of a command that writes rows of runs, so that no subtransaction runs them.
 
-    In early versions of Greenplum 7, what a subtransaction has written may be lost, and what it has deleted
+    In early versions of Greenplum 7, rows that a subtransaction wrote may be lost, and rows that it deleted
     may come back (docs/greenplum.md).
     """
     work = handlers.WRITING[type(command)](db, command)
@@ -210,7 +209,7 @@ def _written(db: Database, command: Command) -> Steps:
 
 
 class _CommandForConfig:
-    """One command about one config on one segment."""
+    """A command about a config, turned into steps that send orders to the segment's process."""
 
     def __init__(
         self,
@@ -230,11 +229,14 @@ class _CommandForConfig:
     def steps(self) -> Steps:
         answer = yield from self._insist()
         yield from self._write_metrics(Left(**(answer.left or {})).metrics)
-        # With the key the process is reached without this.
+        # With the key, the driving session can send the next command to the process directly.
         return {**(answer.result or {}), **({"key": self._key} if self._commits else {})}
 
     def _insist(self) -> Generator[Step, Any, Reply]:
-        """Have the process carry out the command, supplying whatever it turns out to lack."""
+        """Send the order to the process, and supply what it lacks, until it has carried out the order.
+
+        Return its last reply; raise an error if the reply has one.
+        """
         self._known.at_work.add(self._key)
         given = yield from self._first()
         for turn in range(_MOST_TURNS):
@@ -249,13 +251,14 @@ class _CommandForConfig:
 
     def _send_order(self, order: Order) -> Generator[Step, Any, Reply]:
         if not self._commits:
-            # At once: each statement and each change of rights is told to every segment.
+            # As the owner once for all statements, since each change of rights is sent to every segment.
             return self._db.as_owner(self._have_done, order)
         return Reply(**json.loads((yield Find(statements.work(self._key), order.as_dict()))))
 
     def _have_done(self, order: Order) -> Reply:
-        """Have the process carry out an order in the transaction under way here, give it what the run has
-        made, and write down what it makes.
+        """Have the process carry out an order in the current transaction, and store its results.
+
+        If it lacks states or evaluations of this run, supply them and send the order again. Return the reply.
         """
         reply = self._ask(order)
         for _ in range(_MOST_TURNS):
@@ -271,7 +274,7 @@ class _CommandForConfig:
         return Reply(**json.loads(found))
 
     def _first(self) -> Generator[Step, Any, list[Given]]:
-        """Return what to send with the first order: what the process will ask for, or has asked for."""
+        """Return the facts to send with the first order: facts that the process does not have yet."""
         told = _kept(self._known.told, self._run_id, self._key, set)
         if not told:
             return [*self._about_run(), *(yield from self._look())]
@@ -281,7 +284,7 @@ class _CommandForConfig:
         return given
 
     def _look(self) -> Generator[Step, Any, list[Given]]:
-        """Have the caller look at the partitions that the process is to read."""
+        """Return the list of buffers of each partition that the process needs, read as the run's caller."""
         places = [(self._run.owner, table, self._command.segment) for table in self._tables()]
         if not places:
             return []
@@ -293,7 +296,7 @@ class _CommandForConfig:
         return [("look", place, look) for place, look in looks.items()]
 
     def _about_run(self) -> list[Given]:
-        """Return the facts that stay the same for the whole run, and all configs that it has so far."""
+        """Return the facts of the run: the run, all its configs so far, and the servers of its segments."""
         run = self._run_id
         known = {key: facts for (_, key), facts in self._known.facts.items()}
         _kept(self._known.told, run, self._key, set).update(known)
@@ -306,12 +309,12 @@ class _CommandForConfig:
         return [("config", [self._run_id], _as_told([self._find_facts(self._run_id, mst_key)]))]
 
     def _where(self) -> Given:
-        """Return how the process reaches the servers of the run's segments."""
+        """Return, as a fact for the process, the addresses of the servers of the run's segments."""
         keys = [self._key_of(segment) for segment in range(self._run.segments)]
         return "servers", [self._run_id], servers.where(self._db, self._key, keys)
 
     def _tables(self) -> list[str]:
-        """Return the packed tables that the process reads."""
+        """Return the packed tables whose rows the command needs."""
         match self._command:
             case Visit():
                 return [self._run.source_table]
@@ -323,7 +326,7 @@ class _CommandForConfig:
                 return []
 
     def _write_made(self, left: Left) -> None:
-        """Write down the visits and evaluations that the process has not committed."""
+        """Store the visits, states and evaluations that the process has not committed."""
         if left.visits:
             parts = iter(tell(self._db, self._key, GiveLeft()).parts)
             for visit, count in zip(left.visits, left.parts, strict=True):
@@ -333,7 +336,7 @@ class _CommandForConfig:
 
     def _write_metrics(self, metrics: Sequence[Mapping[str, Any]]) -> Generator[Step, Any, None]:
         if getattr(self._command, "members", ()):
-            # Metrics of many configs, which lie on all segments.
+            # One statement for the metrics of many configs, whose rows are on all segments.
             yield Write(measurements.METRIC_ROWS, metrics)
             return
         for measured in metrics:
@@ -345,7 +348,7 @@ class _CommandForConfig:
 
     def _find_facts(self, run_id: int, mst_key: int) -> Facts:
         if (run_id, mst_key) not in self._known.facts:
-            # Those of all configs, since every statement of Python's is told to every segment.
+            # Read the facts of all configs, since each statement of Python is sent to every segment.
             found = self._direct.all_facts(run_id)
             _of_run(self._known.facts, run_id).update({(run_id, key): facts for key, facts in found.items()})
         return self._known.facts[run_id, mst_key]
@@ -361,7 +364,7 @@ class _CommandForConfig:
         return _kept(self._known.layouts, self._run_id, (role, table), find)
 
     def _supply(self, what: What) -> Generator[Step, Any, list[Given]]:
-        """Supply what the process lacks: return what it keeps, for the next order; send the rest at once."""
+        """Supply what the process lacks: return facts for the next order; send anything else at once."""
         kind, *arguments = what
         given: list[Given] = []
         match kind:
@@ -381,7 +384,7 @@ class _CommandForConfig:
                 self._give(what, list(own), list(own.values()))
             case "state" | "states" | "evaluations":
                 self._give_made(what)
-                # Where it was not found may be another server by now.
+                # A server may have moved to another address since the process was told.
                 given = [] if kind == "states" else [self._where()]
             case "digest":
                 self._give(what, self._source((arguments[0], arguments[1], arguments[2])).digest(), [])
@@ -393,7 +396,7 @@ class _CommandForConfig:
         tell(self._db, self._key, Give(what=what, value=value), parts)
 
     def _give_made(self, what: What) -> None:
-        """Give what the run's visits and evaluations have made."""
+        """Send the process states or evaluations that the run has stored."""
         kind, *arguments = what
         if kind == "state":
             self._give(what, None, state_rows.parts(self._db, *arguments))
@@ -412,7 +415,7 @@ class _CommandForConfig:
         return {dataset: [base64.b64encode(data).decode() for data in of] for dataset, of in found.items()}
 
     def _load(self, role: str, table: str, segment: int, in_memory: bool) -> None:
-        """Have the process read a partition, with the caller's rights."""
+        """Send the rows of a partition, read with the caller's rights, to the process."""
         place = role, table, segment
         source, (version, buffers) = (
             self._source(place),
@@ -435,7 +438,7 @@ class _CommandForConfig:
 
 
 def _as_told(facts: Iterable[Facts]) -> Mapping[str, Any]:
-    """Describe configs to a process, with each of their architectures and functions listed once."""
+    """Return the facts of configs as JSON for a process, with each architecture and function only once."""
     found = list(facts)
     nets = {one.config.model_id: one.model_arch for one in found}
     return {

@@ -1,7 +1,7 @@
-"""A command statement by statement, as the procedure `cerebro._command` carries it out.
+"""Turns a command into the statements that the procedure `cerebro._command` runs one by one.
 
-A statement that Python runs is a subtransaction, of which each process of the session has to be told, and all
-of them then take part in the commit. The procedure's own go to one segment.
+A statement that Python runs is a subtransaction. Each process of the session learns of it, and takes part in
+the commit. A statement of the procedure itself is sent to one segment only.
 """
 
 from __future__ import annotations
@@ -18,26 +18,26 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.store import guards, session
 from cerebro_plpy.store.cluster import statements
 
-# What kind of thing to do, what it is given, and the statements.
+# A task for the procedure: its kind, the value that its statements are given, and the statements.
 ProcedureTask = Sequence[str | None]
 Tasks = Generator[ProcedureTask, str | None, Mapping[str, Any]]
 
 
 class _UnderWay:
-    """The command that is being carried out step by step."""
+    """The tasks of the command that this session carries out step by step."""
 
     tasks: Tasks
 
 
 def begin(db: Database, sent: Sent, lacking: What | None) -> ProcedureTask:
-    """Return the first task of a command; forget what an earlier command left undone."""
+    """Return the first task of a command; drop tasks that an earlier command has left undone."""
     session.show(sent.shown())
     memory.get_instance(_UnderWay).tasks = _tasks(db, sent, lacking)
     return go_on(None)
 
 
 def go_on(found: str | None) -> ProcedureTask:
-    """Return the next task of the command, given what the last one has found."""
+    """Return the next task of the command; `found` is the result of its last task."""
     try:
         return memory.get_instance(_UnderWay).tasks.send(found)
     except StopIteration as end:
@@ -69,7 +69,7 @@ def _look(
     guard = yield from _guard(db, look.role)
     become = guards.become(look.role)
     yield _task("find", {"bound": seconds}, statements.work(look.key))
-    # Whoever passes this on sees to it that it takes no longer.
+    # The session that passes this task on enforces the time limit.
     found = yield _task("look", seconds, become, guard, *look.statements)
     return json.loads(found or "[]")
 

@@ -1,8 +1,8 @@
-"""A segment's own process, which has rows, models and an engine but may read no table.
+"""The process of a segment on Greenplum, which has rows, models and an engine but may read no table.
 
-It is told to carry out a command and is given what the command needs. If something is missing, it says so
-before it has done anything that a second attempt could spoil, and is told again with that in hand. It reads
-states where they lie and commits what it makes over connections of its own (connections.py).
+It receives a command with what the command needs. If something is missing, it replies so before it changes
+anything, and the session sends the command again. Over its own connections it reads states from the servers
+that store them, and commits its results (connections.py).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cerebro_plpy.store.writing import as_given
 
 
 class _Received:
-    """The things given to the command under way, by description; more come when it says what it lacks."""
+    """The things that the current command was given, by their kind and arguments."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, Sequence[Part]]] = {}
@@ -70,19 +70,19 @@ class _Received:
 
 
 class _ProcessMemory:
-    """The memory of this process: what it was given, told and asked, and what it has made."""
+    """The memory of this process: facts of the run, loaded partitions, pieces of messages, and results."""
 
     def __init__(self) -> None:
         self.given = _Received()
         self.looks = Looks()
         self.clock = CoordinatorClock()
-        # The runs that this process knows: one at a time.
+        # The run that this process works for: at most one.
         self.runs: dict[int, RunTold] = {}
         self.loads: dict[str, Load] = {}
         self.loaded: dict[PartitionPlace, Load] = {}
         self.incoming: list[bytes] = []
         self.outgoing: list[bytes] = []
-        # The state that the last visit has made, where it is not committed here.
+        # The parts of the states that the last visit made, if this process does not commit them.
         self.left_parts: list[bytes] = []
 
 
@@ -91,7 +91,7 @@ def _known() -> _ProcessMemory:
 
 
 class ShippedSource:
-    """A partition whose rows the session on the coordinator has this process read."""
+    """A source of a partition whose rows the session on the coordinator sends to this process."""
 
     def __init__(self, db: Database, role: str, table: str, segment: int) -> None:
         self._db, self._place = db, (role, table, segment)
@@ -106,9 +106,9 @@ class ShippedSource:
         raise CerebroError("a segment's process has its partition whole", sqlstate=WRONG_STATE)
 
     def load_all(self, within_budget: bool) -> Dataset | None:
-        """Return the rows; raise Lacking if they are not here in the version that the caller sees.
+        """Return the rows; raise Lacking if this process has not loaded the version that the caller sees.
 
-        Rows beyond the budget are in an unnamed file, which the system reads as they are needed.
+        Rows that do not fit into the run's `memory_mb` are in an unnamed file that is mapped into memory.
         """
         load = _known().loaded.pop(self._place, None)
         if load is None or load.version != self.look()[0]:
@@ -117,10 +117,10 @@ class ShippedSource:
 
 
 class ToldSupply:
-    """A supply of what came with the command, is known already, or is read from where it lies.
+    """A supply for a segment's process: from what it was sent, or over its connections to segments' servers.
 
-    It commits what is made, except metrics. Without `commits` it leaves everything to whoever sent the order,
-    since it belongs to their transaction.
+    If `commits`, it commits all results except metrics. Otherwise it leaves all results to the session that
+    sent the order, because they belong to that session's transaction.
     """
 
     def __init__(self, db: Database, key: int = 0, commits: bool = True) -> None:
@@ -173,7 +173,7 @@ class ToldSupply:
         return self._measured[mst_key][dataset]
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        # Whole: what is frozen would have to lie on every server.
+        # States are stored whole, since frozen arrays would have to be on each server.
         kept = list(to_parts(whole(state)))
         size = sum(map(len, kept))
         row = self._as_given(visit, size)
@@ -199,10 +199,10 @@ class ToldSupply:
         return {key: bytes(data) for key, data in zip(found, parts, strict=True)}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
-        # Nothing else is known here about a run from which this one goes on.
+        # A warm start may name another run, of which this process knows no facts.
         here = run_id in _known().runs
         if here and self.facts(run_id, keys[0]).config.group_id is None:
-            # Configs that hop left them where they were.
+            # States of configs that hop are on the servers of the segments that made them.
             return [self.state(run_id, key, step) for key in keys]
         what = "states", run_id, step, *keys
         given = _known().given.get(*what)
@@ -234,14 +234,17 @@ class ToldSupply:
         self.left.metrics.extend(as_given(row) for row in measured)
 
     def finish(self) -> None:
-        """Write all evaluations of the command together, if this process commits."""
+        """Write all evaluations of the command in one transaction, if this process commits."""
         if self._commits and self.left.evaluations:
             self.connections.write_evaluations(self.left.evaluations)
             self.left.evaluations.clear()
 
 
 def work(db: Database, order: str) -> str:
-    """Carry out a command about a config; return what is left to be written down, or what is missing."""
+    """Carry out an order, given as JSON; return the `Reply` as JSON.
+
+    An order with the key "bound" only sets a time limit for the statements that follow.
+    """
     asked = json.loads(order)
     interrupts.end_bound()
     if "bound" in asked:
@@ -279,7 +282,7 @@ def _take_look(arguments: Sequence[Any], value: str | None) -> None:
     _known().looks.add((role, table, segment), value)
 
 
-# What comes with a command and is kept for those that follow.
+# Facts that are sent with a command and kept for later commands, by kind.
 _TAKEN: Mapping[str, Callable[[Sequence[Any], Any], None]] = {
     "run": _take_run,
     "config": _take_config,
@@ -304,14 +307,17 @@ def _work(db: Database, order: Order) -> Reply:
 
 
 def _described(error: CerebroError) -> Mapping[str, Any]:
-    """Return an error in the form sent to the coordinator; re-raise a cancel, the server's to report."""
+    """Return the fields of an error, to be sent to the coordinator; if it is a cancel, raise it instead."""
     if error.sqlstate == QUERY_CANCELED:
         raise error
     return error.arguments
 
 
 def answer(db: Database, name: str, piece: bytes) -> bytes:
-    """Take a piece of a message; after the last, carry it out and return the first piece of the answer."""
+    """Receive a piece of a message. After the last piece, carry it out and return the answer's first piece.
+
+    A call with the name `messages.REST` returns the next piece of the answer.
+    """
     interrupts.end_bound()
     if name == messages.MORE:
         _known().incoming.append(piece)
@@ -341,7 +347,7 @@ def _answer(db: Database, name: str, pieces: Sequence[bytes]) -> list[bytes]:
 
 def _carry_out(supply: ToldSupply, sent: Sent, tell: Callable[[str], None]) -> handlers.CommandResult:
     if isinstance(sent.command, StartEngine) and sent.command.commits:
-        # That it cannot write what it will make is known before it makes anything.
+        # So that a process that cannot write its results fails before it makes any.
         supply.connections.log_in()
     return handlers.work(supply, sent, tell)
 
@@ -370,7 +376,10 @@ def _take(supply: ToldSupply, message: Message, parts: Sequence[Part]) -> row_co
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:
-    """Put a buffer of the load that is under way in its place."""
+    """Store a buffer in the load with this ticket; return its number of fields.
+
+    Raise an error if this process has no such load.
+    """
     load = _known().loads.get(ticket)
     if load is None:
         raise CerebroError(

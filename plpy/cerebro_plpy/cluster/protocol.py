@@ -1,30 +1,30 @@
 """The protocol between a session on the coordinator and its own process on a segment.
 
 The session can read and write every table, but it is not where the rows are. The process has rows, models and
-an engine, but the server lets it read no table. So the process works, and the session finds what it needs.
+an engine, but the server lets it read no table. So the process does the work, and the session supplies facts.
 
-Visits, evaluations and merges are orders. The process keeps what it was told. Where it lacks something, it
-has done nothing yet that a second time could spoil, and says so:
+Visits, evaluations and merges are sent as orders. The process keeps the facts that it was sent. If it lacks
+something, it replies so before it changes anything, and the order is sent again:
 
     session                                   process
     Order(first, given)          ──────►
                                  ◄──────      Reply(lacking)
-    finds what lacks
+    finds what is lacking
     Order(given)                 ──────►      trains, commits what it makes (connections.py)
                                  ◄──────      Reply(result, left) or Reply(error)
-    writes down what is `left`
+    stores the results that are `left`
 
-An order goes by `cerebro._work`, in one of two ways:
+An order is a call of `cerebro._work`, made in one of two ways:
 
-- directly: the driver of the run sends the one statement, and the coordinator passes it on as it is
-  (sessions.py). That is the rule once the process has worked for the run.
-- step by step: the driver calls the procedure `cerebro._command`, which carries out the statements that the
-  session's Python names (procedure.py, coordinator.py). A directly sent order whose reply says that something
-  lacks is sent again this way.
+- directly: the driving session sends this one statement, and the coordinator passes it on (sessions.py). This
+  is the usual way once the process has worked for the run.
+- step by step: the driving session calls the procedure `cerebro._command`, which runs the statements that the
+  session's Python returns (procedure.py, coordinator.py). If the reply to a directly sent order says that
+  something is lacking, the order is sent again in this way.
 
-All else goes by messages, `cerebro._on_segment` (store/cluster/messages.py): a name, one JSON object and raw
-bytes, there and back. A message is a command that goes by no order (engines are started so, and models
-checked), or one of `MESSAGES` below: they carry weights, states and rows to be packed or predicted.
+Everything else is sent as messages, by `cerebro._on_segment` (store/cluster/messages.py): a name, one JSON
+object and raw bytes, with an answer of the same form. A message is a command that is no order, for example to
+start an engine or to check a model, or one of `MESSAGES` below, with weights, states, or rows.
 """
 
 from __future__ import annotations
@@ -39,31 +39,32 @@ from cerebro_plpy.commands import Engine, FunctionRow, RowShape, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.cluster import places
 
-# What a process lacks: its kind, and what it is about.
+# Something that a process lacks: its kind and its arguments, for example ["config", run_id, mst_key].
 What = list[Any]
-# What a process keeps: of which kind, about what, and the thing itself.
+# Something that a process is given and keeps: its kind, its arguments and its value.
 Given = tuple[str, Sequence[Any], Any]
-# How a process finds a server: by address and port, and whether it is on the same host; None is its own.
+# Where a server is: its address, its port, and whether it is on the same host; None is the process's own.
 Where = Sequence[Any] | None
 
 
 @dataclass(frozen=True)
 class Order:
-    """A command about a config, for the process beside the rows of a distribution key.
+    """A command about a config, sent to the process on the segment that has the rows of distribution `key`.
 
-    The process `commits` what it makes, or leaves it to the transaction that is under way in the session.
+    If `commits`, the process commits its results. Otherwise it returns them, and the session stores them in
+    its current transaction.
     """
 
     sent: Sent
     key: int
     commits: bool = True
-    # Whether this is the first try: what was given for another command is forgotten.
+    # Whether this is the first try of the command. The process then drops what an earlier command was given.
     first: bool = True
     given: Sequence[Given] = ()
 
     def as_dict(self) -> dict[str, Any]:
         about = {"key": self.key, "commits": self.commits, "first": self.first, "given": self.given}
-        # With the time, since the process dates what it makes by the clock of this host.
+        # With the time, because the process dates its results by the clock of this host.
         return {"command": self.sent.way.name, "request": self.sent.as_dict(), "at": time.time(), **about}
 
     @classmethod
@@ -74,7 +75,7 @@ class Order:
 
 @dataclass(frozen=True)
 class Left:
-    """Results of a command that the process has not committed."""
+    """The results of a command that the process has not committed and that the session must store."""
 
     visits: list[Mapping[str, Any]] = field(default_factory=list)
     # The number of parts of each visit's state.
@@ -85,7 +86,7 @@ class Left:
 
 @dataclass(frozen=True)
 class Reply:
-    """The outcome of an order: a result with what is left to write down, what is missing, or an error."""
+    """A reply to an order: a result with what is `left` to store, what is `lacking`, or an error."""
 
     result: Mapping[str, Any] | None = None
     left: Mapping[str, Any] | None = None
@@ -97,7 +98,7 @@ class Reply:
 
 
 class Lacking(Exception):
-    """Raised when a command needs something that it was not given."""
+    """Raised if a command in a segment's process needs something that the process was not given."""
 
     def __init__(self, kind: str, *arguments: Any) -> None:
         super().__init__(kind, *arguments)
@@ -106,7 +107,10 @@ class Lacking(Exception):
 
 @dataclass(frozen=True, kw_only=True)
 class Message:
-    """A message to a process, other than a command."""
+    """A message from a session to its process on a segment, other than a command.
+
+    A field `ticket` names the scan or the load of a partition that the message is about.
+    """
 
     @classmethod
     def from_fields(cls, fields: Mapping[str, Any]) -> Self:
@@ -115,7 +119,7 @@ class Message:
 
 @dataclass(frozen=True, kw_only=True)
 class Give(Message):
-    """Supply what a waiting command has said it lacks; its bytes come as parts."""
+    """Supply the thing that the current command lacks; bytes are sent as parts of the message."""
 
     what: What
     value: Any
@@ -123,7 +127,7 @@ class Give(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectBuffers(Message):
-    """Make ready for the buffers of a partition, which a scan hands over by `cerebro._take_buffer`."""
+    """Prepare to receive the buffers of a partition, which a scan passes to `cerebro._take_buffer`."""
 
     ticket: str
     role: str
@@ -131,35 +135,35 @@ class ExpectBuffers(Message):
     segment: int
     version: Sequence[Any]
     buffers: Sequence[Sequence[Any]]
-    # None for an input.
+    # The kind of target of each column; None for an input.
     kinds: Sequence[str | None]
     in_memory: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndLoad(Message):
-    """End a load after its scan; a missing buffer is an error."""
+    """End the load of a partition after its scan; raise an error if a buffer is missing."""
 
     ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class LogIn(Message):
-    """Try to log in at these servers; the answer numbers those that refuse."""
+    """Try to log in at the servers in `where`; the answer has the numbers of the servers that refuse."""
 
     where: Sequence[Where]
 
 
 @dataclass(frozen=True, kw_only=True)
 class GiveLeft(Message):
-    """Give the state that the last visit has made, and keep it no longer."""
+    """Return the states that the last visit made without committing them, and drop them from memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class OpenRows(Message):
-    """Make ready for rows to be packed, which a scan hands over by `cerebro._take_row`.
+    """Prepare to receive rows to be packed, which a scan passes to `cerebro._take_row`.
 
-    `sample` says for which columns a sample value comes as a part.
+    `sample` says, for each column, whether the message has a sample value of it as a part.
     """
 
     ticket: str
@@ -167,20 +171,20 @@ class OpenRows(Message):
     sample: Sequence[bool]
     seed: int
     memory: int
-    # The folds or groups that rows are in.
+    # The number of folds or groups, if rows are divided into some.
     parts: int | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
 class SortRows(Message):
-    """Put the rows in the order of their hashes; the answer has the hashes, and the labels that were met."""
+    """Sort the received rows by their hashes; the answer has the hashes, and the labels found in the rows."""
 
     ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class DealRows(Message):
-    """Be ready to give the rows to buffers; their places among all rows come as a part."""
+    """Prepare to deal the rows to buffers; their places in the order of all rows are sent as a part."""
 
     ticket: str
     deal: Mapping[str, Any]
@@ -193,14 +197,14 @@ class DealRows(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class GiveClasses(Message):
-    """Ask which classes occur in each group among the rows that have been given away."""
+    """Return which classes occur in each group, among the rows that this process has dealt to buffers."""
 
     ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class TakeGpu(Message):
-    """Tell a process its share of its host's GPUs, which a message to all processes at once cannot name."""
+    """Set a process's share of a GPU of its host, for a later message that goes to all processes alike."""
 
     device: str
     fraction: float
@@ -209,9 +213,9 @@ class TakeGpu(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class ExpectRows(Message):
-    """Load a model, and make ready for rows to be predicted.
+    """Load a model, and prepare to receive rows to predict.
 
-    A value of each column, and the weights, come as parts.
+    A sample value of each column, and the model's weights, are sent as parts.
     """
 
     ticket: str
@@ -233,14 +237,14 @@ class ExpectRows(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class PredictRest(Message):
-    """Predict the last rows, now that all have come."""
+    """Predict the rows that do not fill a batch; all rows have been received."""
 
     ticket: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class CloseRows(Message):
-    """Let go of the rows that came with a ticket."""
+    """Drop the rows that were received with a ticket."""
 
     ticket: str
 
@@ -265,7 +269,7 @@ _NAMES: Mapping[type[Message], str] = {kind: name for name, kind in MESSAGES.ite
 
 @dataclass(frozen=True)
 class Answered:
-    """An answer: a result, lines for the caller, and raw bytes."""
+    """The answer to a message: a result, notices for the caller, and raw bytes."""
 
     result: Any
     told: Sequence[str]
@@ -273,12 +277,12 @@ class Answered:
 
 
 def tell(db: Database, key: int, message: Message | Sent, parts: Sequence[bytes] = ()) -> Answered:
-    """Send a message to this session's process beside a key's rows."""
+    """Send a message to this session's process on the segment of a distribution key; return the answer."""
     return _answered(*places.exchange(db, key, *_packed(message), parts))
 
 
 def tell_all(db: Database, message: Message, parts: Sequence[bytes] = ()) -> list[Answered]:
-    """Send a message to this session's processes on all segments at once; return answers in segment order."""
+    """Send a message to this session's processes on all segments; return their answers in segment order."""
     return [_answered(*answer) for answer in places.exchange_all(db, *_packed(message), parts)]
 
 

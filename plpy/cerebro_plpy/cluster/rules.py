@@ -1,4 +1,4 @@
-"""distribution_rules: which segments of a Greenplum cluster the rows are dealt to."""
+"""The argument distribution_rules: to which segments of a Greenplum cluster rows are dealt."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _GPUS = "gpu_segments"
 
 
 def read(db: Database, text: str | None) -> Rules:
-    """Read all_segments, gpu_segments, or the name of a table with a column dbid."""
+    """Return the segments that distribution_rules names: all_segments, gpu_segments, or a table of dbids."""
     if text is None or text.strip().lower() == ALL_SEGMENTS:
         return Rules()
     if text.strip().lower() == _GPUS:

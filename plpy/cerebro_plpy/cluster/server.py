@@ -1,4 +1,4 @@
-"""Greenplum, where a segment is a process on a server of its own: what `server.Server` asks."""
+"""Implements `server.Server` for Greenplum, where each segment is a server with its own processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class Greenplum:
         return rules.read(self._db, distribution_rules)
 
     def ignore_rules(self, distribution_rules: str | None) -> None:
-        """Do nothing: that a validation table lies where its training table does is no news here."""
+        """Do nothing: on Greenplum validation rows always go to the segments of the training rows."""
 
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return places.keys(self._db, segments, rules.contents)
@@ -91,12 +91,12 @@ class Greenplum:
 
     @property
     def may_signal(self) -> bool:
-        # Its handler would run inside what the server calls for extensions (store/cluster/uncancelled.py).
+        # The signal handler would run inside hooks that the server calls (store/cluster/uncancelled.py).
         return False
 
     @property
     def shares_frozen(self) -> bool:
-        # A process reads and writes at its own segment's server, and would need it on each (process.py).
+        # A process writes only at its own segment's server, so each server would need the frozen weights.
         return False
 
     @property
@@ -105,7 +105,7 @@ class Greenplum:
 
     @property
     def makes_tables_first(self) -> bool:
-        # Early versions of Greenplum 7 may lose what the catalog has of a table that a function made, as long
+        # Early versions of Greenplum 7 may lose the catalog rows of a table that a function has made, as long
         # as its transaction goes on (docs/greenplum.md, "A fault of early versions").
         return False
 
@@ -124,7 +124,10 @@ class Greenplum:
 
 
 def threads_on(hosts: Sequence[places.Processors], segments: int, at_a_time: int | None) -> int:
-    """Return the threads with which no host has more at work than cores, if segments are dealt evenly."""
+    """Return the threads per segment with which no host has more threads at work than cores.
+
+    Segments of a run are dealt evenly to hosts; `at_a_time` is how many of them work at once, if limited.
+    """
     total = sum(host.segments for host in hosts)
     busy = [min(-(-segments * host.segments // total), at_a_time or segments) for host in hosts]
     return max(1, min(host.cores // number for host, number in zip(hosts, busy, strict=True)))

@@ -1,7 +1,7 @@
-"""Greenplum: a segment session is a loopback connection to the coordinator.
+"""Segment sessions on Greenplum: loopback connections to the coordinator.
 
-The session has its own process on the segment do the work. The process lives as long as the session, and
-keeps rows and compiled models. protocol.py says how commands reach it.
+Each session sends the work to its own process on the segment. The process lives as long as the session, and
+keeps rows and compiled models in memory. protocol.py describes how commands reach the process.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from cerebro_plpy.topology.loopback import LoopbackSession
 
 
 class ClusterSession(LoopbackSession):
-    """One connection to the coordinator, and a process of its own on each segment where it has worked."""
+    """A connection to the coordinator; its session has a process on each segment where it has worked."""
 
     def __init__(self, target: session.LoginTarget, settings: Mapping[str, str]) -> None:
         super().__init__(target, settings)
-        # The key beside which the process runs that has worked for a run and segment.
+        # By run and segment, the distribution key beside whose rows the process runs that has worked for it.
         self._keys: dict[tuple[int, int], int] = {}
         self._sent: Sent | None = None
         self._place: tuple[int, int] | None = None
@@ -52,10 +52,10 @@ class ClusterSession(LoopbackSession):
             super().begin(sent)
 
     def ready(self) -> bool:
-        """Return whether the answer is there.
+        """Return whether the command has been answered.
 
-        A command that was sent directly, and whose process lacks something, is sent again step by step, so
-        that the session can find it.
+        If the command was sent directly and the process replied that it lacks something, send the command
+        again step by step, so that the session can supply it.
         """
         if not self._has_answered():
             return False
@@ -77,7 +77,7 @@ class ClusterSession(LoopbackSession):
         try:
             return super().ready()
         except psycopg2.errors.QueryCanceled as error:
-            # The server's word for it; no Python of ours was there to say what it was.
+            # The server cancelled the statement itself, so its message does not name the time limit.
             looked = guards.LOOK_GUARD in (error.diag.context or "")
             if looked and 0 < self.look_seconds <= time.monotonic() - self._began:
                 raise interrupts.took_too_long(self.look_seconds) from None
@@ -97,17 +97,20 @@ class ClusterSession(LoopbackSession):
 
 
 class SegmentsAway(psycopg2.OperationalError):
-    """Raised when a session is up, but a segment of the cluster does not answer it."""
+    """Raised if a session is open, but a segment of the cluster does not answer."""
 
 
 class GreenplumTopology(LocalTopology):
-    """The segments of one run as sessions on the coordinator."""
+    """A topology whose segment sessions are connections to the coordinator of Greenplum."""
 
     name = "greenplum"
     kind = ClusterSession
 
     def _opened(self, key: Key) -> LoopbackSession:
-        """Open a session; while a run goes on, wait until every segment answers: one may be restarting."""
+        """Open a session and return it; during a run, raise SegmentsAway if a segment does not answer.
+
+        The caller then tries again, since the segment may be restarting.
+        """
         opened = super()._opened(key)
         if self._held is not None:
             try:

@@ -1,4 +1,4 @@
-"""The facts of a run that a segment's process has been told and keeps for later commands."""
+"""The facts of a run that a segment's process was sent and keeps for later commands."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from cerebro_plpy.store.runs import runs
 PartitionPlace = tuple[str, str, int]
 Seen = tuple[object, list[partitions.Buffer]]
 
-# How long a look at a partition as the caller holds: it is expensive on a cluster. Every command asks whether
-# the caller may still read the table.
+# How long the list of a partition's buffers is valid, since listing them is expensive on a cluster. Each
+# command checks whether the caller may still read the table.
 _LOOK_SECONDS = 1.0
-# Clocks that are less apart are taken for one: a command is under way for a while, too.
+# A smaller difference between two clocks is ignored, because sending a command takes time, too.
 _TOGETHER_SECONDS = 1.0
 
 
 class CoordinatorClock:
-    """The clock of the coordinator's host, as far as the time in its commands tells of it."""
+    """The clock of the coordinator's host, estimated from the times at which commands were sent."""
 
     def __init__(self) -> None:
         self._ahead = -math.inf
 
     def hear(self, at: float) -> None:
-        """Note when a command was sent; the one that came fastest tells most."""
+        """Note the time when the coordinator sent a command; the command with the least delay counts."""
         self._ahead = max(self._ahead, at - time.time())
 
     def forget(self) -> None:
@@ -39,7 +39,7 @@ class CoordinatorClock:
 
     @property
     def ahead(self) -> float:
-        """By how many seconds it is ahead of the clock of this host."""
+        """The seconds by which the coordinator's clock is ahead of this host's, or 0 if they are few."""
         return self._ahead if _TOGETHER_SECONDS <= abs(self._ahead) < math.inf else 0.0
 
     def now(self) -> float:
@@ -47,12 +47,12 @@ class CoordinatorClock:
 
 
 class RunTold:
-    """One run, as far as this process has been told of it."""
+    """The facts of one run that this process was sent: the run, its configs, nets, functions and servers."""
 
     def __init__(self, run: runs.RunRow, has_weights: bool) -> None:
         self.run = run
         self.has_weights = has_weights
-        # How the servers are found on which the run's segments lie, one after the other.
+        # Where the server of each of the run's segments is, in segment order.
         self.servers: Sequence[Where] = []
         self._configs: dict[int, runs.ConfigRow] = {}
         self._nets: dict[int, str] = {}
@@ -75,7 +75,7 @@ class RunTold:
         return Facts(self.run, config, self._nets[config.model_id], self._functions)
 
     def where(self, mst_key: int, step: int) -> tuple[Where] | None:
-        """Return how to reach the server that has a config's state after a step; None if that is unknown."""
+        """Return, in a tuple, where the server with a config's state at a step is, or None if unknown."""
         config = self._configs.get(mst_key)
         if config is None or not self.servers:
             return None
@@ -87,14 +87,14 @@ class RunTold:
 
 
 class Looks:
-    """A cache of what the caller has seen of partitions."""
+    """A cache of the buffers of partitions, as they were last listed with the caller's rights."""
 
     def __init__(self) -> None:
         self._seen: dict[PartitionPlace, tuple[float, Seen]] = {}
         self._sure: set[PartitionPlace] = set()
 
     def begin(self) -> None:
-        """Begin another command, for which no look is certain yet."""
+        """Begin another command: check again before a cached list of buffers is used."""
         self._sure.clear()
 
     def add(self, place: PartitionPlace, found: str | None) -> None:

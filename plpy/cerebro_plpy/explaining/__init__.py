@@ -1,1 +1,1 @@
-"""Rules of explanations: the row that they begin from, and what each number of a row adds. Pure."""
+"""Explanations of predictions: how much each number of a row adds to a score, and the mean row. Pure."""

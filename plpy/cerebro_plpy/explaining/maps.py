@@ -1,4 +1,4 @@
-"""Maps of images: how much each place adds to a score, as a PNG. Pure."""
+"""Maps of images: draws as a PNG how much each pixel adds to a score. Pure."""
 
 from __future__ import annotations
 
@@ -7,19 +7,22 @@ import zlib
 
 import numpy as np
 
-# What the place with the greatest part is drawn in; others are paler, and what adds nothing is white.
+# The color of the pixel that adds most, or takes most; other pixels are paler, and white adds nothing.
 FOR, AGAINST = (178, 24, 43), (33, 102, 172)
 # The most channels of an image.
 _MOST_CHANNELS = 4
 
 
 def is_map(shape: tuple[int, ...]) -> bool:
-    """Return whether numbers of this shape are the pixels of an image."""
+    """Return whether an input of this shape is an image: two dimensions, or three with at most 4 channels."""
     return len(shape) == 2 or (len(shape) == 3 and shape[2] <= _MOST_CHANNELS)
 
 
 def draw_map(parts: np.ndarray) -> bytes:
-    """Return a PNG of as many pixels as the image has: red speaks for the answer, blue against it."""
+    """Return a PNG of the image's size, in which red pixels raise the score and blue pixels lower it.
+
+    `parts` is what each number of the image adds to the score.
+    """
     sums = parts.reshape(*parts.shape[:2], -1).sum(axis=2)
     most = np.abs(sums).max(initial=0.0)
     shares = sums / most if most > 0 and np.isfinite(most) else np.zeros(sums.shape)
@@ -30,7 +33,7 @@ def draw_map(parts: np.ndarray) -> bytes:
 
 def _png(pixels: np.ndarray) -> bytes:
     height, width, _ = pixels.shape
-    # Each line begins with the number of its filter, which is none.
+    # Each line begins with the number of its filter, 0 for none.
     lines = b"".join(b"\0" + line.tobytes() for line in pixels)
     # Three channels of eight bits.
     header = struct.pack(">II", width, height) + bytes([8, 2, 0, 0, 0])

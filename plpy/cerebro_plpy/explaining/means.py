@@ -1,6 +1,6 @@
-"""The mean row of the training rows, from what a feature specification knows of them.
+"""The mean of the training rows, computed from the statistics in a feature specification.
 
-Specifications may come from a user's table, so nothing of their statistics is taken for granted.
+A specification may come from a user's table, so statistics may be missing or invalid.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from cerebro_plpy.logical.options import is_number
 
 
 def find_mean_row(specification: Specification) -> list[np.ndarray]:
-    """Return the mean of each number of each input; zero for arrays, texts, images and codes."""
+    """Return the mean row as the arrays of a net's inputs; arrays, texts, images and codes are zero in it."""
     rows = specification.rows
     return [
         np.concatenate([_mean(feature, rows) for feature in one.features])
@@ -37,14 +37,17 @@ def find_mean_row(specification: Specification) -> list[np.ndarray]:
 
 
 def find_shares(one: FeatureInput, rows: int) -> np.ndarray | None:
-    """Return the share of each code in each column, (codes, columns); None if no column has such codes."""
+    """Return the share of rows with each code, as an array of shape (codes, columns) for an input.
+
+    Return None if no column of the input is encoded for an embedding.
+    """
     known = [_code_shares(feature, rows) for feature in one.features]
     if all(shares is None for shares in known):
         return None
     widths = [feature.width for feature in one.features]
     codes = max(len(shares) for shares in known if shares is not None)
     found = np.zeros((codes, sum(widths)))
-    # Without counts, a place is what code 0 is.
+    # A column without codes counts as code 0 in all rows.
     found[0] = 1.0
     for place, shares in zip(np.cumsum([0, *widths[:-1]]).tolist(), known, strict=True):
         if shares is not None:
@@ -76,13 +79,13 @@ def _of_category(feature: Feature, way: Category, rows: int) -> np.ndarray:
     codes, weights = _weights(feature, way, rows)
     if way.encode == ORDINAL:
         return np.array([codes @ weights])
-    # What has no place of its own is zero everywhere.
+    # A value without a place of its own is zero at all places.
     has_place = codes >= 0
     return np.bincount(codes[has_place], weights[has_place], minlength=feature.width)
 
 
 def _weights(feature: Feature, way: Category, rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return the codes of the values, of others and of NULL, with the shares of rows that have them."""
+    """Return codes of a column's known values, of unseen values and of NULL, and their shares of rows."""
     codes, nulls, shares = CategoryCodes(way), _null_share(feature, rows), _shares(feature, way)
     found = [codes[value] for value in (*way.values, encode.UNSEEN, None)]
     weights = np.array([*(shares * (1 - nulls)), (1 - shares.sum()) * (1 - nulls), nulls])
@@ -90,7 +93,7 @@ def _weights(feature: Feature, way: Category, rows: int) -> tuple[np.ndarray, np
 
 
 def _shares(feature: Feature, way: Category) -> np.ndarray:
-    """Return the shares of the values that have a place; if nobody has counted them, all are the same."""
+    """Return the share of each known value among values that are not NULL; equal shares without counts."""
     given = feature.statistics.get("counts")
     counts = [float(one) if is_number(one) else -1.0 for one in given] if isinstance(given, list) else []
     if len(counts) != len(way.values) or min(counts, default=-1.0) < 0 or not sum(counts):
@@ -117,13 +120,13 @@ def _of_number(feature: Feature, way: Number, rows: int) -> np.ndarray:
 
 
 class _Ignored:
-    """Takes note of no faults: a mean has none that matter."""
+    """A collector of faults that ignores them all, because faults do not matter for a mean."""
 
     def add(self, column: str, problem: str, rows: object, example: str = "") -> None: ...
 
 
 def _of_date(feature: Feature, way: Date, rows: int) -> np.ndarray:
-    """Return the parts of the mean date, but zero for both coordinates of what turns in a circle."""
+    """Return the features of the mean date, with zero for parts that are cyclic, for example the hour."""
     found = np.zeros((1, feature.width))
     encode.date(way, np.array([way.center]), found, encode.Notes(feature.name, 1, _Ignored()))
     place = 0

@@ -1,8 +1,9 @@
-"""Integrated gradients: what each number of a row adds to a score on the straight way from another row.
+"""Integrated gradients: what each number of a row adds to its score, compared with a starting row.
 
-The parts add up to the difference of both scores, but for the error of a sum in place of an integral. Where
-the slopes at both ends of a step do not say how far the score moves between them, the step is cut into
-smaller ones. So a net that turns all at once, as normalized layers near the mean row do, costs few points.
+The slopes of the score are integrated on the straight line between the two rows. The results add up to the
+difference of both scores, except for the error of a sum in place of an integral. A step on the line is cut
+into smaller steps if the slopes at its ends do not explain how much the score changes between them, so that
+a net whose score changes abruptly at one place needs few points.
 """
 
 from __future__ import annotations
@@ -14,24 +15,24 @@ from dataclasses import dataclass
 import numpy as np
 
 Arrays = Sequence[np.ndarray]
-# Returns the score of each of some points, given array by array, and the slopes there.
+# Returns the scores at some points, which are given input by input, and the slopes at these points.
 SlopesAt = Callable[[Arrays], tuple[np.ndarray, Arrays]]
 # The first points are one call.
 FIRST = 32
 MOST = FIRST * 30
-# A step that is not straight becomes so many; as many points are added at once as one call takes.
+# How many smaller steps a step is cut into; and about how many points are added in one round.
 _PIECES, _ADDED = 8, 256
-# The slopes of all points are held, of which large rows therefore have fewer.
+# The slopes at all points are kept in memory, so large rows have fewer points, but at least `_LEAST`.
 _HELD_BYTES, _LEAST = 128 << 20, 8
-# The sum may miss the difference of scores by this share of it, and all steps together by four times as much
-# if their misses cancel. Scores themselves are no more exact than they are rounded.
+# The sum may differ from the difference of scores by this share of it. The errors of the steps may add up to
+# four times as much if they cancel. `_ROUNDED` is the relative rounding error of a score.
 ENOUGH, _CANCELLED = 0.01, 4
 _ROUNDED = 1e-6
 
 
 @dataclass(frozen=True)
 class Attribution:
-    """The scores at both ends, what each number adds, and by how much of the difference the sum misses it."""
+    """The scores of both rows, what each number adds (`parts`), and the relative error of the parts' sum."""
 
     baseline: float
     score: float
@@ -40,7 +41,7 @@ class Attribution:
 
 
 class _StraightWay:
-    """The points between two rows that are known so far, in their order."""
+    """The points on the line between two rows whose scores and slopes are known so far, in order."""
 
     def __init__(self, slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> None:
         self._slopes_at, self._start, self._at_once = slopes_at, start, at_once
@@ -50,7 +51,7 @@ class _StraightWay:
         self._slopes = [np.zeros((0, *move.shape), np.float32) for move in self._moves]
 
     def add(self, shares: np.ndarray) -> None:
-        """Ask for points, which are shares of the way."""
+        """Compute the scores and slopes at more points, given as shares of the line from 0 to 1."""
         scores, slopes = self._ask(shares.astype(np.float32))
         found = zip(slopes, self._moves, strict=True)
         rates = sum(one.reshape(len(shares), -1) @ move.ravel() for one, move in found)
@@ -71,7 +72,7 @@ class _StraightWay:
         return np.concatenate([scores for scores, _ in asked]).astype(np.float64), slopes
 
     def gaps(self) -> np.ndarray:
-        """Return by how much each step's sum misses the difference of its scores."""
+        """Return, for each step, the integral of the slopes at its ends minus its difference of scores."""
         return np.diff(self.shares) * (self._rates[1:] + self._rates[:-1]) / 2 - np.diff(self.scores)
 
     def parts(self) -> list[np.ndarray]:
@@ -82,7 +83,10 @@ class _StraightWay:
 
 
 def attribute(slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> Attribution:
-    """Return what leads from a row to another one; slopes are asked for so many points at once."""
+    """Return what each number adds to the score on the line from the row `start` to the row `end`.
+
+    `slopes_at` is called with at most `at_once` points.
+    """
     way = _StraightWay(slopes_at, start, end, at_once)
     most = min(MOST, _HELD_BYTES // max(1, 4 * sum(one.size for one in start)))
     way.add(np.linspace(0, 1, min(FIRST, max(most, _LEAST))))
@@ -97,13 +101,13 @@ def attribute(slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> 
 
 
 def _allowed(way: _StraightWay) -> float:
-    """Return how much all steps may miss together."""
+    """Return the largest error that the sum over all steps may have."""
     ends = way.scores[[0, -1]]
     return max(ENOUGH * abs(float(ends[1] - ends[0])), _ROUNDED * max(1.0, *np.abs(ends).tolist()))
 
 
 def _find_bent(gaps: np.ndarray, allowed: float) -> np.ndarray:
-    """Return the steps that miss most, the worst first: the others miss little; none if all is well."""
+    """Return the steps with the largest gaps, in descending order; no steps if the gaps are small enough."""
     sizes = np.abs(gaps)
     if abs(gaps.sum()) <= allowed and sizes.sum() <= _CANCELLED * allowed:
         return np.zeros(0, int)
@@ -113,19 +117,19 @@ def _find_bent(gaps: np.ndarray, allowed: float) -> np.ndarray:
 
 
 def _between(start: np.ndarray, end: np.ndarray, shares: np.ndarray) -> np.ndarray:
-    """Return points on the way; the ends themselves, also where a difference of theirs would be rounded."""
+    """Return the points at these shares of the line; shares 0 and 1 give exactly `start` and `end`."""
     apart = shares.reshape(-1, *[1] * start.ndim)
     return start * (1 - apart) + end * apart
 
 
 def _within(shares: np.ndarray, steps: np.ndarray) -> np.ndarray:
-    """Return the points that cut each step into pieces."""
+    """Return the points, as shares of the line, that cut each of the steps into `_PIECES` equal pieces."""
     inner = np.arange(1, _PIECES) / _PIECES
     return (shares[steps, np.newaxis] + (shares[steps + 1] - shares[steps])[:, np.newaxis] * inner).ravel()
 
 
 def _error(gap: float, score: float, baseline: float) -> float:
-    """Return the gap as a share of the difference of scores; none, if scores are no more exact than that."""
+    """Return the gap as a share of the difference of scores; 0 if it is within the scores' rounding error."""
     if gap <= _ROUNDED * max(1.0, abs(score), abs(baseline)):
         return 0.0
     return gap / abs(score - baseline) if score != baseline else math.inf

@@ -1,4 +1,4 @@
-"""Lets a segment session notice a cancel while it trains, imports a library, or has Keras make a net."""
+"""Lets a segment session notice a cancel while it trains, imports a library, or builds a net with Keras."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.store import interrupts
 
 TICK_SECONDS = 0.1
-# An amount of work, not of time: a process that waits need not be asked.
+# Seconds of processor time, so that a process that only waits is not interrupted.
 _WORK_SECONDS = 0.2
 
 
 def ticker(db: Database) -> Callable[[], None]:
-    """Return a function to call often: it lets the server act on a cancel, a few times a second at most."""
+    """Return a function that lets the server act on a cancel. It may be called often: it acts every 0.1 s."""
     last = time.monotonic()
 
     def tick() -> None:
@@ -33,10 +33,10 @@ def ticker(db: Database) -> Callable[[], None]:
 
 
 class _Listener:
-    """A listener that looks for a cancel at every module that is imported.
+    """A module finder that finds no module, but looks for a cancel at each import.
 
-    It is the first among the finders of modules, and finds none. It needs no base class, and that of
-    importlib.abc would cost each session's first call a tenth.
+    It does not derive from a class of importlib.abc, because importing that module makes a session's first
+    call slower.
     """
 
     def __init__(self, tick: Callable[[], None]) -> None:
@@ -47,7 +47,7 @@ class _Listener:
         self.look()
 
     def look(self) -> None:
-        # Raised each time from now on: packages may try to go on without what failed.
+        # Raised at each import from now on, since a package may catch it and go on.
         if self.error is not None:
             raise self.error
         try:
@@ -58,13 +58,13 @@ class _Listener:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Ignore a signal that is still on its way when nobody waits for it any more."""
+    """Do nothing, if a signal of the clock arrives after the clock was stopped."""
 
 
 class _WorkClock(Clock):
-    """A clock of how long Python's own thread works.
+    """A clock that counts the processor time of this thread, and signals this thread only.
 
-    No other thread is signaled: those of the engines would not stand it.
+    The threads of the engines must not be interrupted by signals.
     """
 
     def __init__(self) -> None:
@@ -73,10 +73,10 @@ class _WorkClock(Clock):
 
 @contextmanager
 def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[None]:
-    """Look between two steps of Python's while it works: Keras makes and traces large nets for minutes, and
-    knows no place to look at.
+    """Call `look` for each 0.2 s of processor time, by a signal, unless `busy` returns true.
 
-    The server has no use for this signal. It gets a function again, not its default, which is to end.
+    It is for code that never looks for a cancel, as Keras when it builds a large net. Afterwards the signal
+    is ignored, because its default action would end the process.
     """
 
     def signaled(number: int, frame: object) -> None:
@@ -97,10 +97,10 @@ def _signals(look: Callable[[], None], busy: Callable[[], bool]) -> Iterator[Non
 
 @contextmanager
 def interruptible(tick: Callable[[], None], busy: Callable[[], bool] | None = None) -> Iterator[None]:
-    """Let imports end with what `tick` raises; half a library stays behind, so the process must end too.
+    """Within the block, call `tick` at each import. The block ends with any error that `tick` raises.
 
-    Given `busy`, long work ends in the same way, except while the session is busy with what notices cancels
-    by itself.
+    The process must end then, because a library may be half imported. If `busy` is given, also call `tick`
+    during long work, except while `busy` returns true.
     """
     listener = _Listener(tick)
     sys.meta_path.insert(0, listener)
@@ -108,7 +108,7 @@ def interruptible(tick: Callable[[], None], busy: Callable[[], bool] | None = No
         with nullcontext() if busy is None else _signals(listener.look, busy):
             yield
     except BaseException:
-        # What a library makes of a cancel is some error of its own.
+        # A library may have turned the cancel into an error of its own.
         if listener.error is not None:
             raise listener.error from None
         raise

@@ -1,4 +1,4 @@
-"""Checks that need Keras, made before a run begins: do architectures, parameters and rows fit together?"""
+"""Checks that need Keras, before a run begins: whether architectures, parameters and rows fit together."""
 
 from __future__ import annotations
 
@@ -22,7 +22,10 @@ from cerebro_plpy.madlib.params import CompileParams, functions_in, parse_compil
 
 
 def check(asked: Check) -> Mapping[str, Any]:
-    """Describe each architecture and check each config against the packed table's shapes."""
+    """Check each config against the packed table's shapes; return a description of each architecture.
+
+    Raise an error that names the config or architecture that does not fit.
+    """
     with registered.scope(custom.take(asked.functions)):
         return _check(asked)
 
@@ -72,7 +75,10 @@ def _check(asked: Check) -> Mapping[str, Any]:
 def _shards(
     config: CheckedConfig, model_arch: str, params: CompileParams, device_memory_mb: int | None
 ) -> Mapping[str, int]:
-    """Return into how many shards a config's net is cut at the most, and what they take on the device."""
+    """Return the largest number of shards that a config's net is cut into, and their memory on the device.
+
+    Return an empty mapping if `device_memory_mb` is None.
+    """
     from cerebro_plpy.engine.activations import shards
     from cerebro_plpy.engine.models import sizing
     from cerebro_plpy.segment.visits import room_on_device
@@ -98,7 +104,7 @@ def _check_thawed(config: CheckedConfig, model_arch: str) -> None:
 
 
 def check_model(asked: CheckModel) -> Mapping[str, Any]:
-    """Check one architecture on its own, and that its weights have the right length."""
+    """Check one architecture and the length of its weights; return a description of it."""
     with registered.scope(custom.take(asked.functions)):
         found = architecture.describe(asked.model_arch, max_parameters=asked.max_parameters)
         layers = architecture.layers(found.json) if asked.layers else []
@@ -119,7 +125,10 @@ def check_model(asked: CheckModel) -> Mapping[str, Any]:
 
 
 def check_functions(sources: Sequence[FunctionRow]) -> Mapping[str, Any]:
-    """Execute sources that are to be registered: each must define what it is said to be."""
+    """Execute the sources of functions that are to be registered.
+
+    Raise an error if a name is taken, or if a source does not define the function that it should.
+    """
     for function in custom.take(sources):
         taken.check(function.name)
         custom.get(function.digest)

@@ -1,4 +1,4 @@
-"""Evaluation: each segment measures a state on its own rows; the metrics' variables are summed afterwards."""
+"""Evaluations: measures states on a segment's rows, and merges all segments' results into metrics."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from cerebro_plpy.store.runs import measurements
 
 
 def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
-    """Measure states after an epoch on one segment's rows, training and validation both."""
+    """Measure the states of configs after an epoch on the training and validation rows of a segment."""
     clock, epoch, segment = time.monotonic(), asked.epoch, asked.segment
     works = [visits.task(supply, asked.run_id, key) for key in asked.members or [asked.mst_key]]
     works = [work.at(work.config.epochs_before + epoch) for work in works]
     found = visits.states_after(supply, works, epoch * works[0].run.segments)
-    # All that may lack is asked for before anything is measured, or it would be measured again.
+    # Read all rows before measuring: if a process on Greenplum lacks some, it begins the command again.
     subsets = [
         {
             dataset: _chosen(dataset, work, rows.partition(supply.source, work.run, table, segment), subset)
@@ -53,7 +53,7 @@ def evaluate(supply: Supply, asked: Evaluate) -> Mapping[str, Any]:
 def _chosen(
     dataset: str, work: visits.Task, partition: rows.Partition, subset: rows.Subset
 ) -> rows.PartitionRows:
-    """Return the rows to measure: of those to train on, as many as an epoch has, in each epoch the same."""
+    """Return the rows to measure; for the dataset "training", only as many as one epoch trains on."""
     if dataset == "training":
         return rows.choose_training_rows(work.run, partition, subset)
     return partition.choose_rows(subset)
@@ -87,7 +87,10 @@ def _measure(
 
 
 def merge(supply: Supply, asked: Merge) -> Mapping[str, Any]:
-    """Sum what the segments measured and store the metrics; for several configs, answer by key."""
+    """Merge the evaluations of all segments, store the metrics, and return them by dataset.
+
+    If the command has several members, return such a mapping for each `mst_key`.
+    """
     if asked.members:
         return {str(key): _merge_config(supply, asked, key) for key in asked.members}
     return _merge_config(supply, asked, asked.mst_key)

@@ -1,7 +1,8 @@
-"""Features: what the trunk of a net makes of a partition's rows, computed once and kept beside them.
+"""Features: the outputs of a net's trunk for a partition's rows, computed once and kept with the rows.
 
-The run says where nets are cut (`planner/cuts.py`). The rows that fill no batch are computed anew in each
-pass, as many as the whole net would see at once: the last bits of a row's output may depend on that.
+The trunk is the layers of a net whose outputs no training changes; the head is the rest. The run's limits say
+where each net is cut (`planner/cuts.py`). In each pass, the rows that do not fill a batch are computed again,
+as one batch, because the last bits of a row's output may depend on the size of its batch.
 """
 
 from __future__ import annotations
@@ -28,14 +29,14 @@ from cerebro_plpy.store.runs import runs
 if TYPE_CHECKING:
     from cerebro_plpy.segment.visits import Task
 
-# Models of several trunks that are kept; and for how many rows they are compared with the trunks alone.
+# How many models of several trunks are kept; and on how many rows each is compared with its trunks alone.
 MOST_TOGETHER, TRIED_ROWS = 8, 512
 # The most trunks in one model.
 MOST_JOINED = 16
 
 
 class Ordered(Protocol):
-    """Rows that can be given in the order of a pass."""
+    """Rows that a net trains on: `shuffled` and `in_order` yield them as blocks."""
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]: ...
 
@@ -43,7 +44,7 @@ class Ordered(Protocol):
 
 
 class Trainer(Protocol):
-    """A net, or the head of one, which trains whole states."""
+    """An object that trains and evaluates whole states: a net, or a net that is cut into trunk and head."""
 
     def train(
         self,
@@ -63,7 +64,7 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class FeatureRows:
-    """Some rows of a partition in the form of a trunk's outputs, in batches of one size."""
+    """Some rows of a partition, as the outputs of a trunk, which were computed in batches of `batch_size`."""
 
     trunk: cuts.Trunk
     values: Sequence[np.ndarray]
@@ -88,7 +89,7 @@ class FeatureRows:
 
 @dataclass(frozen=True)
 class OtherTrunk:
-    """The trunk of another net of the run, and the digest of what its outputs depend on."""
+    """The trunk of another net of the run, and a digest of its layers and weights."""
 
     part: TrunkWithValues
     digest: str
@@ -96,9 +97,9 @@ class OtherTrunk:
 
 @dataclass(frozen=True)
 class Needs:
-    """A config's net and batch size, and those of the other configs that need a trunk's outputs.
+    """The net and batch size of a config, and the other nets and batch sizes of the run that need features.
 
-    Each of the others has a function that gives its trunk, or None where it is to be computed alone.
+    `others` has, for each, a function that returns its trunk, or None if that must be computed alone.
     """
 
     mark: rows.Mark
@@ -106,7 +107,7 @@ class Needs:
 
 
 def drop_unneeded(needs: Needs) -> None:
-    """Drop the features that none of these nets needs any more."""
+    """Drop, from all partitions, the features that no net in `needs` uses."""
     needed = {needs.mark, *needs.others}
     for partition in memory.get_instance(rows.Partitions).values():
         for key in [key for key, kept in partition.features.items() if kept.marks.isdisjoint(needed)]:
@@ -114,14 +115,17 @@ def drop_unneeded(needs: Needs) -> None:
 
 
 def may_share(work: Task, other: Task) -> bool:
-    """Return whether trunks have names in common beside that of an input: then weights are worth reading."""
+    """Return whether the trunks of two configs have layers of the same name, apart from one input layer."""
     cuts_of = runs.limits(work.run).get("cuts") or {}
     names = [cuts_of.get(str(one.config.model_id), [{"names": ()}])[0]["names"] for one in (work, other)]
     return len(set(names[0]).intersection(names[1])) > 1
 
 
 def other_trunk(work: Task, state: State) -> OtherTrunk | None:
-    """Return the trunk that a config of another net is going to use, if that is known so far."""
+    """Return the trunk of a config with another net, to be computed together with the current config's trunk.
+
+    Return None if the net has no trunk that stays frozen. `state` is the config's first state.
+    """
     candidates = (runs.limits(work.run).get("cuts") or {}).get(str(work.config.model_id), ())
     if work.fit.thawed() or not candidates:
         return None
@@ -135,10 +139,11 @@ def other_trunk(work: Task, state: State) -> OtherTrunk | None:
 def trainer(
     work: Task, state: State, own: rows.PartitionRows, tick: Tick, needs: Needs | None = None
 ) -> tuple[Trainer, Ordered]:
-    """Return what trains a state on some rows, and the rows in the form that it takes.
+    """Return an object that trains a state on some rows, and the rows in the form that it takes.
 
-    It is the net itself where the run says so, where there are too few rows for a batch, or where a head
-    would have other bits; else a cut and the outputs of its trunk.
+    The object is the net's head, and the rows are outputs of its trunk, if the run's limits name a cut, the
+    rows fill a batch, and a trial finds the bits of the whole net. For a table of features, the object is the
+    head, and the rows are the table's. Otherwise the object is the whole net.
     """
     limits = runs.limits(work.run)
     stored = (limits.get("stored") or {}).get(own.partition.table)
@@ -172,7 +177,7 @@ def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, An
 
 
 def other_weights(table: str, layer: str) -> CerebroError:
-    """Return the error for features made with a net whose frozen layers have changed since."""
+    """Return the error for a table of features that was made with other frozen layers than the net's."""
     return CerebroError(
         f'the features in {table} are not those of this net: its layers up to "{layer}" have other weights or'
         " another form than those that made them",
@@ -182,7 +187,7 @@ def other_weights(table: str, layer: str) -> CerebroError:
 
 
 class _Together(dict[tuple[str, ...], TogetherPass | None]):
-    """Trunks in one model, by their digests; None where they have no layer in common, or other bits."""
+    """Models of several trunks, by the trunks' digests; None if a model saves nothing or changes bits."""
 
 
 def _features(
@@ -217,13 +222,14 @@ def compute_together(
     budget: int,
     tick: Tick,
 ) -> dict[tuple[str, int], rows.KeptFeatures]:
-    """Return the features of trunks that have layers in common with a first one, computed in one pass.
+    """Return the features of a first trunk and of trunks that share layers with it, computed in one pass.
 
-    There are none where no other net of the run has such a trunk, or where the bits would differ.
+    Return an empty mapping if no other trunk in `needs` does, or if computing them together changes bits.
+    `key` is the digest of the first trunk and the batch size; the result has such a key for each trunk.
     """
     parts, marks = {key: first}, {key: needs.mark}
     for mark, make in needs.others.items():
-        # Their weights are in memory at once.
+        # The weights of all trunks are in memory at the same time.
         if len(parts) == MOST_JOINED:
             break
         other = make() if mark[1] == key[1] else None
@@ -262,8 +268,10 @@ def _join(parts: Sequence[TrunkWithValues]) -> TogetherPass | None:
 def _gives_the_same(
     together: TogetherPass, parts: Sequence[TrunkWithValues], partition: rows.Partition, size: int
 ) -> bool:
-    """Return whether trunks give the same bits alone for some rows: an engine may put the arithmetic around
-    an output that leaves together in another way."""
+    """Return whether each trunk gives the same bits alone as in the model of all, on some rows.
+
+    They may differ, because an engine may compile layers in another way if another output is needed.
+    """
     for first in range(0, min(max(cuts.TRIED * size, TRIED_ROWS), partition.rows - size + 1), size):
         batch = [partition.take(np.arange(first, first + size)).inputs]
         found = next(together.outputs(together.values, batch))
@@ -290,7 +298,7 @@ def _joined(parts: list[list[Target]]) -> list[Target]:
 
 
 def _make_room(passing: cuts.Pass, partition: rows.Partition, budget: int) -> None:
-    """Drop the oldest features, of any partition, until there is room: they can be made again."""
+    """Drop the oldest features of any partition until the new outputs fit into `budget` bytes."""
     more = 4 * partition.rows * sum(math.prod(d or 1 for d in shape) for shape in passing.shapes)
     partitions = list(memory.get_instance(rows.Partitions).values())
     kept = [(one, key) for one in partitions for key in one.features]

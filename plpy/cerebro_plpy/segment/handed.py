@@ -1,4 +1,4 @@
-"""A partition whose rows the caller's session has handed over, since no other session sees its table yet."""
+"""Partitions in a file, by which the caller's session passes on rows that only its transaction sees."""
 
 from __future__ import annotations
 
@@ -25,7 +25,10 @@ _PLACE = "handed"
 
 
 def hand_over(db: Database, run: runs.RunRow) -> runs.RunRow:
-    """Copy a run's rows into a file; return the run with their versions and with where the file is."""
+    """Copy the rows of a run's packed tables into a file.
+
+    Return the run with the versions of its tables, and with the place of the file.
+    """
     run = rows.with_versions(db, run)
     with refusing_full_disk():
         place = asdict(_write(db, run))
@@ -50,7 +53,7 @@ def _write(db: Database, run: runs.RunRow) -> HandedPlace:
 
 
 class HandedSource:
-    """A partition's source in a file of another session's."""
+    """A source that reads a partition from the file that the caller's session has written."""
 
     def __init__(self, found: HandedRows, run: runs.RunRow, table: str, segment: int) -> None:
         about: Mapping[str, Any] = found.index[table][segment]
@@ -78,7 +81,10 @@ class HandedSource:
 
 
 def find_handed(run: runs.RunRow, table: str, segment: int) -> HandedSource | None:
-    """Return the source of rows that were handed over; None if none were, or their session is gone."""
+    """Return the source of a partition in the file that the caller's session has written.
+
+    Return None if the run has no such file, or if the caller's session has ended.
+    """
     place = json.loads(run.packed_versions).get(table, {}).get(_PLACE)
     found = None if place is None else HandedRows.open(HandedPlace(**place))
     return None if found is None else HandedSource(found, run, table, segment)

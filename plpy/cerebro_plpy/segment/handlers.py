@@ -1,6 +1,7 @@
-"""The handlers of a session: a function for each command (`commands.py`).
+"""The handlers of commands: one function for each command (`commands.py`).
 
-Commands that need an engine, or rows, are carried out where the rows are; all others where the tables are.
+Commands that need an engine or rows are carried out where a segment's rows are, all others where the tables
+are.
 """
 
 from __future__ import annotations
@@ -69,32 +70,35 @@ if TYPE_CHECKING:
 CommandResult = Mapping[str, Any]
 # The number of groups whose weights are copied together.
 GROUPS_AT_ONCE = 1000
-# What a command writes comes as it has to be written, and its answer at the end.
+# A generator that yields the rows that a command writes, and returns its answer.
 Writes = Generator[Sequence[Writing], None, CommandResult]
 
 
 def carry_out(db: Database, sent: Sent) -> CommandResult:
-    """Carry out a command, with the engine that it names."""
+    """Carry out a command that this session has received; return its answer."""
     if sent.way.place == TABLES:
         return AT_TABLES[type(sent.command)](db, sent.command)
     return db.server.carry_out(with_own_gpu(sent))
 
 
 def with_own_gpu(sent: Sent) -> Sent:
-    """Return the command with only the GPU of its own segment, of all that the run's segments were given."""
+    """Return a command with the GPU share of its own segment in place of the shares of all segments."""
     engine, command = sent.engine, sent.command
     if engine is None or isinstance(engine.use_gpus, bool) or not isinstance(command, BesideRows):
         return sent
     own = gpus.GpuShare(*engine.use_gpus[command.segment % len(engine.use_gpus)])
     if not isinstance(command, ConfigCommand):
-        # On Greenplum what is about no run's rows, as the start of the engine, must go to a host that has the
-        # GPU.
+        # On Greenplum a command that needs no run's rows, such as the start of the engine, must go to a host
+        # that has the GPU.
         command = replace(command, segment=own.content)
     return replace(sent, command=command, engine=replace(engine, use_gpus=True, gpu=own.told()))
 
 
 def work(supply: Supply, sent: Sent, tell: Callable[[str], None]) -> CommandResult:
-    """Carry out a command where the rows are, with the engine that it names."""
+    """Carry out a command beside the rows, starting its engine first if it needs one; return its answer.
+
+    `tell` sends a notice to the caller.
+    """
     if sent.way.engine and sent.engine is not None:
         start_engine(sent.engine, tell if isinstance(sent.command, StartEngine) else None)
     return BESIDE_ROWS[type(sent.command)](supply, sent.command)
@@ -117,7 +121,7 @@ def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
 
 
 def _start(supply: Supply, command: StartEngine) -> CommandResult:
-    """Return what the caller should know of the engine, which is up before any command is carried out."""
+    """Return why compiled programs are not kept, if so. `work` has already started the engine."""
     from cerebro_plpy.engine.backends import runtime
 
     reason = runtime.get_keras_backend().not_kept
@@ -179,8 +183,10 @@ def _merge(supply: Supply, command: Merge) -> CommandResult:
 
 
 def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
-    """Let go of a run's rows and frozen weights, and give memory that was freed back to the system; compiled
-    models stay for the next run."""
+    """Drop a run's rows and frozen weights, and return the freed memory to the system.
+
+    Compiled models stay for the next run.
+    """
     from cerebro_plpy.segment import kept, rows
 
     rows.let_go()
@@ -190,12 +196,12 @@ def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
 
 
 def create_run(db: Database, command: CreateRun) -> Writes:
-    """Write the run down and copy the weights that it starts from, read with the caller's rights."""
-    # If it is there, the session that wrote it down was lost before it could say so.
+    """Write the rows of a new run, and copy its starting weights, which are read with the caller's rights."""
+    # If the run is there already, the session that wrote it was lost before it could answer.
     if runs.last_event(db, command.run.run_id) is None:
         yield from _write_down(db, command)
     if command.behind is not None:
-        # Last, since code of the caller's may have been under way until here.
+        # Last, because no code of the caller's may run in this session after it.
         yield drivers.hold_new(db, command.run.run_id, command.behind)
     return {}
 
@@ -203,7 +209,7 @@ def create_run(db: Database, command: CreateRun) -> Writes:
 def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing], None, None]:
     from cerebro_plpy.segment import rows
 
-    # If rows were handed over, the caller's session has described them: no other session sees the tables.
+    # If the caller's session has copied the rows to a file, it has also set the run's versions.
     run = command.run if runs.has_versions(command.run) else rows.with_versions(db, command.run)
     yield runs.creation(db, run, command.architectures, command.configs)
     yield run_groups.creation(run.run_id, command.groups)
@@ -271,7 +277,7 @@ def _let_go(db: Database, command: LetGo) -> CommandResult:
 def end_run(db: Database, command: EndRun) -> Writes:
     run_id = command.run_id
 
-    # Else it is another session's run by now, or was never begun: not ours to judge.
+    # Otherwise another session has taken over the run, or the run has never begun.
     if drivers.holds(db, run_id) and runs.last_event(db, run_id) == "running":
         if command.keep is not None:
             state_rows.keep_only(db, run_id, command.keep)
@@ -338,7 +344,7 @@ def _delete_run(db: Database, command: DeleteRun) -> CommandResult:
 
 
 def _written(steps: Callable[[Database, Any], Writes]) -> Callable[[Database, Any], CommandResult]:
-    """Wrap a command so that Python's own statements do its writing."""
+    """Wrap a handler that yields rows to write: the result writes them, and returns the handler's answer."""
 
     def carry_out(db: Database, command: Command) -> CommandResult:
         work = steps(db, command)
@@ -364,7 +370,7 @@ BESIDE_ROWS: Mapping[type[Command], Callable[[Supply, Any], CommandResult]] = {
     Merge: _merge,
     GiveBack: _give_back,
 }
-# What writes rows of runs. On Greenplum statements of Python's do not (cluster/coordinator.py says why).
+# Commands that write rows of runs. On Greenplum a procedure writes these rows (cluster/coordinator.py).
 WRITING: Mapping[type[Command], Callable[[Database, Any], Writes]] = {
     CreateRun: create_run,
     HoldRun: hold_run,

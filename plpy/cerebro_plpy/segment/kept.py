@@ -1,4 +1,4 @@
-"""Frozen weights that a session keeps: configs that share them take them from here."""
+"""Frozen weights that a session keeps in memory, so that the states of several configs share them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Callable, Iterable
 
 from cerebro_plpy.engine.state import Frozen, State, frozen_from_parts
 
-# One trunk takes far less. If each config has a trunk of its own, the most recently used ones stay.
+# The frozen weights of one net take far less. If each config has its own, the most recently used stay.
 MOST_BYTES = 1 << 30
 
 
 class KeptFrozen:
-    """Frozen weights by digest, in the order of use; the last one stays whatever its size."""
+    """Frozen weights by digest. Beyond `MOST_BYTES`, the least recently used are dropped, but one is kept."""
 
     def __init__(self) -> None:
         self._kept: dict[str, Frozen] = {}
@@ -20,7 +20,7 @@ class KeptFrozen:
         return self._use(self._kept.get(digest) or frozen_from_parts(digest, read(digest)))
 
     def share(self, state: State) -> None:
-        """Let a new state share the frozen arrays of other states."""
+        """Replace a state's frozen arrays by equal arrays that are kept, so that states share them."""
         if state.frozen is not None:
             state.share(self._use(self._kept.get(state.frozen.digest) or state.frozen))
 

@@ -1,4 +1,4 @@
-"""Mends a resumed run: a config whose state is damaged goes on from the step before, if that is whole."""
+"""Repairs a run that is resumed: a config with a damaged state goes back to an earlier step."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from cerebro_plpy.store.runs import measurements, run_groups, runs, state_rows
 
 
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
-    """Look at every state that the run goes on from; take configs whose state is damaged a step back.
+    """Check each state that the run still needs, and move configs with a damaged state to an earlier step.
 
-    Return what was found: the config, the step, and why it failed if there is no way back.
+    Return a mapping for each damaged state, with its config, its step, the step that the config goes back to,
+    the reason, and the failure of the config if the earlier state is damaged, too.
     """
     run = runs.run(db, run_id)
     segments = run.segments
@@ -25,7 +26,7 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
     found = []
     for standing in runs.standings(db, run_id).values():
         config = configs[standing.mst_key]
-        # A clone has nothing of its own before that.
+        # A clone has no states of its own before this step.
         first = config.source_step or 0
         waiting = {e * segments for e in evaluation_epochs if e not in standing.evaluated}
         waiting = {step for step in waiting if first < step < standing.step}
@@ -46,10 +47,10 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
 def _of_group(
     db: Database, run: runs.RunRow, standing: runs.Standing, first: int, *, incomplete: bool
 ) -> list[Mapping[str, Any]]:
-    """Have a group on one segment trained from its beginning again if its state is damaged or `incomplete`.
+    """Move a group on one segment back to its first step if its state is damaged or its metrics `incomplete`.
 
-    Between its beginning and its last visit there are no states, and what is not measured with a visit cannot
-    be measured later.
+    There are no states to go back to in between, and only a visit can measure its epochs. Return the group's
+    repair as a list of one mapping, or an empty list.
     """
     run_id, key = run.run_id, standing.mst_key
     reason = _damage(db, run_id, key, standing.step)
@@ -63,7 +64,7 @@ def _of_group(
 
 
 def _mend_parts(db: Database, run_id: int, segments: int) -> None:
-    """Have visits made again whose states wait to be averaged and are damaged."""
+    """Remove the visits whose states wait to be averaged but are damaged, so that they are made again."""
     standings = runs.standings(db, run_id)
     for part in runs.parts(db, run_id):
         step = routes.part_of(part.epoch, part.segment, segments)
@@ -89,7 +90,7 @@ def _step_back(db: Database, run: runs.RunRow, mst_key: int, step: int, to: int)
 
 
 def _damage(db: Database, run_id: int, mst_key: int, step: int) -> str | None:
-    """Return what is wrong with a state, or None; the first one is made from the seed and never stored."""
+    """Return what is wrong with a stored state, or None. Step 0 is never stored, so it cannot be damaged."""
     if step == 0:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Times a few mini-batches of nets on invented rows, for a plan before any run."""
+"""Measures how long mini-batches of a net take, on invented rows; a plan uses the times before any run."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.planner.estimating.work import EVALUATION_BATCH
 from cerebro_plpy.segment import visits
 
-# Enough to be told from chance, few enough to be waited for.
+# Enough for a stable average, but few enough that a caller can wait.
 BATCHES = 8
 SEED = 1
 # The most bytes of invented rows, whatever the batch size.
@@ -25,7 +25,7 @@ MOST_BYTES = 256 * 2**20
 
 
 def probe(asked: Probe, tick: Callable[[], None]) -> Mapping[str, Any]:
-    """Return the seconds of a mini-batch in training and in measuring, and of compiling, by config."""
+    """Return, by `mst_key`, the seconds to train a mini-batch, to evaluate one, and to compile the net."""
     with registered.scope(custom.take(asked.functions)):
         return {str(config.mst_key): _probe(asked, config, tick) for config in asked.configs}
 

@@ -1,7 +1,7 @@
 """A segment's partition in memory: decoded once, and kept until its run is over.
 
-A partition within the memory budget is one contiguous dataset. A larger one is read again buffer by
-buffer; the order of rows is the same either way: the buffers are shuffled, and the rows inside each.
+A partition that fits into `memory_mb` is one contiguous dataset. A larger partition is read buffer by buffer
+in each pass. Both have the same order of rows: buffers are shuffled, and then the rows inside each buffer.
 """
 
 from __future__ import annotations
@@ -26,32 +26,35 @@ from cerebro_plpy.store.runs import runs
 
 
 class PartitionSource(Protocol):
-    """A source of a partition's rows, as a role may read them."""
+    """A source of the rows of one partition, read with the rights of one role."""
 
     def look(self) -> tuple[object, list[partitions.Buffer]]:
-        """Return a version that changes with any of the partition's rows, and the partition's buffers."""
+        """Return a version that changes whenever a row of the partition does, and the partition's buffers."""
         ...
 
     def digest(self) -> str:
-        """Return a digest of the partition's content, wherever its rows lie."""
+        """Return a digest of the partition's content, which does not depend on where its rows are stored."""
         ...
 
     def load(self, number: int) -> Dataset:
-        """Load one buffer."""
+        """Return the rows of the buffer with this number."""
         ...
 
     def load_all(self, within_budget: bool) -> Dataset | None:
-        """Load all buffers as one; None if a partition beyond the budget is to be read buffer by buffer."""
+        """Return the rows of all buffers, or None if they are to be read buffer by buffer.
+
+        `within_budget` says whether the rows fit into the run's `memory_mb`.
+        """
         ...
 
 
-# The segment of rows that lie on one alone.
+# The segment number of a group that lies on one segment: its order of rows is as if it were packed alone.
 ALONE = 0
 
 
 @dataclass(frozen=True)
 class Subset:
-    """A choice of a table's rows: all, those of one fold, all but those, or those of one group."""
+    """A selection of a packed table's rows: all rows, one group, or the rows outside or `inside` a fold."""
 
     fold: int | None = None
     inside: bool = False
@@ -63,14 +66,14 @@ class Subset:
 
 @dataclass(frozen=True)
 class Stretch:
-    """Rows that lie together in one buffer of a partition."""
+    """A range of consecutive rows in one buffer of a partition."""
 
     buffer: int
     first: int
     rows: int
 
 
-# Stretches, and the rows of each, as they are to be visited.
+# An order of rows: stretches, and for each the places of its rows within it.
 _RowOrder = list[tuple[Stretch, np.ndarray]]
 
 
@@ -80,7 +83,7 @@ Mark = tuple[int, int]
 
 @dataclass
 class KeptFeatures:
-    """The outputs of a trunk for the rows of a partition, and the nets and batch sizes that need them."""
+    """The outputs of a trunk for a partition's rows; `marks` are the nets and batch sizes that use them."""
 
     rows: Dataset
     marks: set[Mark]
@@ -97,7 +100,7 @@ class Partition:
     buffers: list[partitions.Buffer]
     source: PartitionSource
     cached: Dataset | None = None
-    # What trunks have made of its rows, by trunk and batch size (`features.py`).
+    # The outputs of trunks for its rows, by the trunk's digest and the batch size (`features.py`).
     features: dict[tuple[str, int], KeptFeatures] = field(default_factory=dict)
     starts: np.ndarray = field(init=False)
 
@@ -109,7 +112,7 @@ class Partition:
         return int(self.starts[-1])
 
     def take(self, places: np.ndarray) -> Dataset:
-        """Return some of the partition's rows, in this order."""
+        """Return the rows at these places of the partition, in the order of `places`."""
         if self.cached is not None:
             return self.cached.take(places)
         buffers = np.searchsorted(self.starts, places, side="right") - 1
@@ -121,19 +124,19 @@ class Partition:
         return concatenate(parts, len(places))
 
     def choose_rows(self, subset: Subset) -> PartitionRows:
-        """Return the partition's rows that are in a subset."""
+        """Return the rows of the partition that belong to a subset."""
         if subset.group is not None:
             return PartitionRows(self, self.groups.get(subset.group, ()))
         chosen = [(b, buffer) for b, buffer in enumerate(self.buffers) if subset.has(buffer)]
         return PartitionRows(self, [Stretch(b, 0, buffer.rows) for b, buffer in chosen])
 
     def whole_group(self, number: int) -> PartitionRows:
-        """Return the rows of a group that lies on this segment alone, as if it were packed alone."""
+        """Return the rows of a group that lies only on this segment, ordered as if it were packed alone."""
         return replace(self.choose_rows(Subset(group=number)), segment=ALONE)
 
     @cached_property
     def groups(self) -> Mapping[int, Sequence[Stretch]]:
-        """The stretches in which the rows of each group lie, by the group's number."""
+        """The stretches that hold the rows of each group, by the group's number."""
         found: dict[int, list[Stretch]] = {}
         for b, buffer in enumerate(self.buffers):
             first = 0
@@ -145,13 +148,13 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionRows:
-    """Some stretches of a partition's rows, as if there were no others."""
+    """A selection of a partition's rows, as stretches; it yields them in order or shuffled."""
 
     partition: Partition
     chosen: Sequence[Stretch]
-    # What the order of rows depends on: the partition's segment, unless it is another.
+    # The segment number that decides the order of rows, if it is not the partition's own.
     segment: int | None = None
-    # With more than one, each epoch has another part of them.
+    # How many epochs make up one pass over the rows; each epoch then has another part of them.
     epochs_per_pass: int = 1
 
     @property
@@ -160,18 +163,18 @@ class PartitionRows:
 
     @property
     def rows(self) -> int:
-        """The number of rows in an epoch, the same in all."""
+        """The number of rows in each epoch."""
         return max(self.all_rows // self.epochs_per_pass, min(1, self.all_rows))
 
     def shuffled(self, seed: int, epoch: int, number: int) -> Iterator[Block]:
-        """Yield the rows in the order of one pass of one epoch."""
+        """Yield the rows of an epoch as blocks, in the shuffled order of its pass with this `number`."""
         return self._blocks(self._shuffle(seed, epoch, number))
 
     def in_order(self, epoch: int = 1) -> Iterator[Block]:
         return self._blocks(self._plain(epoch))
 
     def shuffled_places(self, seed: int, epoch: int, number: int) -> np.ndarray:
-        """Return the rows' places in the partition, in the order of one pass of one epoch."""
+        """Return the places in the partition of an epoch's rows, in the order that `shuffled` gives them."""
         return self._places(self._shuffle(seed, epoch, number))
 
     def places_in_order(self, epoch: int = 1) -> np.ndarray:
@@ -193,7 +196,7 @@ class PartitionRows:
         ]
 
     def _part(self, order: np.ndarray, epoch: int) -> Iterator[tuple[int, slice]]:
-        """Yield, in the given order, each stretch that has rows in the epoch, and the slice of these rows."""
+        """Yield, in the given order, each stretch's number and the slice of its rows that the epoch has."""
         if not self.rows:
             return
         first = (epoch - 1) % self.epochs_per_pass % (self.all_rows // self.rows) * self.rows
@@ -218,28 +221,31 @@ class PartitionRows:
 
 
 def choose_training_rows(run: runs.RunRow, partition: Partition, subset: Subset) -> PartitionRows:
-    """Return the rows that a config is trained on, in parts if a pass of the run takes several epochs."""
+    """Return the partition's rows in a subset, divided among epochs as the run's `epochs_per_pass` says."""
     epochs = runs.limits(run).get("epochs_per_pass") or 1
     return replace(partition.choose_rows(subset), epochs_per_pass=epochs)
 
 
 class Partitions(dict[tuple[str, str, int], Partition]):
-    """Partitions that this session has read, by role, table and segment; those of one run at a time."""
+    """Partitions that this session has read, by role, table and segment; only one run's are kept."""
 
 
-# A run's way to a table's partition on a segment.
+# Returns the source of a table's partition on a segment, for a run.
 FindSource = Callable[[runs.RunRow, str, int], PartitionSource]
 
 
 def partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -> Partition:
-    """Return a partition, from the cache if the table has not changed since it was read."""
+    """Return a table's partition on a segment, from memory if its rows have not changed since it was read.
+
+    Raise an error if the rows are not those with which the run began.
+    """
     with _naming(table, f"When that statement is over: SELECT cerebro.resume({run.run_id})."):
         return _partition(source, run, table, segment)
 
 
 @contextmanager
 def _naming(table: str, hint: str) -> Iterator[None]:
-    """Say which table was locked: the server says only that a lock was not available."""
+    """Replace the server's error that a lock is not available by an error that names the table."""
     try:
         yield
     except CerebroError as error:
@@ -273,19 +279,19 @@ def _partition(source: FindSource, run: runs.RunRow, table: str, segment: int) -
 
 
 def let_go() -> None:
-    """Drop all rows: the run is over."""
+    """Drop all partitions that this session keeps, since their run is over."""
     memory.get_instance(Partitions).clear()
 
 
 def tables(run: runs.RunRow) -> list[str]:
-    """Return the packed tables of a run."""
+    """Return the names of the packed tables of a run, each once."""
     return list(dict.fromkeys(named_tables(run).values()))
 
 
 def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str, Subset]]:
-    """Return the rows on which a config is measured, by what they are to it.
+    """Return the table and subset on which a config is measured, under "training" and "validation".
 
-    The rows of a fold that it was not trained on validate it.
+    In cross-validation, the validation rows are those of the fold that the config is not trained on.
     """
     if config.fold is not None:
         return {
@@ -297,13 +303,16 @@ def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str
 
 
 def named_tables(run: runs.RunRow) -> dict[str, str]:
-    """Return the packed tables of a run, by what their rows are to it."""
+    """Return the packed tables of a run, under "training" and, if it has a validation table, "validation"."""
     found = {"training": run.source_table, "validation": run.validation_table}
     return {dataset: table for dataset, table in found.items() if table is not None}
 
 
 def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
-    """Return the run with what its packed tables hold now: every visit must find the same."""
+    """Return the run with the present versions and digests of its packed tables.
+
+    Each visit compares the rows that it reads with these digests.
+    """
     layouts, digests = {}, {}
     for table in tables(run):
         layouts[table], digests[table] = _digests(db, run.owner, table)
@@ -320,7 +329,7 @@ def with_versions(db: Database, run: runs.RunRow) -> runs.RunRow:
 
 
 def _check_version(run: runs.RunRow, table: str, found: Layout) -> None:
-    """Refuse a table that has got rows since the call read its groups."""
+    """Raise an error if rows were added to a packed table since this call read its groups."""
     read = json.loads(run.packed_versions).get(table)
     if read is not None and read["version"] != found.version:
         raise CerebroError(
@@ -331,9 +340,9 @@ def _check_version(run: runs.RunRow, table: str, found: Layout) -> None:
 
 
 def _digests(db: Database, role: str, table: str) -> tuple[Layout, list[str]]:
-    """Return the table's layout, and a digest for each segment.
+    """Return a packed table's layout, and a digest of its rows for each segment.
 
-    Each is a statement of its own by the caller, so that one cannot spoil the other.
+    Both are read with the caller's rights, in separate guards, so that neither can affect the other.
     """
     with _naming(table, "Call again when that statement is over: this run has not begun."):
         found = db.as_caller(role, layout, db, table)
@@ -350,7 +359,7 @@ def _changed(table: str, run_id: int) -> CerebroError:
 
 
 class TableSource:
-    """A partition's source that reads it in the session that needs it."""
+    """A source that reads a partition from its packed table, by statements of this session."""
 
     def __init__(self, db: Database, role: str, table: str, segment: int, known: Layout) -> None:
         self._db, self._role, self._table = db, role, table
@@ -366,7 +375,7 @@ class TableSource:
 
     @cached_property
     def looking(self) -> str:
-        """The statement by which the caller may look."""
+        """The statement by which the run's caller may list the partition's buffers."""
         by_place, by_contents = self._ways
         return by_place if partitions.may_read(self._db, self._role, self._table) else by_contents
 
@@ -380,7 +389,7 @@ class TableSource:
         return self.layout.dataset(self.read(number))
 
     def read(self, number: int) -> Row:
-        """Return the bytes and shapes of one buffer."""
+        """Return the bytes and shapes of the buffer with this number."""
         columns, buffer_id = self.layout.columns, self._buffers[number].buffer_id
         return self._db.as_caller(
             self._role, partitions.read_buffer, self._db, self._table, self.key, buffer_id, columns
@@ -404,7 +413,7 @@ class Layout:
     columns: partitions.Columns
     kinds: tuple[str, ...]
     keys: Sequence[int]
-    # Of the table, as it is now.
+    # The version of the packed table.
     version: int
     class_counts: Mapping[str, Sequence[int] | None]
 
@@ -423,7 +432,7 @@ DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES, WEIGHT: read.FEATURES}
 
 
 def layout(db: Database, table: str, below: int | None = None) -> Layout:
-    """Return a table's layout, with the buffers that are there now, or those `below` a number."""
+    """Return the layout of a packed table. If `below` is given, only buffers with lower numbers count."""
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
     kinds = [ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot]

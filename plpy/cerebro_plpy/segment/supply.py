@@ -1,7 +1,7 @@
-"""Supplies commands with what they work on, and takes what they make.
+"""Reads the facts, weights, rows and states that commands need, and stores their results.
 
-A session that can read and write tables does so (`TableSupply`). On Greenplum the process that trains may
-not: the session on the coordinator that sent the command supplies it (cluster/process.py).
+`TableSupply` is for a session that can read and write tables. On Greenplum the process that trains may not:
+`ToldSupply` in cluster/process.py gets them from the session on the coordinator.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from cerebro_plpy.store.runs import measurements, runs, starting_weights, state_
 
 @dataclass(frozen=True)
 class Facts:
-    """The facts of a run that concern one config."""
+    """A run, one of its configs, the config's architecture, and the registered functions of the run."""
 
     run: runs.RunRow
     config: runs.ConfigRow
@@ -36,23 +36,23 @@ class Facts:
 
 class Supply(Protocol):
     def ticker(self) -> Callable[[], None]:
-        """Return a function to call often, which notices a cancel."""
+        """Return a function for long work to call often, which raises an error after a cancel."""
         ...
 
     def facts(self, run_id: int, mst_key: int) -> Facts: ...
 
     def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
-        """Return several configs that differ in their groups, in the order of their keys."""
+        """Return the rows of a bundle's configs, in the order of `keys`."""
         ...
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None: ...
 
     def own_weights(self, run_id: int, keys: Sequence[int]) -> Mapping[int, bytes]:
-        """Return the starting weights, by key, of the configs that have their own."""
+        """Return, by `mst_key`, the starting weights of the configs that have their own."""
         ...
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> Sequence[State]:
-        """Return the states of several configs after the same step, in the order of `keys`."""
+        """Return the states of several configs at one step, in the order of `keys`."""
         ...
 
     def state(self, run_id: int, mst_key: int, step: int) -> State: ...
@@ -62,11 +62,11 @@ class Supply(Protocol):
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]: ...
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        """Store a visit's row and state; return the size of what changes of the state."""
+        """Store a visit's log row and state; return the size of the stored state in bytes."""
         ...
 
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
-        """Store the rows and states of visits that end with the same step; return the size of the states."""
+        """Store the log rows and states of a bundle's visits; return the size of all states in bytes."""
         ...
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None: ...
@@ -76,14 +76,14 @@ class Supply(Protocol):
 
 @as_owner
 def read_state(db: Database, run_id: int, mst_key: int, step: int, place: int | None = None) -> State:
-    """Return a config's state after a step, read from the place where it is known to lie."""
+    """Return a config's state at a step; read it only at the distribution key `place`, if that is given."""
     parts = state_rows.read(db, run_id, mst_key, step, place)
     return of_config(parts, run_id, mst_key, step, partial(_frozen, db, run_id))
 
 
 @as_owner
 def _read_states(db: Database, run_id: int, keys: Sequence[int], step: int) -> list[State]:
-    # Read before the statement that gives states has ended.
+    # Frozen weights are read while the statement that reads the states is still running.
     frozen = partial(_frozen, db, run_id)
     found = {
         key: of_config(parts, run_id, key, step, frozen)
@@ -112,7 +112,7 @@ class TableSupply:
         return Facts(run, config, runs.model_arch(self._db, run_id, config.model_id), used)
 
     def all_facts(self, run_id: int) -> Mapping[int, Facts]:
-        """Return the facts of all configs that a run has so far, by key."""
+        """Return the facts of all configs that a run has so far, by `mst_key`."""
         run, configs = runs.run(self._db, run_id), runs.configs(self._db, run_id)
         nets = {a.model_id: a.model_arch for a in runs.architectures(self._db, run_id)}
         used = [dict(row) for row in functions.of_run(self._db, run_id)]

@@ -1,4 +1,4 @@
-"""A visit: one config trained over one segment's partition once, as one transaction."""
+"""A visit: trains one config on one segment's partition, in one transaction."""
 
 from __future__ import annotations
 
@@ -36,18 +36,18 @@ from cerebro_plpy.store.runs import runs
 
 @dataclass(frozen=True)
 class Task:
-    """A config of a run with everything that a session needs to train or evaluate it."""
+    """A config with its run, its parsed parameters and its compiled model, ready to train or evaluate."""
 
     run: runs.RunRow
     config: runs.ConfigRow
     compile: CompileParams
     fit: FitParams
     model: engine.CompiledModel
-    # The names of frozen layers that train by now.
+    # The frozen layers that train in this epoch, by `unfreeze_at`.
     thawed: tuple[str, ...] = ()
 
     def at(self, epoch: int) -> Task:
-        """Return the task in an epoch, in which more layers may train."""
+        """Return the task for an epoch, in which the layers train that `unfreeze_at` names up to then."""
         names = self.fit.thawed(epoch)
         if names == self.thawed:
             return self
@@ -62,20 +62,20 @@ class Task:
 
 
 def room_on_device(megabytes: int | None, batch_size: int) -> DeviceRoom | None:
-    """Return what a net may have on the device, if that is limited."""
+    """Return the limit on a net's memory on the device, or None if `megabytes` is None."""
     return None if megabytes is None else DeviceRoom(megabytes * 2**20, batch_size, EVALUATION_BATCH)
 
 
 class _ReadTasks(dict[tuple[int, int], Task]):
-    """Tasks by run and config; those of one run at a time."""
+    """Tasks that this session has read, by `run_id` and `mst_key`; it keeps only the tasks of one run."""
 
 
 class _NewestState(dict[tuple[int, int, int], states.State]):
-    """The states that this session made last, by run, config and step."""
+    """The states that the last visit or bundle in this session made, by `run_id`, `mst_key` and step."""
 
 
 def task(supply: Supply, run_id: int, mst_key: int) -> Task:
-    """Read a config once per session; what a run was asked for never changes."""
+    """Return the task of a config. It is read and compiled once per session, since configs never change."""
     tasks = memory.get_instance(_ReadTasks)
     if (run_id, mst_key) not in tasks:
         if any(known != run_id for known, _ in tasks):
@@ -97,7 +97,7 @@ def task(supply: Supply, run_id: int, mst_key: int) -> Task:
 
 
 def state_after(supply: Supply, work: Task, step: int) -> states.State:
-    """Return the state that a config has after a step."""
+    """Return the state of a config at a step, from this session's memory if it is there."""
     run_id, mst_key = work.run.run_id, work.config.mst_key
     if step == (work.config.source_step or 0):
         return _first_state(supply, work)
@@ -106,7 +106,7 @@ def state_after(supply: Supply, work: Task, step: int) -> states.State:
 
 
 def _grown(work: Task, state: states.State) -> states.State:
-    """Return the state with fresh optimizer variables for layers that did not train before."""
+    """Return the state, with new optimizer variables for layers that were frozen when it was stored."""
     layout = work.model.layout
     same = state.names == layout.names and list(state.frozen_places or layout.frozen) == layout.frozen
     if not work.thawed or same:
@@ -122,7 +122,7 @@ def _grown(work: Task, state: states.State) -> states.State:
 
 
 def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[states.State]:
-    """Return the states of several configs after the same step, in the order of `works`."""
+    """Return the states of several configs at one step, in the order of `works`."""
     run_id, newest = works[0].run.run_id, memory.get_instance(_NewestState)
     known = {work.config.mst_key: newest.get((run_id, work.config.mst_key, step)) for work in works}
     lying = [
@@ -140,7 +140,10 @@ def states_after(supply: Supply, works: Sequence[Task], step: int) -> list[state
 
 
 def remember(run_id: int, step: int, made: Mapping[int, states.State]) -> None:
-    """Keep states: the session may be asked to evaluate them or to continue from them."""
+    """Keep the states of a step, by `mst_key`, for a later visit or evaluation in this session.
+
+    States that were kept before are dropped.
+    """
     newest = memory.get_instance(_NewestState)
     newest.clear()
     newest.update({(run_id, mst_key, step): state for mst_key, state in made.items()})
@@ -160,7 +163,7 @@ def _first_state(supply: Supply, work: Task) -> states.State:
 
 
 def fresh_state(supply: Supply, work: Task, mst_key: int) -> states.State:
-    """Make a config's initial state from its seed, with its starting weights if there are any."""
+    """Return a new initial state for a config, made from its seed and its starting weights, if it has any."""
     seed = seeding.derive_small(work.run.seed, "weights", work.config.key)
     weights = supply.weights(work.run.run_id, work.config.model_id, mst_key)
     with own_faults("was initialized"):
@@ -168,14 +171,15 @@ def fresh_state(supply: Supply, work: Task, mst_key: int) -> states.State:
 
 
 def warmed(fresh: states.State, old: states.State) -> states.State:
-    """Go on from an old state: all of it but the learning rate, which the new parameters name.
+    """Return a state that has the values of `old`, but the learning rate of `fresh`.
 
-    If the optimizer is another one or other layers train, those of its variables are taken over that have the
-    same name and shape. All else is found by its place: Keras numbers seeds by how many a process has made.
+    Arrays are matched by position, because the names of seeds have numbers that differ between processes. If
+    only the optimizers differ, optimizer variables are matched by name, shape and type; if the nets differ,
+    all arrays are. An array of `fresh` without a match stays as it is.
     """
     same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True)
     if not same and _forms(fresh, optimizer=False) != _forms(old, optimizer=False):
-        # The state is of another net: nothing but names can match.
+        # The state is of another net, so arrays can be matched only by name.
         known = _by_name(old)
         own = [known.get((n, a.shape, a.dtype), a) for n, a in zip(fresh.names, fresh.arrays, strict=True)]
     elif same:
@@ -198,7 +202,7 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
 
 
 def _forms(state: states.State, *, optimizer: bool) -> list[tuple[tuple[int, ...], np.dtype]]:
-    """Return the shapes and types of all variables, or of those that are no optimizer's."""
+    """Return the shape and type of each array of a state, without optimizer variables unless `optimizer`."""
     pairs = zip(state.arrays, state.kinds, strict=True)
     return [(a.shape, a.dtype) for a, kind in pairs if optimizer or kind != states.OPTIMIZER]
 
@@ -208,7 +212,7 @@ def _by_name(state: states.State) -> dict[tuple[str, tuple[int, ...], np.dtype],
 
 
 def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
-    """Train one config on one segment; state and log row are committed with the statement that asked."""
+    """Train one config on one segment, and store its state and log row in the transaction of the command."""
     started_at, clock, computed = time.time(), time.monotonic(), time.process_time()
     run_id, mst_key, epoch, stop = asked.run_id, asked.mst_key, asked.epoch, asked.stop
     work = task(supply, run_id, mst_key)
@@ -233,7 +237,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
     read = time.monotonic()
     needs = find_needs(supply, work, asked.cut_configs)
     newest.clear()
-    # Nothing else needs the state that it begins with.
+    # Nothing else needs the state that the visit begins with, so its arrays may move into the net.
     state, logs = train(supply, work, state, partition, whole_epoch, needs=needs, moves=True)
     if partition.rows:
         check_finite(logs, segment, epoch)
@@ -263,7 +267,7 @@ def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:
 
 
 def memory_bytes() -> int | None:
-    """Return how much memory this process has, its own and shared; None on systems other than Linux."""
+    """Return the resident memory of this process in bytes, shared pages included; None if not on Linux."""
     try:
         with open("/proc/self/statm") as told:
             return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
@@ -272,7 +276,7 @@ def memory_bytes() -> int | None:
 
 
 def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
-    """Average the states that the segments have made in an epoch; the config goes on from the result."""
+    """Store the average of the states that all segments made in an epoch as the state after that epoch."""
     started_at, clock = time.time(), time.monotonic()
     run_id, mst_key, epoch = asked.run_id, asked.mst_key, asked.epoch
     run = task(supply, run_id, mst_key).run
@@ -306,7 +310,11 @@ def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
 def find_needs(
     supply: Supply, work: Task, cut_configs: Sequence[tuple[int, int, int]]
 ) -> features.Needs | None:
-    """Return what is needed of frozen layers' outputs, and drop those that nothing needs any more."""
+    """Return which nets need outputs of frozen layers, and drop the stored outputs that no net needs.
+
+    `cut_configs` names the configs that need outputs, each by `mst_key`, `model_id` and batch size. Return
+    None if it is empty.
+    """
     if not cut_configs:
         return None
     own = work.config.model_id, work.fit.batch_size
@@ -329,7 +337,7 @@ def _other_trunk(supply: Supply, own: Task, mst_key: int) -> features.OtherTrunk
     except CerebroError as error:
         if error.sqlstate == QUERY_CANCELED:
             raise
-        # It fails in a visit of its own, and not the config of this one.
+        # The other config is at fault: it fails in its own visit, not in this one.
         return None
 
 
@@ -342,9 +350,9 @@ def train(
     needs: features.Needs | None = None,
     moves: bool = False,
 ) -> tuple[states.State, dict[str, float]]:
-    """Train a state on a partition; without rows there, return it as it is.
+    """Train a state on a partition; return the new state and its logs. Without rows, return it unchanged.
 
-    If it `moves`, it loses its arrays to a net that trains as a whole.
+    If `moves`, the arrays of `state` may move into the net, so that `state` cannot be used afterwards.
     """
     if not partition.rows:
         return state, {}
@@ -359,7 +367,7 @@ def train(
         if moves and trainer is work.model:
             run = partial(work.model.train, moves=True)
             if began is not state:
-                # Else this list would keep what leaves that of the state with another rate.
+                # Or this list would keep the arrays alive that leave `began`.
                 state.arrays = []
         passes = _passes(own, fit, work.run.seed, epoch)
         made, logs = run(
@@ -368,7 +376,7 @@ def train(
     return made if rate is None else made.with_rate(rate), logs
 
 
-# The cheapest means stands with the failure, which views show without hints.
+# Part of the message, because views show failures without hints. The cheapest remedy comes first.
 _SMALLER = (
     ": smaller batches take less, and with gradient_accumulation_steps=4 in the optimizer, four of them make"
     " one step; the option recompute keeps fewer outputs of layers; device_memory_mb trains a net in shards"
@@ -377,9 +385,10 @@ _SMALLER = (
 
 @contextmanager
 def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
-    """Blame whatever goes wrong inside the engine on this config and nothing else.
+    """Turn an exception of the engine into a CerebroError that fails only the config, not the run.
 
-    If `strictly`, also what the engine itself refuses: a registered function may have raised it.
+    `doing` is part of the message, for example "was compiled". If `strictly`, also turn a CerebroError into
+    one that fails the config, because a registered function may have raised it.
     """
     try:
         yield
@@ -401,7 +410,7 @@ def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Return whether memory ran out, which need not be the config's fault: another session may have more."""
+    """Return whether an exception says that memory ran out; another session may still have enough."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ in ("ResourceExhaustedError", "OutOfMemoryError")
@@ -416,7 +425,7 @@ def measure(
     partition: rows.PartitionRows,
     needs: features.Needs | None = None,
 ) -> list[np.ndarray]:
-    """Return the variables of loss and metrics on some rows."""
+    """Return the variables of a net's loss and metrics after a state has been evaluated on some rows."""
     tick = supply.ticker()
     try:
         with own_faults("was evaluated"):
@@ -435,7 +444,7 @@ def _passes(own: features.Ordered, fit: FitParams, seed: int, epoch: int) -> Ite
 
 
 def as_json(logs: Mapping[str, float]) -> str:
-    """Write metrics as JSON, which has no NaN: a metric that has no value is null."""
+    """Return metrics as JSON, with null for NaN and infinity."""
     return json.dumps({name: value if math.isfinite(value) else None for name, value in logs.items()})
 
 

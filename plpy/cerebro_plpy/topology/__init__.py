@@ -1,7 +1,7 @@
-"""Topologies: where segments are and how a command reaches them.
+"""Topologies: where the segments of a run are, and how commands reach them.
 
-A topology opens sessions, sends them commands (`commands.py`) and tells which have answered. The executor
-knows nothing more of where it runs.
+A topology opens sessions, sends them commands (`commands.py`) and returns their answers. The executor knows
+nothing else about where a run is carried out.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from cerebro_plpy.store.runs.drivers import Behind
 
 
 def tell_not_kept(say: Callable[[str], None], answers: Iterable[Mapping[str, Any]]) -> None:
-    """Tell why the programs that sessions compile are lost when they end, where they were to be kept."""
+    """Send the caller each reason in the answers why compiled programs are not kept for other sessions."""
     for reason in sorted({answer["not_kept"] for answer in answers if "not_kept" in answer}):
         say(f"compiled programs are not kept for other sessions: {reason}")
 
 
 def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:
-    """Return the command by which these sessions stand behind a run."""
+    """Return the command that notes the processes driving a run, after writing a `new` run."""
     return HoldRun(run_id=run_id, behind=behind) if new is None else replace(new, behind=behind)
 
 
 @dataclass(frozen=True)
 class Answer:
-    """The outcome of a command that was sent to a segment."""
+    """The answer to a command that was sent to a segment; `lost` says that the session was lost."""
 
     segment: int
     result: Mapping[str, Any] | None
@@ -38,51 +38,54 @@ class Answer:
 
 class Topology(Protocol):
     name: str
-    # Whether nothing is to be left of a run whose call fails, since its tables are gone then.
+    # Whether a run is deleted if its call fails, since the caller's transaction has made its packed tables.
     ends_with_transaction: bool
 
     def open(self, engines: Sequence[Engine], segments: int) -> None:
-        """Make a session ready for each segment and engine."""
+        """Open a session for each segment and each engine, unless they are open, and start the engines."""
         ...
 
     def hold(self, run_id: int, new: CreateRun | None = None) -> None:
-        """Stand behind a run from now on, `new` or existing; raise an error if another session does."""
+        """Note that these sessions drive a run, after writing the run if it is `new`.
+
+        Raise an error if another session drives the run.
+        """
         ...
 
     def let_go(self) -> None:
-        """No longer stand behind a run."""
+        """Note that these sessions no longer drive the run, and have them drop its rows."""
         ...
 
     def command(self, command: Command) -> Mapping[str, Any]:
-        """Carry out a command in the control session and wait for it."""
+        """Send a command to the control session, wait, and return the answer."""
         ...
 
     def ask(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
-        """Carry out a command where Keras runs on this backend and wait for it."""
+        """Send a command to a session whose engine is `backend`, wait, and return the answer."""
         ...
 
     def free(self, segment: int) -> bool:
-        """Whether the session that serves a segment has nothing under way."""
+        """Return whether the session that works for a segment has no command to carry out."""
         ...
 
     def submit(self, backend: str, command: ConfigCommand) -> None:
-        """Begin a command on its segment."""
+        """Send a command to the session of its segment, without waiting; `answers` returns its answer."""
         ...
 
     def background(self, command: Command) -> None:
-        """Carry out a command off the hot path, some time before `finish_background` returns."""
+        """Queue a command for the control session, without waiting; `finish_background` waits for it."""
         ...
 
     def finish_background(self) -> None: ...
 
     def answers(self) -> list[Answer]:
-        """Wait a moment for commands to end; return the answers of those that have."""
+        """Wait a moment, and return the answers of the submitted commands that have ended."""
         ...
 
     def stop(self) -> None:
-        """End every segment session at once, since the call was cancelled or has failed."""
+        """Cancel and end all segment sessions, because the call was cancelled or has failed."""
         ...
 
     def close(self) -> None:
-        """End the control session as well."""
+        """End all sessions, the control session included."""
         ...

@@ -19,8 +19,8 @@ from cerebro_plpy.topology.local import Bounds, LocalTopology, check_room, own_p
 
 IDLE_MINUTES = 30
 RETRY_SECONDS = 30
-# What one more session is worth, where rows are handed to sessions: so many rows, or so many of them in all
-# epochs of all configs.
+# If rows are passed to sessions in a file, one session is used for so many rows, or for so many rows times
+# epochs times configs.
 ROWS_OF_A_SESSION, STEPS_OF_A_SESSION = 1000, 500_000
 
 Local = TypeVar("Local", bound=LocalTopology)
@@ -28,22 +28,23 @@ Local = TypeVar("Local", bound=LocalTopology)
 
 @dataclass(frozen=True)
 class RowsToHand:
-    """The rows that sessions may be handed, and how often they are trained on: epochs times configs."""
+    """The number of rows that sessions may get in a file; `times` is the epochs times the configs."""
 
     rows: int
     times: int
 
     @property
     def sessions(self) -> int:
-        """How many sessions the rows are worth: several or none."""
+        """The number of sessions that the rows are enough for; 0 if it would be only one."""
         found = max(self.rows // ROWS_OF_A_SESSION, self.rows * self.times // STEPS_OF_A_SESSION)
         return found if found > 1 else 0
 
 
 def choose(db: Database, tables: Sequence[int], rows: RowsToHand | None = None) -> Topology:
-    """Return segment sessions if they may log in and see the tables, else the caller's own backend.
+    """Return a topology of segment sessions if these can log in and see the tables, else an inline topology.
 
-    Sessions that do not see the tables may be handed `rows`, if they are given.
+    If `rows` are given, sessions that do not see the tables may get the rows in a file. If the topology is
+    inline, tell the caller why.
     """
     topology, reason = find_topology(db, tables, rows)
     if reason is not None:
@@ -54,7 +55,7 @@ def choose(db: Database, tables: Sequence[int], rows: RowsToHand | None = None) 
 def find_topology(
     db: Database, tables: Sequence[int], rows: RowsToHand | None = None
 ) -> tuple[Topology, str | None]:
-    """Return the topology of a call, and the reason if it is the caller's own backend."""
+    """Return the topology of a call, and the reason if it is inline, else None."""
     reason, handed = find_sessions(db, tables, rows)
     if reason is None or handed:
         try:
@@ -67,9 +68,9 @@ def find_topology(
 
 
 def find_sessions(db: Database, tables: Sequence[int], rows: RowsToHand | None) -> tuple[str | None, int]:
-    """Return why sessions do not see the tables, if so, and how many may be handed the rows.
+    """Return why segment sessions do not see the tables, or None, and how many may get the rows in a file.
 
-    Each session takes seconds to start, and compiles all programs for itself: few rows are worth none.
+    For few rows that number is 0, because each session takes seconds to start and compiles its own programs.
     """
     reason = why_not_local(db, tables)
     if reason is None or rows is None or not db.server.hands_rows or why_not_local(db, []) is not None:
@@ -79,7 +80,7 @@ def find_sessions(db: Database, tables: Sequence[int], rows: RowsToHand | None) 
 
 
 def _choose_handing(db: Database, most: int) -> HandingTopology:
-    # One that leads, and one that trains at least.
+    # At least a control session and one session that trains.
     room = session.room(db, session.current_user(db))
     check_room(room, 2 - len(own_pids()))
     handing = _local(db, HandingTopology, interrupts.look_seconds(db), background=False)
@@ -89,7 +90,10 @@ def _choose_handing(db: Database, most: int) -> HandingTopology:
 
 
 def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology:
-    """Return segment sessions; in the background, `look_seconds` bounds the caller's code."""
+    """Return a topology of segment sessions, with its control session open.
+
+    For a run in the background, `look_seconds` is the time limit for the caller's code.
+    """
     seconds = interrupts.look_seconds(db) if look_seconds is None else look_seconds
     local = _local(db, db.server.segment_sessions, seconds, background=look_seconds is not None)
     local.open([], 0)
@@ -111,13 +115,13 @@ def _local(db: Database, kind: type[Local], look_seconds: int, *, background: bo
 
 
 def warm_sessions(db: Database, engines: Sequence[Engine], segments: int) -> LocalTopology | None:
-    """Return a run's sessions if this session has them all from an earlier run, else None; open none."""
+    """Return a topology if an earlier run has left all its sessions open, else None. Open no session."""
     topology = _local(db, db.server.segment_sessions, interrupts.look_seconds(db), background=False)
     return topology if topology.has(engines, segments) else None
 
 
 def why_not_local(db: Database, tables: Sequence[int]) -> str | None:
-    """Return why segment sessions would not see what they are to work on; None if they would."""
+    """Return why other sessions do not see these tables as the caller's transaction does; None if they do."""
     if session.any_temporary(db, list(tables)):
         return "some of its tables are temporary, which no other session can see"
     if session.own_strong_locks(db, list(tables)):
@@ -128,7 +132,7 @@ def why_not_local(db: Database, tables: Sequence[int]) -> str | None:
 
 
 def _most_sessions(db: Database) -> int | None:
-    """Return how many sessions the administrator's bound leaves to this run, at least 1; None without one."""
+    """Return how many sessions the setting "sessions" leaves to this run, at least 1; None if not set."""
     bound = session.setting(db, "sessions")
     if bound is None:
         return None

@@ -1,7 +1,7 @@
-"""Segment sessions that get their rows from the caller's session, since they do not see its tables.
+"""Segment sessions for packed tables that only the caller's transaction sees.
 
-What the run makes is theirs and committed, but its tables are those of the caller's transaction: if that
-fails, nothing of the run is left.
+The caller's session passes them the rows in a file. The sessions commit the run's states and measurements;
+if the caller's transaction fails, the run is deleted.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from cerebro_plpy.topology.local import LocalTopology
 
 
 class HandingTopology(LocalTopology):
-    """The segments of a run on tables of the caller's transaction, which `run_here` reads."""
+    """A topology for tables that only the caller's transaction sees; `run_here` reads their rows."""
 
     ends_with_transaction = True
     run_here: Callable[[Sent], Mapping[str, Any]]
-    # It takes no more sessions than this.
+    # The largest number of segment sessions.
     most: int
     _handed: int | None = None
 

@@ -1,4 +1,4 @@
-"""No other session: the caller's own backend plays every segment in turn."""
+"""The topology without other sessions: the caller's session does the work of all segments in turn."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from cerebro_plpy.topology import Answer, holding, tell_not_kept
 
 
 class _InlineEngines(list[str]):
-    """The engines that commands of this session have started: at most one, where they run."""
+    """The engines that inline topologies have started in this session; there is at most one."""
 
 
 def find_started() -> str | None:
-    """Return the engine that runs what this session does itself, which can have no other."""
+    """Return the engine that this session has started for its own work, or None. It cannot start another."""
     return next(iter(memory.get_instance(_InlineEngines)), None)
 
 
 class InlineTopology:
-    """A topology whose commands run where they are submitted, so there is never more than one under way."""
+    """A topology that carries out each command in the caller's session as soon as it is submitted."""
 
     name = "inline"
     ends_with_transaction = False

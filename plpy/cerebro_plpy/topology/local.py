@@ -1,7 +1,7 @@
-"""Plain PostgreSQL: a segment session is a loopback connection to the same server.
+"""The topology of PostgreSQL: segment sessions are loopback connections to the same server.
 
-The connections outlive the run: the next run of the same user session finds its rows and its compiled
-models where this one left them.
+The connections stay open after a run, so that the next run of the caller's session finds the compiled models
+in their memory.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from cerebro_plpy.topology.loopback import (
 
 # How often a run replaces a lost control session.
 CONTROL_RETRIES = 3
-# Between two tries to open a session where the server refuses it.
+# The pause between two tries to open a session that the server refuses.
 REST_SECONDS = 1.0
 
 T = TypeVar("T")
@@ -57,18 +57,18 @@ Key = tuple[str, int, str, int, Any]
 
 
 class _Pool(dict[Key, LoopbackSession]):
-    """The open sessions of this session, also between runs."""
+    """The loopback sessions that this session has open, during and between runs."""
 
 
 def own_pids() -> list[int]:
-    """Return the server processes of this session's own loopback sessions."""
+    """Return the process ids of the loopback sessions that this session has open."""
     return [
         s.connection.info.backend_pid for s in memory.get_instance(_Pool).values() if not s.connection.closed
     ]
 
 
 def list_started(role: str) -> list[tuple[str, int]]:
-    """Return engine and threads of the first segment's open sessions, those without GPUs."""
+    """Return the engine and threads of each idle session of the first segment, except sessions with GPUs."""
     found = memory.get_instance(_Pool).items()
     return [
         (backend, threads)
@@ -79,20 +79,20 @@ def list_started(role: str) -> list[tuple[str, int]]:
 
 @dataclass(frozen=True)
 class Bounds:
-    """The bounds that the sessions of a run must keep to."""
+    """The limits for a run's sessions: their number, idle time, and how long the run waits for a new one."""
 
     idle_minutes: int
-    # How long a run that goes on waits for a new session.
+    # How many seconds a run that has begun waits for a new session.
     patience: float
     look_seconds: int
-    # Whether the process that decides is itself a session that was opened for the run.
+    # Whether the driving session is itself a loopback session, opened for a run in the background.
     background: bool
     most_sessions: Callable[[], int | None]
     room: Callable[[], session.Room]
 
 
 class LocalTopology:
-    """The segments of one run as loopback sessions."""
+    """A topology of loopback sessions: a control session, and a session for each segment and engine."""
 
     name = "local"
     ends_with_transaction = False
@@ -121,18 +121,18 @@ class LocalTopology:
         self._control_losses = 0
 
     def open(self, engines: Sequence[Engine], segments: int) -> None:
-        """Open what is not open yet; the servers' answers and the engines' imports go side by side."""
+        """Open all sessions that are not open yet, and start their engines at the same time."""
         self._insist(self._open, engines, segments)
 
     def has(self, engines: Sequence[Engine], segments: int) -> bool:
-        """Return whether all sessions that these need are open already, and have nothing under way."""
+        """Return whether a session is open and idle for each of these engines and each segment."""
         self._engines = {engine.backend: engine for engine in engines}
         self._slots = segments
         found = [self._pool.get(key) for key in self._wanted()]
         return all(there is not None and not there.busy and there.alive() for there in found)
 
     def begin_opening(self, engines: Sequence[Engine], segments: int) -> None:
-        """Begin to open what is not open yet, and do not wait: `open` does so later."""
+        """Open all missing sessions, and begin to start their engines; `open` waits for them."""
         self._insist(self._begin_opening, engines, segments)
 
     def _open(self, engines: Sequence[Engine], segments: int) -> None:
@@ -142,7 +142,7 @@ class LocalTopology:
 
     def _begin_opening(self, engines: Sequence[Engine], segments: int) -> list[LoopbackSession]:
         for key in [k for k, s in self._pool.items() if k[0] == self._role and s.busy and not s.starts]:
-            # What an earlier call had under way when it was cancelled.
+            # The session still has the command of an earlier call that was cancelled.
             self._pool.pop(key).stop()
         self._engines = {engine.backend: engine for engine in engines}
         most = self._bounds.most_sessions()
@@ -164,7 +164,7 @@ class LocalTopology:
         return list(sessions.values())
 
     def _tell_what_starts(self) -> None:
-        """Tell the caller which sessions start, since engines take seconds to come up."""
+        """Tell the caller how many sessions start, with which engines, since this takes seconds."""
         number = self._count_missing(self._wanted())
         if number:
             self._say(
@@ -172,7 +172,7 @@ class LocalTopology:
             )
 
     def _fit_in(self) -> None:
-        """Take as many sessions as there is room for; raise an error if a run cannot do with them."""
+        """Reduce the segment sessions to the free connections; raise an error if too few are free."""
         room = self._bounds.room()
         if self._missing() > room.free and self._stop_others():
             room = self._bounds.room()
@@ -181,7 +181,7 @@ class LocalTopology:
         check_room(room, missing)
 
     def _stop_others(self) -> bool:
-        """End the idle sessions that this run has no use for; return whether there were any."""
+        """End the open sessions that this run does not use; return whether there were any."""
         wanted = [self._key(CONTROL, ""), *self._wanted()]
         others = [key for key in self._pool if key[0] == self._role and key not in wanted]
         for key in others:
@@ -199,7 +199,7 @@ class LocalTopology:
         return [self._key(slot, backend) for slot in range(self._slots) for backend in self._engines]
 
     def _make_room(self) -> None:
-        """Close sessions beyond what is allowed: another run may have opened its own at the same moment."""
+        """Close sessions beyond the allowed number, since another run may have opened some meanwhile."""
         over = min(0, self._bounds.room().free)
         allowed = max(1, min(self._bounds.most_sessions() or self._slots, self._slots + over))
         for key in [k for k in self._wanted() if k[1] >= allowed]:
@@ -211,7 +211,7 @@ class LocalTopology:
         self._held = run_id
 
     def _behind(self) -> Behind:
-        """Return the processes behind a run; this one decides."""
+        """Return the process ids to note for a run: of this session, which drives it, and of its sessions."""
         own = [s for key, s in self._pool.items() if key[0] == self._role and key[1] != CONTROL]
         pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
         own_pid = os.getpid()
@@ -225,7 +225,7 @@ class LocalTopology:
         self._give_back()
 
     def _give_back(self) -> None:
-        """Have the sessions keep their compiled models, and no rows."""
+        """Have the segment sessions drop the run's rows; they keep their compiled models."""
         asked = {key: self._pool[key] for key in self._wanted() if key in self._pool}
         for key, there in asked.items():
             with self._losing(there):
@@ -238,7 +238,7 @@ class LocalTopology:
 
     @contextmanager
     def _losing(self, there: LoopbackSession) -> Iterator[None]:
-        """Do without a session that is lost: it has given back everything."""
+        """Within the block, ignore the loss of a session, since its rows are gone with it."""
         try:
             yield
         except SessionLost:
@@ -249,7 +249,10 @@ class LocalTopology:
         return self._insist(self._tell_control, command)
 
     def _insist(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do work again if its session is lost: what was committed then is not done twice."""
+        """Call `work` and return its result; if a session is lost, call it again, a few times at most.
+
+        The work must be safe to repeat.
+        """
         for _ in range(CONTROL_RETRIES):
             try:
                 return work(*arguments, **named)
@@ -273,7 +276,7 @@ class LocalTopology:
             raise
 
     def ask(self, backend: str, command: BesideRows) -> Mapping[str, Any]:
-        """Do something in the first segment's session, which has Keras, and wait for it."""
+        """Send a command to the first segment's session with this engine, wait, and return the answer."""
         return self._insist(self._tell_first, backend, command)
 
     def free(self, segment: int) -> bool:
@@ -284,10 +287,10 @@ class LocalTopology:
         self._running[command.segment] = running
         try:
             self._finish([running])
-            # The engine goes along: a session that replaces a lost one must start it first.
+            # With the engine, because a session that replaces a lost session must start it first.
             running.begin(Sent(command, self._engines[backend]))
         except SessionLost:
-            # It died while it was idle: `answers` reports it as lost.
+            # The session ended while it was idle; `answers` reports it as lost.
             running.close()
 
     def background(self, command: Command) -> None:
@@ -315,7 +318,7 @@ class LocalTopology:
         running.busy = False
         lost = isinstance(known, SessionLost)
         if lost or known.sqlstate == OUT_OF_MEMORY:
-            # A session whose memory has run out is better replaced.
+            # Replace a session whose memory has run out.
             self._forget(running)
         return Answer(segment, None, known, lost)
 
@@ -327,7 +330,7 @@ class LocalTopology:
                 self._tick()
 
     def stop(self) -> None:
-        """Cancel and close every segment session; the control session stays for the last word."""
+        """Cancel and close all segment sessions; the control session stays, to write how the run ended."""
         self._tick = lambda: None
         del self._queue[1:]
         self._running.clear()
@@ -339,7 +342,10 @@ class LocalTopology:
             self._pool.pop(key).stop()
 
     def _drain(self) -> None:
-        """Let the control session go on with its queue; begin again what a lost one had begun."""
+        """Read the control session's answer if there is one, and send the next queued command.
+
+        If the session is lost, the next call sends the command again.
+        """
         control = self._control()
         try:
             if control.busy:
@@ -360,7 +366,7 @@ class LocalTopology:
             raise known from None
 
     def _control(self) -> LoopbackSession:
-        """Return the control session; one that replaces a lost one first takes its place behind the run."""
+        """Return the control session. If it replaces a lost session, first note again who drives the run."""
         key = self._key(CONTROL, "")
         before = self._pool.get(key)
         control = self._session(key)
@@ -380,7 +386,7 @@ class LocalTopology:
         if found is not None:
             self._pool.pop(key).stop()
         self._keep_one_other(key)
-        # A run that goes on waits a while for a server that has no room for a new session.
+        # A run that has begun waits a while if the server has no room for a new session.
         deadline = time.monotonic() + (self._bounds.patience if self._held is not None else 0.0)
         while True:
             try:
@@ -391,7 +397,7 @@ class LocalTopology:
                     break
                 if time.monotonic() >= deadline:
                     check_room(room, 1)
-            # A stored string that cannot be read is a ProgrammingError, whose text has parts of it.
+            # A malformed stored connection string raises ProgrammingError, whose text shows parts of it.
             except psycopg2.Error as error:
                 if (failed := self._pool.pop(key, None)) is not None:
                     failed.close()
@@ -403,20 +409,21 @@ class LocalTopology:
         return opened
 
     def _keep_one_other(self, key: Key) -> None:
-        """Keep the sessions with one other number of threads: calls with either may take turns.
+        """Close sessions with the slot and engine of `key` but other threads or GPUs, except the newest.
 
-        If an administrator has said how many there may be, keep only those that are used.
+        Calls may alternate between two numbers of threads. If the setting "sessions" limits the sessions,
+        close all of these.
         """
         others = [other for other in self._pool if other[:3] == key[:3] and other != key]
         for other in others[:-1] if self._keeps_others else others:
             self._pool.pop(other).stop()
 
     def _refusal(self, error: psycopg2.Error) -> CerebroError:
-        """Return the error for a session that could not be opened."""
+        """Return the error of the extension for a session that could not be opened."""
         return refused(self._target, error)
 
     def _rest(self) -> None:
-        """Rest a second, in which nothing is asked of the server but whether the caller has cancelled."""
+        """Wait a second; raise an error if the caller cancels or the server ends meanwhile."""
         until = time.monotonic() + REST_SECONDS
         while time.monotonic() < until:
             time.sleep(WAIT_SECONDS)
@@ -436,7 +443,7 @@ class LocalTopology:
             self._pool.pop(key).stop()
 
     def _finish(self, sessions: Sequence[LoopbackSession]) -> None:
-        """Wait until none of these has anything under way, looking for a cancel meanwhile."""
+        """Wait until all these sessions have ended their command or login; on a cancel, close them."""
 
         def tick() -> None:
             try:

@@ -1,4 +1,4 @@
-"""A loopback connection to the server: opens it, sends it commands, waits for it, and notices its loss."""
+"""Loopback connections to the server: opens them, sends commands, waits for answers, and notices losses."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ from cerebro_plpy.store import citus, session, sockets
 
 # The server's first process, while it lives.
 _PARENT = os.getppid()
-# How long to wait for answers before looking whether the caller has cancelled.
+# How long to wait for answers before the next look whether the caller has cancelled.
 WAIT_SECONDS = 0.05
 CONTROL = -1
-# On Greenplum the session is there still, and not the process of its own that it had on a segment.
+# On Greenplum, errors after which the session is still there, but has lost its process on a segment.
 SEGMENT_LOST = (SEGMENT_GONE, "57P01", "57P02", "57P03")
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 
 class LoopbackSession:
-    """One connection in asynchronous mode, with at most one command under way."""
+    """A connection to a session in asynchronous mode, with at most one command to be answered."""
 
     def __init__(self, target: session.LoginTarget, settings: Mapping[str, str]) -> None:
         self.connection = psycopg2.connect(_dsn(target, settings), async_=1)
@@ -43,16 +43,19 @@ class LoopbackSession:
         self._cursor: Any = None
         self.look_seconds = 0
         self.busy = False
-        # Whether what is under way is the start of its engine, for which nobody need wait.
+        # Whether the current command is the start of its engine, for which nobody needs to wait.
         self.starts = False
         self.opened = False
 
     def ready(self) -> bool:
-        """Move the connection on without blocking; return whether what was begun has ended."""
+        """Advance the connection without blocking; return whether the command, or the login, has ended."""
         return self.connection.poll() == psycopg2.extensions.POLL_OK
 
     def poll(self) -> int:
-        """Move the connection on for a caller that waits for it alone, raising the server's error as ours."""
+        """Advance the connection without blocking; return the state of psycopg2's `poll`.
+
+        After the login, raise an error of the server as a CerebroError.
+        """
         try:
             return self.connection.poll()
         except psycopg2.Error as error:
@@ -79,7 +82,7 @@ class LoopbackSession:
         return json.loads(self._cursor.fetchone()[0])
 
     def alive(self) -> bool:
-        """Return whether an idle connection still has its server side."""
+        """Return whether the connection is idle and its session has not ended."""
         if self.connection.closed or self.busy:
             return False
         return not select.select([self.connection], [], [], 0)[0]
@@ -116,11 +119,11 @@ def _dsn(target: session.LoginTarget, settings: Mapping[str, str]) -> str:
 
 
 class SessionLost(CerebroError):
-    """Raised when a session has ended, and nobody knows whether what it was told is committed."""
+    """Raised if a session has ended, so that it is not known whether its last command was committed."""
 
 
 def error_of(of: LoopbackSession, error: psycopg2.Error) -> CerebroError:
-    """Return an error of a session: `SessionLost` if the session is gone and not just the command."""
+    """Convert an error of psycopg2; return a `SessionLost` if the session has ended, not only its command."""
     known = citus.judge(from_driver(error, INTERNAL))
     # FATAL may come before the stream ends.
     is_fatal = error.diag.severity_nonlocalized in ("FATAL", "PANIC") or error.pgcode is None
@@ -136,9 +139,12 @@ def leave_running(
     taken_up: Callable[[], bool],
     tick: Callable[[], None],
 ) -> None:
-    """Have a session of its own drive a run, and let go of that session as soon as it does."""
+    """Open a session that drives a run, wait until `taken_up` returns true, and close the connection.
+
+    The session goes on without it. Raise an error if the session fails before.
+    """
     settings = settings_of(target, 1, CONTROL)
-    # That nobody listens any more is no reason to end.
+    # The session must not end when the connection is closed.
     alone = {"client_connection_check_interval": "0"} if target.server_version >= 140000 else {}
     there = LoopbackSession(target, {**settings, **alone})
     there.look_seconds = look_seconds
@@ -159,14 +165,14 @@ def leave_running(
 
 
 def check_superuser(opened: LoopbackSession) -> None:
-    """Refuse a session that is not a superuser's: only such a one can become a run's caller."""
+    """Raise an error if a session's role is not a superuser, which alone can act as a run's caller."""
     if opened.connection.info.parameter_status("is_superuser") != "on":
         raise psycopg2.OperationalError("the role that logs in is not a superuser")
     opened.opened = True
 
 
 def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> None:
-    """Wait until none of these has anything under way."""
+    """Wait until all these sessions have ended their command or login, calling `tick` meanwhile."""
     waiting = list(sessions)
     while waiting:
         states = {s: s.poll() for s in waiting}
@@ -178,13 +184,13 @@ def wait_for(sessions: Sequence[LoopbackSession], tick: Callable[[], None]) -> N
 
 
 def check_server() -> None:
-    """Raise an error if the server has ended: this process, which waits, has not been told."""
+    """Raise an error if the server has ended. A process that only waits does not learn of it otherwise."""
     if os.getppid() != _PARENT:
         raise CerebroError("the server has ended", sqlstate=ADMIN_SHUTDOWN)
 
 
 def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
-    """Return the error for a login that failed; raise another one if the server has ended."""
+    """Return the error for a login that failed. Raise an error instead if the server has ended."""
     check_server()
     reason = str(error).strip().splitlines()[-1] if str(error).strip() else "no reason given"
     return CerebroError(
@@ -198,5 +204,5 @@ def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
 
 
 def _without_secrets(target: session.LoginTarget, reason: str) -> str:
-    """Return a reason without what a user must not learn: a stored connection string."""
+    """Return a reason for a failed login that shows nothing of a stored connection string."""
     return "the stored connection string does not work" if target.connection else reason

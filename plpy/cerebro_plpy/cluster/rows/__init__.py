@@ -1,1 +1,1 @@
-"""The rows of a cluster, packed and predicted where they are."""
+"""Packs and predicts the rows of a cluster on the segments where they are stored."""

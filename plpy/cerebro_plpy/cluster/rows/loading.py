@@ -1,4 +1,4 @@
-"""A partition on its way into a segment's process, buffer by buffer, each at its place in the whole."""
+"""Loads a partition into the memory of a segment's process, buffer by buffer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from cerebro_plpy.store.packed import partitions
 
 
 class Load:
-    """The arrays of one partition, allocated when the first buffer tells the shapes of rows."""
+    """A partition that is being loaded. Its arrays are allocated when the first buffer shows their shapes."""
 
     def __init__(self, asked: ExpectBuffers) -> None:
         self.place = (asked.role, asked.table, asked.segment)
@@ -51,7 +51,7 @@ class Load:
         shape = (self._rows, *like.shape[1:])
         if self._in_memory:
             return room(shape, like.dtype)
-        # The process stands in its segment's data directory, whose disk is the server's own.
+        # The working directory is the segment's data directory.
         own = os.path.join("base", "pgsql_tmp")
         with tempfile.TemporaryFile(dir=own if os.path.isdir(own) else "base") as file:
             file.truncate(max(1, math.prod(shape) * like.dtype.itemsize))

@@ -1,7 +1,7 @@
-"""Packing: every segment reads, sorts and deals its own rows; this module puts their order together.
+"""Packing on Greenplum: each segment reads, sorts and deals its own rows; this module orders all rows.
 
-The buffers are the same as on PostgreSQL, byte for byte: all rows are ordered by their hashes, wherever they
-lay before.
+The buffers are the same as on PostgreSQL, byte for byte, because rows are ordered by their hashes and not by
+the segment where they were stored before.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from cerebro_plpy.store.cluster import places
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed.packed import Expression, PackedOutput
 
-# What a segment may be asked for no rows at all: the memory that any process has.
+# The least memory that a segment's process may use for sorting its rows.
 LEAST_BYTES = 16 << 20
 
 
@@ -49,7 +49,10 @@ def hand_out(
     ticket: str,
     expect: Callable[[], object],
 ) -> None:
-    """Hand every row of a statement to the process beside it; `expect` makes the processes ready."""
+    """Pass each row of a statement to the process on the row's segment; `expect` prepares the processes.
+
+    If the rows are not on segments, as for some views, first copy them to a table that is.
+    """
     expect()
     try:
         places.hand_out_rows(db, statement, expressions, ticket)
@@ -57,13 +60,13 @@ def hand_out(
     except CerebroError as error:
         if error.sqlstate != WRONG_STATE or places.is_spread(db, table):
             raise
-    # Rows of a view, say, that come into being on the way, and not where a segment has its own.
+    # Rows that are not stored on segments, for example of a view.
     expect()
     places.hand_out_rows(db, places.stage(db, statement), expressions, ticket)
 
 
 class RowsOnSegments:
-    """The rows of one table, each held by the process beside it."""
+    """The rows of a table to be packed, each in the memory of the process on its segment."""
 
     def __init__(
         self, db: Database, job: Job, columns: Sequence[Column], seen: Faults, parts: PartsRead | None
@@ -75,7 +78,7 @@ class RowsOnSegments:
         self._labels: list[list[Any]] = []
 
     def read(self, statement: str, sample: Row) -> int:
-        """Have every process take its rows; return the number of all rows."""
+        """Have each process receive and sort the rows of its segment; return the total number of rows."""
         self._hand_out(statement, sample)
         found = tell_all(self._db, SortRows(ticket=self._ticket))
         for segment, own in enumerate(found):
@@ -125,7 +128,10 @@ class RowsOnSegments:
     def write(
         self, output: PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
     ) -> Sequence[int] | None:
-        """Have every process give its rows to the segments that they belong to."""
+        """Have each process deal its rows to the segments of the packed table, and write the buffers.
+
+        Return the number of classes in each group, or None if rows are not dealt by groups with classes.
+        """
         keys = places.keys(self._db, len(self._hashes))
         for key, ranks, own in zip(keys, self._ranks(), self._labels, strict=True):
             dealt = DealRows(
@@ -156,19 +162,19 @@ class RowsOnSegments:
         return seen.counts()
 
     def _shape(self, number: int, labels: Sequence[Labels]) -> list[int]:
-        """Return the shape of a row of a column as it is stored."""
+        """Return the shape of one row of a column in the packed table."""
         column = self._columns[number]
         return list(column.shape) if column.classes is None else [labels[number].width or 0]
 
     def _ranks(self) -> list[np.ndarray]:
-        """Return for each process the places of its rows, in its own order, among all rows."""
+        """Return, for each process, the places of its sorted rows in the order of all rows."""
         order = np.argsort(np.concatenate(self._hashes), kind="stable")
         ranks = np.empty(len(order), np.int64)
         ranks[order] = np.arange(len(order))
         return np.split(ranks, np.cumsum([len(hashes) for hashes in self._hashes])[:-1])
 
     def _places(self, labels: Sequence[Labels], own: Sequence[Any]) -> list[list[int] | None]:
-        """Return, for each column with classes, the places of the labels that a process has met."""
+        """Return, for each column, the class numbers of a process's labels, or None if it has no classes."""
         found: list[list[int] | None] = []
         for number, column in enumerate(self._columns):
             places_ = labels[number].places if number < len(labels) else None
@@ -184,6 +190,6 @@ class RowsOnSegments:
 
 
 def _parts_of(how: dealing.Deal | GroupDeal, segment: int) -> list[int | list[list[int]] | None]:
-    """Return the fold or the groups of each of a segment's buffers, in the order of the buffers."""
+    """Return, for each buffer of a segment, its fold or its groups, or None if it has neither."""
     found = [one.fold or one.groups for one in how.slices(segment)]
     return [*found, *[None] * (how.buffers - len(found))]

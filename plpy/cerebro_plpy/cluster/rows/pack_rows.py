@@ -1,6 +1,6 @@
-"""One segment's share of the rows to be packed: read, sorted and dealt where they are.
+"""Packs one segment's share of the rows, in the segment's process: reads, sorts and deals them.
 
-Only the hashes of rows leave the segment, to be put in one order with all others'.
+Before the rows are dealt, only their hashes leave the segment; the coordinator orders all rows by them.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from cerebro_plpy.packing.rows.reading import (
 from cerebro_plpy.packing.rows.sorting import Sorter
 from cerebro_plpy.store.packed.packed import SourceColumn
 
-# A row as the scan hands it over: labels as UTF-8, all else as it is.
+# A row as a scan passes it: labels in UTF-8, other fields as they are.
 Fields = Sequence[bytes | None]
 Piece = tuple[int, int, bytes, list[bytes]]
-# What says which part a row is in is read in one way, be it a fold or a group.
+# The field that says in which part a row is has one form, for folds and for groups.
 PART = FOLD
 
 
 def describe(part: PackedPart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
-    """Describe a column of the packed table as JSON."""
+    """Return a description of a packed column as JSON; `columns_of` opens the column from it."""
     if isinstance(part, FeaturePart):
         return {**featured.describe(part), "shape": shape, "divisor": divisor}
     return {**asdict(part), "shape": shape, "divisor": divisor}
@@ -56,7 +56,7 @@ def _part(described: Mapping[str, Any]) -> PackedPart:
 
 
 def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
-    """Return the columns that a message describes, each opened with a sample value."""
+    """Return the packed columns that a message describes, each opened with a sample value."""
     return [
         open_column(
             part=_part(d),
@@ -73,7 +73,10 @@ def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], see
 def decoded(
     batch: Sequence[Fields], columns: Sequence[Column], *, in_parts: bool = False
 ) -> list[Sequence[Any]]:
-    """Decode the fields of some rows. With `in_parts`, the last field gives a row's fold or groups."""
+    """Return the fields of a batch, by column, with texts decoded.
+
+    With `in_parts`, the last field says in which fold or group a row is.
+    """
     expressions = [*fields([column.part for column in columns]), *([PART] if in_parts else [])]
     found = zip(batch, expressions, strict=True)
     return [
@@ -83,7 +86,7 @@ def decoded(
 
 
 class Taker(Protocol):
-    """A receiver to which a scan hands rows."""
+    """An object that receives rows from a scan."""
 
     def take(self, fields: Fields) -> None: ...
 
@@ -91,7 +94,7 @@ class Taker(Protocol):
 
 
 class RowShare:
-    """The rows that this process was handed, and where each is to go."""
+    """The rows that this process has received from a scan, to be sorted and dealt to buffers."""
 
     def __init__(self, asked: OpenRows, sample: Sequence[bytes | None]) -> None:
         self.faults = Faults()
@@ -125,7 +128,7 @@ class RowShare:
         self._waiting.clear()
 
     def hashes(self) -> bytes:
-        """Return the hashes of all rows, in their order."""
+        """Return the hashes of all rows received, in sorted order, as bytes."""
         if self._waiting:
             self._read()
         return self._sorter.hashes().tobytes()
@@ -134,7 +137,7 @@ class RowShare:
         return [None if c.classes is None else c.classes.labels for c in self.columns]
 
     def deal(self, asked: DealRows, ranks: np.ndarray) -> None:
-        """Prepare to give the rows away; `ranks` are their places in the order of all rows."""
+        """Prepare `pieces` to deal the rows; `ranks` are their places in the order of all segments' rows."""
         how = GroupDeal(**asked.deal) if asked.grouped else dealing.Deal(**asked.deal)
         encoders = [
             _Encoder(column, places, width)
@@ -148,7 +151,7 @@ class RowShare:
         yield from self._deal
 
     def classes_seen(self) -> bytes:
-        """Return pairs of a group and a class that occur in the rows given away; nothing without groups."""
+        """Return the pairs of group and class among the rows dealt, as bytes; no bytes without groups."""
         return b"" if self._classes is None else self._classes.pairs().astype("<i8").tobytes()
 
     def close(self) -> None:
@@ -156,7 +159,7 @@ class RowShare:
 
 
 class _Encoder:
-    """An encoder of a column into the form in which it is stored."""
+    """An encoder of a column's values into the bytes of the packed table."""
 
     def __init__(self, column: Column, places: Sequence[int] | None, width: int | None) -> None:
         self._places = None if places is None else np.array(places, np.int64)
@@ -168,12 +171,12 @@ class _Encoder:
         return array.tobytes()
 
     def classes(self, array: np.ndarray) -> np.ndarray:
-        """Return the numbers of the classes of labels."""
+        """Return the class number of each label."""
         return array.argmax(axis=1) if self._places is None else self._places[array[:, 0]]
 
 
 class _Gathered:
-    """Rows of one buffer of one segment, as they come."""
+    """The rows gathered so far for one buffer of one segment, with their places in it."""
 
     def __init__(self) -> None:
         self.buffer = -1
@@ -194,7 +197,10 @@ def _pieces(
     ranks: np.ndarray,
     seen: ClassesSeen | None,
 ) -> Iterator[Piece]:
-    """Yield the pieces of rows that go into one buffer; ranks rise, so buffers are done one by one."""
+    """Yield pieces, each with this process's rows of one buffer.
+
+    Ranks rise, so a piece is complete when a row belongs to the next buffer of the same segment.
+    """
     bounds = [np.array(how.bounds(segment)) for segment in range(how.segments)]
     keys = [keys[how.place(segment)] for segment in range(how.segments)]
     gathered = [_Gathered() for _ in keys]
@@ -225,7 +231,7 @@ def _pieces(
 
 
 def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Put the pieces of a buffer together; `widths` are those of a row in each column, in bytes."""
+    """Join the pieces of one buffer; return the bytes of each column. `widths` are its bytes per row."""
     order = np.argsort(np.concatenate([np.frombuffer(place, "<i4") for place in places]))
     joined = []
     for number, width in enumerate(widths):
@@ -235,14 +241,14 @@ def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequen
 
 
 class _Takers(dict[str, Taker]):
-    """The takers of the scans that are under way, by ticket."""
+    """The takers that wait for rows of a scan, by ticket."""
 
 
 T = TypeVar("T", bound=Taker)
 
 
 def expect(ticket: str, taker: Taker) -> None:
-    """Let the scan with this ticket hand its rows to the taker, and close all other takers."""
+    """Set the taker that receives the rows of the scan with this ticket; close all other takers."""
     takers = memory.get_instance(_Takers)
     for other in list(takers):
         close(other)
@@ -257,7 +263,10 @@ def find_taker(ticket: str, kind: type[T]) -> T:
 
 
 def take_row(ticket: str, fields: Fields) -> int:
-    """Take a row from a scan; return 1, so that rows can be counted."""
+    """Pass a row of a scan to the taker with this ticket; return 1, so that the statement can count rows.
+
+    Raise an error if no taker waits for it.
+    """
     taker = memory.get_instance(_Takers).get(ticket)
     if taker is None:
         raise _unexpected()
@@ -274,7 +283,7 @@ def _unexpected() -> CerebroError:
 
 
 def close(ticket: str) -> None:
-    """Let go of the rows that came with a ticket."""
+    """Close the taker with this ticket, if there is one, and drop its rows."""
     taker = memory.get_instance(_Takers).pop(ticket, None)
     if taker is not None:
         taker.close()

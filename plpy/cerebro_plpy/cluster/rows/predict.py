@@ -1,4 +1,4 @@
-"""Predicting on Greenplum: all segments predict their rows at once, and write the predictions there."""
+"""Predicts a table's rows on Greenplum: each segment predicts its own rows and stores the predictions."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from cerebro_plpy.store.packed import packed
 
 
 class PredictorOnSegments:
-    """A predictor on all segments. This session only describes the model, so its host need not have a GPU."""
+    """A predictor whose work the segments' processes do; the coordinator's host need not have a GPU."""
 
     uses_gpus_here = False
 
@@ -85,7 +85,7 @@ class PredictorOnSegments:
 
 
 def _deal_gpus(db: Database) -> Sequence[gpus.GpuShare]:
-    """Return the GPU share of each segment's process, in segment order; raise an error if one has none."""
+    """Return the GPU share of each segment's process, in segment order; raise an error if one gets none."""
     cluster = places.cluster(db)
     shares = gpus.deal(cluster)
     for line in gpus.crowded(cluster):

@@ -1,4 +1,4 @@
-"""One segment's share of the rows to be predicted, in the process that stands beside them."""
+"""Predicts one segment's share of a table's rows, in the segment's process."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PredictedRow = tuple[str | None, str, str | None, float | None, int | None, list
 
 
 class Predicting:
-    """A taker of rows that predicts them in batches and keeps the results."""
+    """A receiver of a scan's rows that predicts them in batches and keeps the predictions."""
 
     def __init__(
         self,
@@ -54,7 +54,7 @@ class Predicting:
             self.finish()
 
     def finish(self) -> None:
-        """Predict the rows that have come since the last batch."""
+        """Predict the rows received since the last batch."""
         if not self._waiting:
             return
         ids, *values = zip(*self._waiting, strict=True)

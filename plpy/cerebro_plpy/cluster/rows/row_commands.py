@@ -1,4 +1,4 @@
-"""Carries out messages about the rows that a scan hands to a segment's process, to pack or to predict."""
+"""Carries out the messages by which a segment's process packs or predicts the rows of a scan."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _take_gpu(asked: TakeGpu, parts: Parts, ticker: Ticker) -> RowReply:
 
 
 def _expect_rows(asked: ExpectRows, parts: Parts, ticker: Ticker) -> RowReply:
-    """Load the model, then make ready to take the rows to be predicted."""
+    """Start the engine, load the model, and prepare to receive the rows to predict."""
     from cerebro_plpy.cluster.rows.predict_rows import Predicting
     from cerebro_plpy.predicting import models
 

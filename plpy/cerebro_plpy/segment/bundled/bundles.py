@@ -1,7 +1,7 @@
-"""A visit of a bundle: several configs of one program trained on a segment, as one transaction.
+"""A visit of a bundle: trains several configs of one program on a segment, in one transaction.
 
-They are one config on each of many groups, which is measured as well, or configs that go from segment to
-segment. If a run of groups has no epochs, the config is only measured on them.
+The members are one config on many groups, which the visit also measures, or several configs that hop. If a
+bundle of groups has no epochs to train, it is only measured.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from cerebro_plpy.store.runs import measurements, runs, starting_weights
 
 
 def visit(supply: Supply, asked: VisitBundle) -> Mapping[str, Any]:
-    """Train and measure; states, log rows and metrics are committed with the statement that asked."""
+    """Train and measure a bundle; store states, log rows and metrics in the transaction of the command."""
     started_at, clock, computed = time.time(), time.monotonic(), time.process_time()
     run_id = asked.run_id
     work = visits.task(supply, run_id, asked.mst_key)
@@ -85,7 +85,7 @@ def visit(supply: Supply, asked: VisitBundle) -> Mapping[str, Any]:
 
 
 def _step(work: visits.Task, asked: VisitBundle) -> int:
-    """Return the step that all members have behind them at the end."""
+    """Return the step of all members after the visit."""
     segments = work.run.segments
     if asked.stop is None:
         return asked.until * segments
@@ -93,7 +93,7 @@ def _step(work: visits.Task, asked: VisitBundle) -> int:
 
 
 def _deciding(member: Member) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """Yield what was measured after each epoch on the rows that decide, validation or else training."""
+    """Return pairs of an epoch and its metrics, on validation rows if any, else on training rows."""
     on = "validation" if "validation" in member.measured_on else "training"
     return ((epoch, values) for (epoch, dataset), values in member.measured.items() if dataset == on)
 
@@ -114,8 +114,11 @@ def _groups(
 def _first_states(
     supply: Supply, work: visits.Task, configs: Sequence[runs.ConfigRow]
 ) -> dict[int, states.State]:
-    """Return the members' first states. The seed is the config's: all its groups begin alike, unless they go
-    on from a state of their own."""
+    """Return the first state of each group, by `mst_key`.
+
+    All groups begin with one state, made from the config's seed, unless a group has starting weights, is a
+    clone, or has a warm start.
+    """
     run_id = work.run.run_id
     fresh = visits.fresh_state(supply, work, starting_weights.EVERY_CONFIG)
     memory.get_instance(KeptFrozen).share(fresh)
@@ -147,7 +150,7 @@ def _of_group(
     asked: VisitBundle,
 ) -> Member:
     own = {dataset: partition.whole_group(config.group_id or 0) for dataset, partition in partitions.items()}
-    # A group that has no validation rows is measured on those that it is trained on alone.
+    # A group without validation rows is measured only on its training rows.
     measured_on = {dataset: some for dataset, some in own.items() if some.rows} if asked.measured else {}
     return Member(config.mst_key, replace(work, config=config), own["training"], measured_on, state)
 
@@ -157,7 +160,7 @@ def _configs(
 ) -> list[Member]:
     works = [visits.task(supply, asked.run_id, key) for key in asked.members]
     before = visits.states_after(supply, works, _step(first, asked) - 1)
-    # Those that train on the same rows have one order of them.
+    # Configs with the same fold train on the same rows, in one order.
     shared = {
         fold: rows.choose_training_rows(first.run, partitions["training"], rows.Subset(fold))
         for fold in {work.config.fold for work in works}
@@ -175,9 +178,12 @@ def _train(
     partitions: Mapping[str, rows.Partition],
     members: Sequence[Member],
 ) -> str | None:
-    """Train and measure all members; if bits forbid the form that was asked for, return why."""
+    """Train and measure all members, as one program or one after the other, as the command's form says.
+
+    If one program would change the bits of some members, train these one after the other and return why.
+    """
     datasets = {name: one.cached for name, one in partitions.items() if one.cached is not None}
-    # What classes count is of each group.
+    # With balanced classes, each group has class weights of its own.
     balanced = any(member.work.config.class_counts is not None for member in members)
     fused = [] if balanced else fusing.fused(work, asked.form, datasets, members)
     declined: str | None = None
@@ -213,7 +219,7 @@ def _train_alone(supply: Supply, asked: VisitBundle, member: Member, epoch: int)
 
 
 def _epochs(asked: VisitBundle) -> range:
-    """Return the epochs that are trained; if there are none, the one before the first is measured."""
+    """Return the epochs to train and measure; if there are none to train, only the epoch to measure."""
     return range(asked.epoch if asked.until >= asked.epoch else asked.until, asked.until + 1)
 
 

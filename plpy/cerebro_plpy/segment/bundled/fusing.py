@@ -1,4 +1,7 @@
-"""Trains a bundle as one program: with the bits of one after the other, or in the batched form."""
+"""Trains the members of a bundle as one program.
+
+In the exact form, each member gets the bits that it would get alone. The batched form has bits of its own.
+"""
 
 from __future__ import annotations
 
@@ -25,27 +28,30 @@ from cerebro_plpy.segment.bundled.members import Member
 from cerebro_plpy.segment.supply import Supply
 from cerebro_plpy.store.runs import runs
 
-# With fewer there is nothing to be saved.
+# A bundle with fewer members would save nothing.
 LEAST_MEMBERS = 2
-# How many mini-batches tell whether a stack gives the bits that it has to.
+# How many full mini-batches a trial trains on to compare bits.
 TRIED = 2
-# How those train for which a form does not give the bits that it has to, and why.
+# How members train whose trial found other bits, by form, and why.
 DECLINED = {
     EXACT: "one after the other: as one program, two mini-batches came to other bits than alone",
     FAST: f"one after the other: with fuse {FAST}, bits would depend on which others train beside them",
 }
-# A pass of more is long enough by itself, and within a program it could not be broken off soon.
+# A longer pass gains little, and a cancel would have to wait until the program ends.
 MOST_BATCHES = 1000
 
 
 def fused(
     work: visits.Task, form: str, datasets: Mapping[str, Dataset], members: Sequence[Member]
 ) -> list[Member]:
-    """Return the members that are to train as one program, if all of their rows are in memory."""
+    """Return the members that can train as one program in this form, or no members if too few can.
+
+    A member can if its rows are in memory and its state and rows are not too large.
+    """
     if form == OFF or work.model.stack is None:
         return []
     found = [member for member in members if _may_fuse(member, datasets, form)]
-    # The batched form has bits of its own: one that is left alone has them too.
+    # The batched form has bits of its own, which a single member must get as well.
     return found if len(found) >= (1 if form == FAST else LEAST_MEMBERS) else []
 
 
@@ -62,7 +68,10 @@ def _is_group(member: Member) -> bool:
 
 
 def whole_epoch(member: Member, epoch: int) -> int:
-    """Return the epoch that the order of rows follows from: those before a warm start count."""
+    """Return an epoch of this run as a count that includes the epochs before a warm start.
+
+    The order of rows is derived from it.
+    """
     return member.work.config.epochs_before + epoch
 
 
@@ -73,7 +82,7 @@ def train(
     datasets: Mapping[str, Dataset],
     members: Sequence[Member],
 ) -> Sequence[Member]:
-    """Train and measure the members for which the form gives the right bits; return them."""
+    """Train and measure, as one program, the members that pass a trial (`_FormTrials`), and return them."""
     stack, fit, tick, dataset = work.model.stack, work.fit, supply.ticker(), datasets["training"]
     if stack is None:
         return []
@@ -112,7 +121,7 @@ def measure(
     datasets: Mapping[str, Dataset],
     members: Sequence[Member],
 ) -> None:
-    """Measure states as they are."""
+    """Measure the members' states without training; the metrics are left in each member's `measured`."""
     stack = work.model.stack
     if stack is None:
         return
@@ -156,13 +165,15 @@ def _measure(
 
 
 def _places(own: rows.PartitionRows, one: rows.Stretch, within: np.ndarray) -> np.ndarray:
-    """Return the places in the dataset of some rows of a stretch."""
+    """Return the places in the partition of the rows that are at the places `within` a stretch."""
     return own.partition.starts[one.buffer] + one.first + within
 
 
 def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarray]:
-    """Return the rows of each member in the dataset, in the order of a pass. Groups with equally many rows
-    share an order, and so do configs that train on the same rows."""
+    """Return, for each member, the places of its rows in the dataset, in the order of one pass.
+
+    Groups of the same size share an order, and so do configs that train on the same rows.
+    """
     known: dict[Any, np.ndarray] = {}
     found = []
     for member in members:
@@ -183,7 +194,7 @@ def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarr
 
 
 def _pass(work: visits.Task, epoch: int, number: int, count: int) -> np.ndarray:
-    """Return the order of this many rows in a pass, as `PartitionRows.shuffled` has it."""
+    """Return the order of `count` rows in one pass, as `PartitionRows.shuffled` would order them."""
     if not work.fit.shuffle:
         return np.arange(count)
     return seeding.permutation(count, work.run.seed, "rows", epoch, rows.ALONE, number, 0)
@@ -207,9 +218,11 @@ def _cut(members: Sequence[Member], rows: Sequence[np.ndarray]) -> Orders:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The circumstances of a trial: a form, a batch size, whether rows count differently, whether a smaller
-    batch is left over (in the batched form, of how many rows: each is another program), and whether code
-    for batches of this very size trains."""
+    """The facts on which the result of a trial depends; a stack makes one trial for each combination.
+
+    `rest` is the number of rows in the last, smaller batch; in the exact form only 0 or 1, for none or some.
+    `fixed` says whether the program is compiled for batches of exactly this size.
+    """
 
     form: str
     batch_size: int
@@ -220,8 +233,11 @@ class _Trial:
 
 @dataclass(frozen=True)
 class _FormTrials:
-    """Trials of a stack on what it is to train first, which find the members for whom a form gives the right
-    bits, whoever else is in the bundle."""
+    """Trials of a stack, the program that trains several states, on the first rows of its members.
+
+    They find the members that get the right bits: in the exact form, the bits of training alone; in the
+    batched form, bits that do not depend on the other members.
+    """
 
     stack: StackedModel
     members: Sequence[Member]
@@ -244,13 +260,13 @@ class _FormTrials:
         return found
 
     def _few(self, place: int) -> np.ndarray:
-        """Return the rows of two mini-batches, and what is left over."""
+        """Return a member's rows for a trial: two full mini-batches, and its last, smaller batch."""
         own, size = self.orders.rows[place], self.orders.batch_size
         full = len(own) // size * size
         return np.concatenate([own[: min(full, TRIED * size)], own[full:]])
 
     def _is_one(self, place: int) -> bool:
-        """Return whether a state comes to the same in all places; else it would depend on who is in which."""
+        """Return whether training gives a member's state the same bits at each place of the batched form."""
         places, few, member = stacks.BATCHED_PLACES, self._few(place), self.members[place]
         alike = replace(self.orders, rows=[few] * places, longest=len(few), fixed=[False] * places)
         with self.stack.loaded([member.state] * places, [member.work.compile] * places, batched=True):
@@ -259,7 +275,7 @@ class _FormTrials:
         return all(_same(first, other) for other in others)
 
     def _is_as_alone(self, place: int) -> bool:
-        """Return whether a state comes to the same as by itself."""
+        """Return whether training gives a member's state the same bits in the stack as alone."""
         few, member = self._few(place), self.members[place]
         alone, _ = member.work.model.train(
             member.state,

@@ -1,4 +1,4 @@
-"""The members of a bundle, on their way through a visit."""
+"""The members of a bundle during its visit."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from cerebro_plpy.segment.visits import Task
 
 @dataclass
 class Member:
-    """One config of a bundle, on all rows or those of a group."""
+    """A member of a bundle: a config, or a group's share of a config, with its rows, state and results."""
 
     mst_key: int
-    # For a group: what all groups of a config share, except for the config.
+    # In a run of groups, all members share the task's model and parameters; only its `config` differs.
     work: Task
-    # To train on; and to measure on, by what they are to the run.
+    # The rows to train on; and the rows to measure, under "training" or "validation".
     rows: PartitionRows
     measured_on: Mapping[str, PartitionRows]
     state: State
     logs: Mapping[str, float] = field(default_factory=dict)
-    # What was measured after each epoch that is due, on which rows.
+    # Metrics by epoch and dataset.
     measured: dict[tuple[int, str], Mapping[str, float]] = field(default_factory=dict)
     failure: str | None = None
