@@ -1,4 +1,4 @@
-"""Measures how well one statement does: cerebro.train beside scikit-learn's net on the same rows."""
+"""Measures the accuracy of one `cerebro.train` statement beside scikit-learn's net on the same rows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tables import Goal
 
 SEEDS, ROWS, BUDGET = range(1, 6), 5000, "1 minute"
 NUMBERS, CATEGORIES = ["age", "income", "calls", "days"], ["city", "plan", "active"]
-# Who leaves depends on several columns together, and a little on chance: a third of them do.
+# Whether a client leaves depends on several columns together and on chance; a third of them leave.
 CLIENTS = """CREATE TABLE clients AS
 WITH dice AS (
     SELECT i, array_agg((hashint8extended(i, seed) & 1048575) / 1048576.0 ORDER BY seed) AS d
@@ -45,7 +45,7 @@ FROM people"""
 
 
 def accuracy(tell: Tell) -> Section:
-    """Measure balanced accuracy on a fifth of the rows that neither has seen, another for each seed."""
+    """Measure balanced accuracy on a fifth of the rows, held out from training, for each of several seeds."""
     ours: list[float] = []
     theirs: list[float] = []
     with_all: list[float] = []
@@ -99,7 +99,7 @@ def _one_statement(connection: Any, seed: int) -> tuple[float, float]:
 
 
 def _scikit_learn(connection: Any, seed: int) -> tuple[float, float]:
-    """Return the accuracy of nets trained on all rows but the test's, and on as many as cerebro.train has."""
+    """Return the accuracy of nets trained on all rows not held out, and on four fifths of these rows."""
     columns = [name for (name,) in server.query(connection, _NAMES)]
     known, unseen = (
         pd.DataFrame(server.query(connection, _rows_of(part, seed)), columns=columns)

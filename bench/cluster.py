@@ -36,7 +36,7 @@ FROM visit AS v, finished AS f WHERE v.ended_at <= f.at GROUP BY v.segment ORDER
 
 @dataclass
 class Place:
-    """A server, and what was measured there of one workload."""
+    """A server, and the seconds that were measured on it for one workload."""
 
     name: str
     environment: Mapping[str, str]
@@ -46,7 +46,7 @@ class Place:
 
     @contextmanager
     def at_work(self) -> Iterator[None]:
-        """Have connections to the benchmark's server go to this one meanwhile."""
+        """Let new connections of the benchmark go to this server until the end of the block."""
         before = {name: os.environ.get(name) for name in self.environment}
         os.environ.update(self.environment)
         try:
@@ -70,7 +70,7 @@ class Place:
                 opened.close()
 
     def renew(self) -> None:
-        """Go on in a new session, which has nothing in memory and no segment sessions yet."""
+        """Open a new session in place of the old one; it has nothing in memory and no segment sessions."""
         with self.at_work():
             self.connection.close()
             server.wait_for_end()
@@ -78,7 +78,7 @@ class Place:
 
     @property
     def median(self) -> float:
-        """The median of the runs, the first of which is not counted."""
+        """The median seconds of all runs except the first."""
         return statistics.median(self.runs[1:])
 
 

@@ -1,4 +1,4 @@
-"""Measures first calls: a fresh connection on TensorFlow, and on JAX with and without kept programs."""
+"""Measures first calls of connections: on TensorFlow, and on JAX with and without stored programs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _first(job: Job, backend: str) -> float:
 
 @contextmanager
 def _empty_folder() -> Iterator[None]:
-    """Have a folder for compiled programs that holds none; it lies where the server may write."""
+    """Set `cache_folder`, the folder for compiled programs, to an empty folder until the end of the block."""
     with server.session() as connection:
         data = Path(server.value(connection, "SHOW data_directory"))
         folder = Path(tempfile.mkdtemp(prefix="cold_", dir=data))

@@ -1,4 +1,4 @@
-"""Measures tables as they are: packing mixed columns, and predictions inside queries."""
+"""Measures mixed columns that are packed as they are: packing, its memory, and predictions in queries."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ PLAIN = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "act
 
 
 def packing(repetitions: int, tell: Tell) -> Section:
-    """Measure mixed columns as `auto` takes them, with their statistics, against COPY of them to nowhere."""
+    """Measure packing mixed columns with `auto`, including their statistics, against COPY to /dev/null."""
     ways = {"without words": PLAIN, "with words": [*PLAIN, "note"]}
     rows, goals = [], []
     with server.session() as connection:
@@ -126,12 +126,12 @@ def _model(connection: Any) -> None:
 
 
 def memory(tell: Tell) -> Section:
-    """Measure the memory of a session that packs 3 GB; the shuffle may take 256 MB of it."""
+    """Measure the memory of a session that packs 3 GB with `memory_mb` 256."""
     rows = 3_000_000_000 // (4 * WIDTH)
     with closing(server.connect()) as connection:
         server.drop(connection, ["huge", "huge_packed", "huge_packed_summary"])
         server.query(connection, "CREATE TABLE huge (age integer, city text, x real[], y boolean)")
-        # As they are, since they would be compressed to nothing.
+        # Stored uncompressed, since these constant arrays would be compressed to almost nothing.
         server.query(connection, "ALTER TABLE huge ALTER COLUMN x SET STORAGE EXTERNAL")
         server.query(
             connection,
@@ -161,7 +161,7 @@ def memory(tell: Tell) -> Section:
 
 
 def _peak(pid: int, reset: bool = False) -> int:
-    """Return the most memory of its own that a process has had since it was reset, without what it shares."""
+    """Return the peak of a process' memory, except shared memory; with `reset`, start a new peak first."""
     if reset:
         Path(f"/proc/{pid}/clear_refs").write_text("5")
     lines = Path(f"/proc/{pid}/status").read_text().splitlines()

@@ -1,4 +1,4 @@
-"""Compares whole jobs side by side: rounds of A B C A B C, medians and ratios."""
+"""Compares contenders on whole jobs, which run in turn (A B C A B C), by medians and ratios."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from measure import Outcome, Spread, ratio
 from workloads import Workload
 
 Tell = Callable[[str], None]
-# How often those run that take long: without a warm-up, watched while they are measured.
+# The number of runs of slow contenders, which have no warm-up and are watched while measured.
 SELDOM = 1
 MOST_SHOWN = 5
 
 
 @dataclass
 class Comparison:
-    """The measurements of one workload; `peaks` are the bytes of each process."""
+    """The measurements of all contenders on one workload; `peaks` has the bytes of each process."""
 
     workload: Workload
     best: str
@@ -74,14 +74,14 @@ def _one(found: Comparison, contender: Contender, warm_up: bool, tell: Tell) -> 
 
 
 def table(found: Comparison) -> str:
-    """Return one row for each contender, the fastest first."""
+    """Return the comparison as Markdown: a row for each contender, the fastest first, then memory."""
     names = sorted(found.outcomes, key=lambda n: Spread.from_values(found.seconds(n)).median)
     head = ["", "seconds", "÷ ours", "warm seconds", "÷ ours", "stored", "peak memory", "moved", "accuracy"]
     return f"{tables.markdown(head, [_row(found, name) for name in names])}\n\n{_largest(found)}"
 
 
 def _largest(found: Comparison) -> str:
-    """Say which processes have the memory, the largest of each contender."""
+    """Return a sentence with the memory of the largest processes of some contenders."""
     processes = {
         name: ", ".join(f"{size / 1e6:.0f}" for size in sorted(found.peaks[name], reverse=True)[:MOST_SHOWN])
         for name in (OURS, BEST, RAY)
@@ -92,7 +92,7 @@ def _largest(found: Comparison) -> str:
 
 
 def _row(found: Comparison, name: str) -> list[str]:
-    # Our second job finds everything up; the first is the counterpart of the peers' whole time.
+    # Our second job compares with the peers' warm time, our first job with their whole time.
     is_warm, is_first = name == OURS, name == OURS_FIRST
     whole, warm = found.seconds(name), found.warm(name)
     against_first = None if is_warm else ratio(whole, found.seconds(OURS_FIRST))
@@ -111,7 +111,7 @@ def _row(found: Comparison, name: str) -> list[str]:
     ]
 
 
-# goal, against whom, and which of our two jobs
+# The goal, the peer, and which of our two jobs is compared with it.
 _GOALS = {
     "digits": [(0.35, AS_IT_COMES, OURS), (0.8, AS_IT_COMES, OURS_FIRST), (0.1, RAY, OURS)],
     "images": [(0.8, AS_IT_COMES, OURS), (0.35, RAY, OURS)],
@@ -130,7 +130,7 @@ def goals(found: Comparison) -> list[tables.Goal]:
 
 
 def _goal(found: Comparison, goal: float, peer: str, which: str) -> tables.Goal:
-    """Compare our second job with a peer that has Keras imported, or our first with the peer's whole time."""
+    """Return a goal for our time ÷ a peer's: our second job to its warm time, our first to its whole time."""
     theirs = found.warm(peer) if which == OURS else found.seconds(peer)
     reached = ratio(found.seconds(which), theirs)
     return tables.Goal(f"`{found.workload.name}`: {which} ÷ {peer}", goal, reached)

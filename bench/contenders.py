@@ -1,4 +1,4 @@
-"""The contenders that do a workload's whole job, and one repetition of it."""
+"""The contenders of the comparison (our runs and other systems), each of which does a whole job."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ TIMEOUT_SECONDS = 3600
 
 @dataclass(frozen=True)
 class Measured:
-    """The outcomes by the name of their row and, if asked for, the memory of each process at the peak."""
+    """One repetition: its outcomes by row of the report, and, if watched, the peak memory of each process."""
 
     outcomes: Mapping[str, Outcome]
     peak: Sequence[int] | None = None
@@ -34,7 +34,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Contender:
-    """A contender; without `often`, since it takes long, it takes part in the first round alone."""
+    """A contender. With `often` false, as it is slow, it takes part only in the first measured round."""
 
     name: str
     run: Callable[[Workload, bool], Measured]
@@ -43,7 +43,7 @@ class Contender:
 
 @contextmanager
 def watched(memory: bool) -> Iterator[PeakMemory | None]:
-    """Watch memory if asked to, in a warm-up if there is one: reading it takes time from those who work."""
+    """Yield a watcher of the peak of memory, or None unless `memory`; the watching slows a contender down."""
     if not memory:
         yield None
         return
@@ -58,7 +58,7 @@ OURS_FIRST, OURS = "ours, first call in a fresh session", "ours, warm sessions"
 
 
 def ours(options: str) -> Callable[[Workload, bool], Measured]:
-    """Return a job that runs twice in a fresh session: the second time finds sessions and models there."""
+    """Return a function that does the job twice in one session; the second job finds sessions and models."""
 
     def run(workload: Workload, memory: bool) -> Measured:
         found = {}
@@ -119,7 +119,7 @@ RAY, SEQUENTIAL = "Ray Tune", "sequential, one process"
 AVERAGING, ALLREDUCE = "model averaging", "data-parallel, all-reduce"
 
 _ONE_THREAD = Settings(threads=1, evaluation_batch=1024, share_queue=True)
-# What is tried for bare Keras before anything is measured; the fastest is its best.
+# Settings for bare Keras that are tried before anything is measured; the fastest are its best.
 CANDIDATES = {
     "TensorFlow, one thread each": _ONE_THREAD,
     "TensorFlow, steps_per_execution=16": replace(_ONE_THREAD, steps_per_execution=16),
@@ -128,7 +128,7 @@ CANDIDATES = {
     "JAX, one thread each": replace(_ONE_THREAD, backend="jax"),
     "JAX, steps_per_execution=16": replace(_ONE_THREAD, backend="jax", steps_per_execution=16),
 }
-# Found so on two cores; where only a little is measured, the search is left out.
+# The best settings on two cores, for benchmarks without the search for them.
 KNOWN_BEST = {
     "digits": "TensorFlow, steps_per_execution=16",
     "images": "TensorFlow, one thread each",
@@ -141,7 +141,7 @@ def bare(name: str, settings: Settings) -> Contender:
 
 
 def find_best(workload: Workload, tell: Callable[[str], None]) -> str:
-    """Try all candidates once; return the fastest."""
+    """Run bare Keras once with each of the settings in CANDIDATES; return the name of the fastest."""
     seconds = {}
     for label, settings in CANDIDATES.items():
         measure.wait_until_quiet()
@@ -152,7 +152,7 @@ def find_best(workload: Workload, tell: Callable[[str], None]) -> str:
 
 
 def field(best: Settings, options: str) -> list[Contender]:
-    """Return all who take part in the comparison of whole jobs."""
+    """Return all contenders of the comparison of whole jobs."""
     return [
         Contender("ours", ours(options)),
         bare(AS_IT_COMES, Settings()),

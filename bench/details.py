@@ -35,7 +35,7 @@ OPTIONS = json.dumps({"seed": server.SEED})
 
 @dataclass
 class Section:
-    """A heading of the report with its table, the goals that it answers, and what it was measured on."""
+    """A section of the report: its table and goals, and, in `about`, how it was measured."""
 
     title: str
     text: str
@@ -52,7 +52,7 @@ def prepare(connection: Any, workload: Workload) -> None:
 def _shares_of(
     workload: Workload, repetitions: int, options: str, frequency: int | None = None
 ) -> list[timeline.Shares]:
-    """Return the shares of runs of one workload in one session, the first run not counted."""
+    """Run a workload several times in one session; return the shares of time of all runs but the first."""
     with server.session() as connection:
         prepare(connection, workload)
         server.fit(connection, workload, options, frequency)
@@ -65,7 +65,7 @@ def _spread(found: Sequence[timeline.Shares], seconds: Callable[[timeline.Shares
 
 
 def where_time_goes(repetitions: int, options: str, tell: Tell) -> Section:
-    """Measure `mixed` for waiting, `wide` for everything beside training, `big` for hops."""
+    """Measure the time for waiting in `mixed`, for all but training in `wide`, and for hops in `big`."""
     rows, goals = [], []
     for workload, frequency in ((workloads.MIXED, None), (workloads.WIDE, 1), (workloads.BIG, None)):
         count = repetitions if workload is workloads.MIXED else min(2, repetitions)
@@ -140,7 +140,7 @@ def _time_goals(workload: Workload, found: Sequence[timeline.Shares]) -> list[Go
 
 
 def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork, Rates]:
-    """Return a run whose configs take so long on each segment, and rates that say so."""
+    """Return a run for the simulation whose configs take `seconds` on each segment, and matching rates."""
     from cerebro_plpy.planner.estimating.rates import Observation, Rates
     from cerebro_plpy.planner.estimating.work import ConfigKind, RunWork
 
@@ -164,13 +164,14 @@ def _run_of(seconds: Sequence[float], segments: int, seed: int) -> tuple[RunWork
 
 
 def _simulated(segments: int) -> list[Goal]:
-    """Simulate the schedule alone, as the planner does: 12 configs that take 1 and 4 that take 10.
+    """Simulate a schedule as the planner does, of 12 configs that take 1 second and 4 that take 10.
 
-    A config cannot be in two visits, so the large ones alone may take longer than all work shared evenly.
+    A config is in only one visit at a time, so the slow configs may take longer than an even share of all
+    work.
     """
     from cerebro_plpy.planner.estimating.estimates import estimate
 
-    # Each config has a time of its own, a little more or less.
+    # The times of the configs differ a little.
     units = [1.0] * 12 + [10.0] * 4
     runs = [estimate(*_run_of(units, segments, seed), most_visits=10_000) for seed in range(1, 6)]
     what = f"`mixed` simulated on {segments} segments"
@@ -220,7 +221,7 @@ def _do(connection: Any, code: str) -> float:
 
 
 def hops(repetitions: int, tell: Tell) -> Section:
-    """Measure a state there and back in one session: written, committed and read."""
+    """Measure writing, committing and reading a state in one session, beside plain INSERT and SELECT."""
     rows, reached, middles = [], Spread(0, 0, 0, 0), []
     for megabytes in HOP_MEGABYTES:
         ours, plain = _hop_times(megabytes, repetitions)
@@ -280,7 +281,7 @@ def _hop_times(megabytes: int, repetitions: int) -> tuple[list[float], list[floa
 
 
 def packing(repetitions: int, tell: Tell) -> Section:
-    """Measure `wide` packed in one and in two segments, against COPY of the same rows to nowhere."""
+    """Measure packing `wide` into one segment and into one for each core, against COPY to /dev/null."""
     times: dict[str, list[float]] = {
         "COPY": [],
         "packing, 1 segment": [],
@@ -337,7 +338,7 @@ print(time.perf_counter() - clock)
 
 
 def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
-    """Measure madlib_predict from table to table, against model.predict from array to array."""
+    """Measure madlib_predict, which reads and writes tables, against model.predict on arrays."""
     net = workloads.DIGITS.nets[0]
     with server.session() as connection:
         prepare(connection, workloads.DIGITS)
@@ -371,7 +372,7 @@ def prediction(repetitions: int, rows: int, tell: Tell) -> Section:
 
 
 def _first_prediction() -> float:
-    """Return the seconds of a first prediction in a session of its own, as a BI tool asks."""
+    """Return the seconds of the first cerebro.predict of a new session, as a BI tool would call it."""
     with closing(server.connect()) as connection:
         clock = time.perf_counter()
         server.query(
@@ -411,7 +412,7 @@ def _bare_predict(net: str, rows: int, batch: int) -> float:
 
 
 def streaming(repetitions: int, options: str, tell: Tell) -> Section:
-    """Measure `wide` with one config, its rows in memory and with a budget of a third of them."""
+    """Measure one config on `wide`: with its rows in memory, and with memory for a third of the rows."""
     workload = replace(workloads.WIDE, configs=[workloads.Config(0, 0.001, 256)], epochs=1)
     segment_mb = workload.training_rows * 512 * 4 / jobs.CORES / 2**20
     budgets = {"cached": None, "streamed, 3x the budget": max(16, round(segment_mb / 3))}

@@ -1,4 +1,4 @@
-"""Measures what experience saves: searches on one table after another, with and without the option."""
+"""Measures how many visits the option `experience` saves in searches on one table after another."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from details import Section, Tell
 from measure import Spread
 from tables import Goal
 
-# So many rows of each table, and a search that draws its configs at random, for the same epochs everywhere.
+# The most rows of each table; and a search with random configs, with the same epochs on every table.
 MOST_ROWS = 2_000
 METHOD, METHOD_PARAMS = "asha", "num_configs=12, num_iterations=9, min_iterations=1, eta=3"
 NETS: real.Nets = (("linear", None), ("tabular", {"width": [64, 128]}), ("tabm", {"width": [64, 128]}))
@@ -29,18 +29,18 @@ PACKED = f"{MODELS}_packed"
 
 @dataclass(frozen=True)
 class Course:
-    """The course of a search: its best loss on held-out rows after so many visits."""
+    """The progress of a search: the best loss on held-out rows after each number of visits."""
 
     visits: Sequence[int]
     best: Sequence[float]
 
     def visits_until(self, loss: float) -> int | None:
-        """Return the visits before a loss was reached; None if it never was."""
+        """Return the number of visits after which a loss was reached; None if it never was."""
         return next((n for n, best in zip(self.visits, self.best, strict=True) if best <= loss), None)
 
 
 def experience(tell: Tell) -> Section:
-    """Search the tables one after the other; each search may know of those on the tables before it."""
+    """Search on each table with and without the experience of the searches on the tables before it."""
     lines: list[list[str]] = []
     shares: list[float] = []
     losses: list[float] = []
@@ -50,7 +50,7 @@ def experience(tell: Tell) -> Section:
         aim = without.best[-1] * CLOSE
         ours, theirs = with_it.visits_until(aim), without.visits_until(aim)
         if place:
-            # A search that never gets there needs all of its visits, and is told apart by its loss.
+            # A search that never reaches the loss counts with all its visits; its loss shows the difference.
             shares.append((ours or with_it.visits[-1]) / (theirs or 1))
             losses.append(with_it.best[-1] / without.best[-1])
         lines.append(

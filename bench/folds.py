@@ -1,4 +1,4 @@
-"""Measures cross-validation against a plain run on the same rows."""
+"""Measures cross-validated runs against plain runs on the same rows."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def folds(repetitions: int, options: str, tell: Tell) -> Section:
 
 
 def _times(workload: Workload, repetitions: int, options: str) -> tuple[list[float], list[float]]:
-    """Return the seconds of both kinds of run, in turn, in one session."""
+    """Return the seconds of plain and of cross-validated runs, which take turns in one session."""
     plain: list[float] = []
     crossed: list[float] = []
     with server.session() as connection:

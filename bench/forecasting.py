@@ -1,7 +1,8 @@
 """Measures forecasts of public series: cerebro.forecast beside statsforecast and neuralforecast, in one run.
 
-The newest steps of each series are held out. Errors are absolute, divided by the mean error of the seasonal
-naive forecast of one step on what is not held out (MASE); the mean is over series, then over collections.
+The newest steps of each series are held out. The error is the mean absolute error on these steps, divided by
+the mean absolute error of the seasonal naive forecast on the steps before (MASE). It is averaged over series,
+then over collections.
 """
 
 from __future__ import annotations
@@ -36,13 +37,13 @@ MANY, DAYS = 10_000, 400
 LONG_SEASON = 24
 # Intervals are also measured at this many origins, one after the other, after one training before them all.
 ORIGINS = 8
-# Of each step of training: 1,024, as NHITS has by default, take hours on two cores.
+# Windows in each step of training: the default of NHITS, 1,024, takes hours on two cores.
 NHITS_WINDOWS = 256
 
 
 @dataclass(frozen=True)
 class Collection:
-    """Series of one frequency, as rows of unique_id, ds and y; so many steps are held out."""
+    """Series of one frequency, as rows of unique_id, ds and y; the last `horizon` steps are held out."""
 
     name: str
     frequency: str
@@ -60,7 +61,7 @@ class Collection:
 
     @property
     def _place(self) -> Any:
-        """The place of each row among those that are held out, below 0 before them."""
+        """The place of each row among the held-out rows of its series, below 0 for rows before these."""
         sizes = self.rows.groupby("unique_id")["y"].transform("size")
         return self.rows.groupby("unique_id").cumcount() - (sizes - self.horizon)
 
@@ -78,7 +79,7 @@ def _read(package: str, item: str) -> Any:
 
 
 def _series(values: Mapping[str, Any], starts: str, frequency: str) -> Any:
-    """Return series without stamps of their own from a date on."""
+    """Return the rows of series that have no dates; their dates begin at `starts`."""
     parts = []
     for name, found in values.items():
         y = pd.Series(np.asarray(found, float)).dropna().to_numpy()
@@ -155,7 +156,7 @@ MADE: Mapping[str, tuple[str, int, int, Callable[[], Any]]] = {
 
 
 def forecasting(budget: str, tell: Tell) -> Section:
-    """Compare all contenders on all collections."""
+    """Measure the error, the coverage and the seconds of all contenders on all collections."""
     found: dict[str, dict[str, tuple[float, float, float]]] = {}
     later: dict[str, float] = {}
     for name, (frequency, season, horizon, make) in MADE.items():
@@ -174,7 +175,7 @@ def forecasting(budget: str, tell: Tell) -> Section:
 
 
 def series(tell: Tell) -> Section:
-    """Measure the seconds for many series."""
+    """Measure the seconds to train a forecast on 10,000 series, and to forecast all of them."""
     with server.session() as connection:
         server.query(
             connection,
@@ -240,7 +241,7 @@ def _section(
 
 
 def _score(collection: Collection, answers: Any) -> tuple[float, float]:
-    """Return the mean MASE over series, and the share of values within the intervals."""
+    """Return the mean MASE over series, and the share of held-out values within the intervals."""
     known = collection.known
     changes = known.groupby("unique_id")["y"].diff(collection.season).abs()
     scales = changes.groupby(known["unique_id"]).mean()
@@ -262,7 +263,7 @@ def _contenders(collection: Collection, budget: str) -> dict[str, Callable[[], A
 
 
 def _has_neural() -> bool:
-    """Return whether it was installed: PyTorch is too large for the benchmark's own packages."""
+    """Return whether neuralforecast is installed: PyTorch is too large for the benchmark's own packages."""
     return importlib.util.find_spec("neuralforecast") is not None
 
 
@@ -277,11 +278,11 @@ def _ours(collection: Collection, budget: str) -> Answers:
 
 
 def _cover_later(collection: Collection, budget: str) -> float:
-    """Return the share of values in intervals at several origins, all later than the only training."""
+    """Train once, then forecast from several later origins; return the share of values in the intervals."""
     rows, horizon, season = collection.rows, collection.horizon, collection.season
     place = rows.groupby("unique_id").cumcount() - rows.groupby("unique_id")["y"].transform("size")
     place += ORIGINS * horizon
-    # Series that had a window and three horizons then.
+    # Only series that have a window and three horizons before the first origin.
     window = season * (4 if season <= LONG_SEASON else 2)
     long = place.groupby(rows["unique_id"]).transform("min") <= -(window + 3 * horizon)
     rows, place, found = rows[long], place[long], []

@@ -1,4 +1,4 @@
-"""Measures configs that share visits against the same configs each by itself: digits, and where it pays."""
+"""Measures configs that share visits (option `fuse`) against the same configs in visits of their own."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def _row(
 def _times(
     workload: Workload, engine: str, forms: Sequence[str], repetitions: int, options: str
 ) -> Mapping[str, list[float]]:
-    """Return the seconds of each form, in turn, in one session."""
+    """Return the seconds of runs with each form of `fuse`; the forms take turns in one session."""
     taken: dict[str, list[float]] = {form: [] for form in forms}
     with server.session() as connection:
         server.load(connection, workload)

@@ -1,4 +1,4 @@
-"""Measures sums along the edges of a random graph as large as ogbn-arxiv, and bringing them up to date."""
+"""Measures `cerebro.propagate` on a random graph as large as ogbn-arxiv, and updates of its table."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EDGE = f"(random() * {NODES - 1})::integer AS citing, (random() * {NODES - 1})::
 
 
 def graphs(tell: Tell) -> Section:
-    """Propagate along all edges, then add edges and refresh."""
+    """Measure propagating along all edges, and refreshing the table after edges were added."""
     with server.session() as connection:
         _drop(connection)
         _load(connection)

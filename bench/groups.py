@@ -1,4 +1,4 @@
-"""Measures a net for each of many groups, from a plain table to predictions, against loops in Python."""
+"""Measures a net for each of 10,000 groups, from a plain table to predictions, against Python loops."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from sklearn.neural_network import MLPClassifier
 from tables import Goal
 
 GROUPS, ROWS, FEATURES, UNITS, EPOCHS, BATCH = 10_000, 100, 10, 16, 5, 10
-# Of so many groups the loops are measured, and their time taken for as many more.
+# The loops are measured on so many groups, and their time is multiplied to that of all groups.
 LOOPED, LOOPED_KERAS = 1_000, 300
 FEW, MANY = 1_000, 100_000
 PROCESSES = 2
@@ -65,7 +65,7 @@ def groups(repetitions: int, options: str, tell: Tell) -> Section:
 
 
 def _grown(options: str, tell: Tell) -> tuple[str, list[Goal]]:
-    """Measure the time of a group among few and among many, and the memory of all processes of the server."""
+    """Measure the time for each group and the server's memory, with 1,000, 10,000 and 100,000 groups."""
     rows, each, memory = [], {}, {}
     for count in (FEW, GROUPS, MANY):
         _made(count)
@@ -92,7 +92,7 @@ def _grown(options: str, tell: Tell) -> tuple[str, list[Goal]]:
 
 
 def _made(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """Make the table of rows; return those that the loops take."""
+    """Create the table of rows for `count` groups; return the rows of the groups that the loops train on."""
     with server.session() as connection:
         server.drop(connection, ["grouped"])
         server.query(connection, _MADE.format(groups=count, features=FEATURES, rows=count * ROWS))
@@ -106,7 +106,7 @@ def _exported(connection: Any, count: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def _ours(options: str) -> Mapping[str, float]:
-    """Return the seconds of each step, in a session of its own."""
+    """Run every step from packing to predicting in a new session; return the seconds of each step."""
     made = ("packed", "packed_summary", "packed_groups", "nets", "configs", "configs_summary")
     left = ("models", "models_info", "models_summary", "predicted")
     seconds: dict[str, float] = {}
@@ -150,7 +150,7 @@ def _one(x: np.ndarray, y: np.ndarray) -> Any:
 
 
 def _keras_loop(x: np.ndarray, y: np.ndarray) -> float:
-    """Return the seconds of the slower process, each with half of the groups and a compiled model."""
+    """Train each group with Keras, half of the groups in each process; return the slower process' seconds."""
     halves = [(x[part::PROCESSES], y[part::PROCESSES]) for part in range(PROCESSES)]
     found: Any = Parallel(n_jobs=PROCESSES)(delayed(_keras_groups)(*half) for half in halves)
     return max(found)
@@ -174,7 +174,7 @@ def _keras_groups(x: np.ndarray, y: np.ndarray) -> float:
     for rows, labels in zip(x, y, strict=True):
         model.set_weights(first)
         for variable, zeros in zip(optimizer.variables, moments, strict=True):
-            # The learning rate is one of them.
+            # The learning rate is also among the optimizer's variables.
             if "learning_rate" not in variable.path:
                 variable.assign(zeros)
         model.fit(rows, labels, batch_size=BATCH, epochs=EPOCHS, verbose=silent)

@@ -1,4 +1,4 @@
-"""Measures how the cost grows with configs, rows and segments."""
+"""Measures how the time of a run grows with the numbers of configs, rows and segments."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SIZES = {"configs": (1, 2, 4, 8, 16, 32, 64), "rows": (1, 2, 4, 8, 16), "segment
 def growth(
     repetitions: int, options: str, tell: Tell, sizes: dict[str, tuple[int, ...]] = SIZES
 ) -> details.Section:
-    """Measure a fit with warm sessions: one epoch of the digits' net, evaluated on both sets."""
+    """Measure one-epoch runs on the digits in warm sessions, with more and more configs, rows or segments."""
     texts, goals = [], []
     for name, steps in sizes.items():
         found = {

@@ -1,4 +1,4 @@
-"""Makes the table of the paper on Model Hopper Parallelism again, as ratios to our own figures."""
+"""Repeats the measurements of the paper on Model Hopper Parallelism, as ratios to our own figures."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ ROWS = {
 
 
 def headline(options: str, tell: Tell) -> Section:
-    """Run each strategy once on each workload of 16 configs."""
+    """Run each strategy, such as hopping or model averaging, once on each workload."""
     measured = {name: _measure(name, options, tell) for name in WORKLOADS}
     head = ["", *[f"`{name}`: time" for name in WORKLOADS], "stored", "moved", "paper: time", "paper: stored"]
     lines = [["Model Hopper Parallelism (ours)", *["1"] * (len(head) - 1)]]
@@ -59,7 +59,7 @@ def _measure(name: str, options: str, tell: Tell) -> dict[str, Outcome]:
 def _row(measured: dict[str, dict[str, Outcome]], name: str) -> list[str]:
     pairs = [(found[name], found[OURS]) for found in measured.values()]
     times = [f"{theirs.warm_seconds / ours.warm_seconds:.2f}" for theirs, ours in pairs]
-    # The second job of a session takes the place of what the first has stored.
+    # The second job of a session replaces the tables of the first, so the first shows what is stored.
     stored = geometric_mean([found[name].stored / found[OURS_FIRST].stored for found in measured.values()])
     moved = geometric_mean([theirs.moved / ours.moved for theirs, ours in pairs]) if pairs[0][0].moved else 0
     return [ROWS[name], *times, f"{stored:.2f}", f"{moved:.2f}" if moved else "0", *_paper(name)]

@@ -1,4 +1,4 @@
-"""The common parts of the peers' processes: the job on their command line, the rows, the answer."""
+"""Code that the scripts of the peers share: read the job and the rows, train, and print the result."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DATA = "rows.npz"
 
 @dataclass(frozen=True)
 class Settings:
-    """A peer's use of Keras; the defaults are Keras as it comes."""
+    """A peer's use of Keras; by default Keras' own settings, in one process for each core."""
 
     backend: str = "tensorflow"
     processes: int = CORES
@@ -36,7 +36,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Order:
-    """A job as it is handed to a peer's process."""
+    """A job for a peer's script, which gets it as JSON on its command line."""
 
     workload: str
     rows: int
@@ -58,7 +58,7 @@ class Order:
 
 
 def export(order: Order) -> Path:
-    """Copy the rows out of the server, as one file that every process maps."""
+    """Copy the rows from the server to a file, which every process reads; return the path of the file."""
     width = int(np.prod(order.what.shape))
     with closing(server.connect()) as connection:
         train, validation = (
@@ -70,7 +70,7 @@ def export(order: Order) -> Path:
 
 
 def read_rows(path: Path, workload: Workload) -> tuple[Rows, Rows]:
-    """Read rows as Keras wants them: shaped, labels one-hot."""
+    """Return training and validation rows from the file: features in their shape, and one-hot labels."""
     found = np.load(path)
     classes = np.eye(workload.classes, dtype=np.float32)
     train = Rows(found["x"].reshape(-1, *workload.shape), classes[found["y"]])
@@ -78,7 +78,7 @@ def read_rows(path: Path, workload: Workload) -> tuple[Rows, Rows]:
 
 
 def set_environment(settings: Settings) -> None:
-    """Set the environment, before Keras is imported."""
+    """Set environment variables for Keras and its engine; call this before Keras is imported."""
     os.environ |= {
         "KERAS_BACKEND": settings.backend,
         "TF_CPP_MIN_LOG_LEVEL": "3",
@@ -119,7 +119,7 @@ def train_one(
 
 
 def write_leaderboard(folder: Path, results: Mapping[int, Mapping[str, float]]) -> float:
-    """Write a CSV file, best config first; return the best validation accuracy."""
+    """Write the results to leaderboard.csv, the best config first; return the best validation accuracy."""
     ranked = sorted(results.items(), key=lambda item: -item[1]["validation_accuracy"])
     lines = [",".join([str(key), *(f"{v:.6f}" for v in row.values())]) for key, row in ranked]
     header = ",".join(["config", *ranked[0][1]])
@@ -128,13 +128,13 @@ def write_leaderboard(folder: Path, results: Mapping[int, Mapping[str, float]]) 
 
 
 def answer(accuracy: float, began: float, ready: float, moved: int = 0) -> None:
-    """Print the last line of the process; `ready` is when its workers had Keras imported."""
+    """Print the result as a line of JSON; `ready` is the time when all workers had imported Keras."""
     now = time.perf_counter()
     print(json.dumps({"accuracy": accuracy, "start": ready - began, "work": now - ready, "moved": moved}))
 
 
 def shares(workload: Workload, processes: int) -> list[list[int]]:
-    """Deal out configs one by one."""
+    """Return the keys of the configs that each process trains, dealt out one by one."""
     return [list(range(first, len(workload.configs), processes)) for first in range(processes)]
 
 

@@ -1,6 +1,6 @@
-"""Measures the memory of a session that trains a large net, in sizes of the net's state.
+"""Measures the memory of a session that trains a large net, as a multiple of the size of its state.
 
-It needs a server, as `make up` leaves one: .local/venv/bin/python bench/large_state.py
+It needs a server, for example from `make up`: .local/venv/bin/python bench/large_state.py
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def main() -> None:
 
 
 def measure(backend: str, units: int) -> tuple[int, int]:
-    """Return the bytes of a net's state, and those that a session has more than with a net of no size."""
+    """Return the bytes of a large net's state, and how much more memory its session has than a tiny net's."""
     with server.session() as connection, closing(server.connect()) as watching:
         server.query(
             connection,

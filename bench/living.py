@@ -1,4 +1,4 @@
-"""Measures what is asked of a registered model: explanations, importance and checks."""
+"""Measures the time of calls on a registered model: explanations, importance and checks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ONE_CORE = ("('segments', '1')", "('threads', '1')")
 
 
 def living(repetitions: int, tell: Tell) -> Section:
-    """Measure each with one thread, after a first call that starts what is needed."""
+    """Measure each call with one segment and one thread, after a first call that is not counted."""
     with server.session() as connection:
         server.query(connection, "SELECT setseed(0.5)")
         server.query(connection, f"INSERT INTO cerebro.settings VALUES {', '.join(ONE_CORE)}")
@@ -73,7 +73,7 @@ def living(repetitions: int, tell: Tell) -> Section:
 
 
 def register(connection: Any, source: str) -> None:
-    """Train a small net on a table and register it by the table's name."""
+    """Train a small net on a table, and register it under the table's name."""
     options = {**TRAIN, "exclude": ["id"]} if source == "wide" else TRAIN
     server.query(
         connection,
@@ -84,7 +84,7 @@ def register(connection: Any, source: str) -> None:
 
 
 def measure(connection: Any, statement: str, repetitions: int, tell: Tell) -> Spread:
-    """Return the seconds of the calls after the first one."""
+    """Run a statement once more than `repetitions`; return the seconds of all calls except the first."""
     found = []
     for _ in range(repetitions + 1):
         wait_until_quiet()

@@ -1,4 +1,4 @@
-"""Clocks, memory and statistics."""
+"""Measures memory and the load of the processors, and computes statistics of repetitions."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 
-# Reading the sizes takes time from those who are watched, and what they hold changes slowly.
+# Reading the sizes slows down the processes that are watched, and the sizes change slowly.
 INTERVAL_SECONDS = 1.0
 QUIET_SHARE, LOOK_SECONDS, PATIENCE_SECONDS = 0.85, 1.0, 120.0
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The cost of one whole job; `warm_seconds` leaves out what a service that is up has behind it."""
+    """The costs of one whole job; `warm_seconds` leaves out the start of processes and imports."""
 
     seconds: float
     warm_seconds: float
@@ -30,7 +30,7 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of several repetitions, and how far they lie apart."""
+    """The median, the least and the greatest value of several repetitions, and their number."""
 
     median: float
     low: float
@@ -43,7 +43,7 @@ class Spread:
 
 
 def ratio(ours: Sequence[float], theirs: Sequence[float]) -> Spread:
-    """Return the ratio of the medians, with the extremes of the ratios round by round."""
+    """Return the ratio of the medians, with the least and greatest ratio of two values of one round."""
     rounds = [a / b for a, b in zip(ours, theirs, strict=False)]
     return Spread(statistics.median(ours) / statistics.median(theirs), min(rounds), max(rounds), len(rounds))
 
@@ -62,7 +62,7 @@ def folder_bytes(folder: Path) -> int:
 
 
 def wait_until_quiet() -> bool:
-    """Wait until nothing else keeps the processors busy; return false if that does not happen in time."""
+    """Wait until the processors are mostly idle; return False if they are not within two minutes."""
     began = time.monotonic()
     while time.monotonic() - began < PATIENCE_SECONDS:
         idle, whole = _processor_time()
@@ -74,16 +74,16 @@ def wait_until_quiet() -> bool:
 
 
 def _processor_time() -> tuple[int, int]:
-    """Return the idle time and all time of all processors since they were started."""
+    """Return the idle time and the whole time of all processors since the machine was started."""
     times = [int(word) for word in Path("/proc/stat").read_text().splitlines()[0].split()[1:9]]
     return times[3] + times[4], sum(times)
 
 
 class PeakMemory:
-    """A watcher of the proportional set size (Pss) of some processes and all that descend from them.
+    """A watcher of the proportional set size (Pss) of some processes and of all their descendants.
 
-    Pages that processes share count once in all, so that a server's shared buffers or Python's libraries are
-    not counted for each session. `peak` has the size of each when all together were largest.
+    A page that processes share counts once in total, so that a server's shared buffers or Python's libraries
+    are not counted for each session. `peak` has the size of each process when their sum was greatest.
     """
 
     def __init__(self, roots: Callable[[], set[int]]) -> None:
@@ -108,7 +108,7 @@ class PeakMemory:
 
 
 def family(roots: set[int]) -> set[int]:
-    """Return processes and all that descend from them."""
+    """Return the process IDs in `roots`, and those of all their descendants."""
     parents = {
         pid: parent for pid in map(int, filter(str.isdigit, os.listdir("/proc"))) for parent in _parent(pid)
     }

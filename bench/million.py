@@ -1,4 +1,4 @@
-"""Measures large tables: whether `cerebro.train` keeps its budget, and its answers beside LightGBM's."""
+"""Measures large tables: whether `cerebro.train` keeps its budget, and its log loss beside LightGBM's."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ MADE = [
 
 
 def million(tell: Tell) -> Section:
-    """Measure seconds and log loss, on rows that nobody has seen."""
+    """Measure the seconds and the log loss on unseen rows, of `cerebro.train` and of LightGBM."""
     lines, goals = [], []
     with server.session() as connection:
         server.query(connection, NORMAL)
@@ -74,7 +74,7 @@ def million(tell: Tell) -> Section:
 
 
 def _train(rows: int) -> tuple[float, float, float, str]:
-    """Return the seconds outside and within the search, and the log loss and the best net."""
+    """Run `cerebro.train`; return the seconds outside and within its search, its log loss and best net."""
     with server.session() as connection:
         server.drop(connection, [*MADE, "train_on"])
         server.query(connection, f"CREATE TABLE train_on AS {COLUMNS.format(rows=rows)}")
@@ -101,7 +101,7 @@ def _train(rows: int) -> tuple[float, float, float, str]:
 
 
 def _lightgbm() -> tuple[float, float, float]:
-    """Return the seconds to export and to fit the same rows, and the log loss."""
+    """Return the seconds to export the same rows and to fit LightGBM, and its log loss."""
     with server.session() as connection:
         clock = time.perf_counter()
         train = _export(connection, "train_on")

@@ -1,6 +1,7 @@
-"""featuretools' dfs on the tables of `related.py`: its arguments are a folder of CSV files, and aggregates.
+"""Runs featuretools' dfs on the tables of `related.py`, to compare it with `cerebro.relate`.
 
-It prints the seconds, the number of features, and the peak of memory in MB.
+The arguments are a folder of CSV files and the names of aggregates. It prints the seconds, the number of
+features, and the peak of memory in MB.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def fill(order: jobs.Order, work: Queue[Any], path: Path) -> None:
-    """Give each process its share at once, or let all take from one queue, the costliest first."""
+    """Queue the configs: one share for each process or, with `share_queue`, one by one, costliest first."""
     count = order.settings.processes
     if order.settings.share_queue:
         for key in jobs.costliest_first(order.what):

@@ -1,9 +1,9 @@
-"""Model averaging and synchronous data-parallel training, on the engine that we use ourselves.
+"""Model averaging and synchronous data-parallel training, on cerebro's own engine.
 
-All processes work on one config at a time, each on its part of the rows. With averaging they train a pass
-each and then take the mean of their states; with all-reduce they take the mean of their gradients in every
-mini-batch, so that the result is that of one process. Processes exchange arrays through shared memory, the
-cheapest way there is on one machine.
+All processes train one config at a time, each on its part of the rows. With averaging, each process trains
+one pass over its rows, and then all continue from the mean of their states. With all-reduce, they apply the
+mean of their gradients in every mini-batch, so that the result is that of one process. The processes exchange
+arrays through shared memory, the cheapest way on one machine.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ START_SECONDS = 120
 
 @dataclass
 class Part:
-    """The rows of one process."""
+    """The training and validation rows of one process."""
 
     train: Any
     validation: Any
@@ -40,7 +40,7 @@ Train = Callable[[jobs.Order, int, Any, Any, Part, "Exchange"], Any]
 
 @dataclass
 class Exchange:
-    """A board for each process, on which it writes its arrays for the others to read."""
+    """Shared memory in which each process writes arrays for the other processes to read."""
 
     number: int
     processes: int
@@ -52,7 +52,7 @@ class Exchange:
         self._memory = shared_memory.SharedMemory(self.board)
 
     def mean(self, arrays: list[np.ndarray]) -> list[np.ndarray]:
-        """Return the mean over all processes, with the same bits in each: sums go by process numbers."""
+        """Return the mean of all processes' arrays, with the same bits in each process."""
         flat = np.concatenate([np.asarray(a, np.float32).ravel() for a in arrays])
         boards = [self._view(number, len(flat)) for number in range(self.processes)]
         boards[self.number][:] = flat
@@ -94,7 +94,7 @@ def main() -> None:
     ]
     for process in workers:
         process.start()
-    # A worker that cannot start never gets there.
+    # A worker that cannot start never reaches the barrier.
     ready.wait(START_SECONDS)
     at = time.perf_counter()
     jobs.export(order)
@@ -110,7 +110,7 @@ def main() -> None:
 
 
 def _collect(done: Any, workers: Sequence[Any]) -> list[Any]:
-    """Return the answers of all workers; raise if one has failed, since the others then wait for ever."""
+    """Return the results of all workers; raise RuntimeError if one has failed, as the others then hang."""
     answers: list[Any] = []
     while len(answers) < len(workers):
         try:
@@ -181,7 +181,7 @@ def train_config(
 
 
 def averaging(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, exchange: Exchange) -> Any:
-    """Train a pass over one's own rows, then take the mean of the states."""
+    """Train a config; after each pass over its own rows, a process goes on from the mean of all states."""
     from cerebro_plpy.engine.models.data import Block
 
     config = order.what.configs[key]
@@ -196,7 +196,7 @@ def averaging(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, e
 
 
 def allreduce(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, exchange: Exchange) -> Any:
-    """Train on one's share of every mini-batch; all processes apply the mean gradient."""
+    """Train a config on this process' share of every mini-batch; apply the mean gradient of all processes."""
     config = order.what.configs[key]
     share = config.batch_size // exchange.processes
     stepper = GRADIENTS[order.options["backend"]](model, state)
@@ -211,7 +211,7 @@ def allreduce(order: jobs.Order, key: int, model: Any, state: Any, rows: Part, e
 
 
 class TensorFlowGradients:
-    """The compiled model's own layers, loss and optimizer, with the gradients handed out in between."""
+    """A compiled model's training step in two parts: compute gradients, and apply given gradients."""
 
     _functions: dict[int, tuple[Any, Any]] = {}
 

@@ -1,4 +1,4 @@
-"""Ray Tune on exported rows: each config is a trial that reads all of them."""
+"""Ray Tune on exported rows: each config is a trial, and each trial reads all rows."""
 
 from __future__ import annotations
 

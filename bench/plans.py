@@ -31,7 +31,7 @@ WORDS, LENGTH = 2000, 40
 
 
 def _readings(rows: int) -> Rows:
-    """Return readings over time of two kinds, told apart by their rhythm."""
+    """Return series of readings of two classes, which differ in the frequency of a wave."""
     random = np.random.default_rng(4)
     y = random.integers(0, 2, rows)
     steps = np.arange(24)[None, :, None] * (0.4 + 0.3 * y[:, None, None])
@@ -40,7 +40,7 @@ def _readings(rows: int) -> Rows:
 
 
 def _sentences(rows: int) -> Rows:
-    """Return numbers of words, some of which occur in one kind of sentence more than in the other."""
+    """Return sentences of two classes, as numbers of words; some words are more frequent in one class."""
     random = np.random.default_rng(5)
     y = random.integers(0, 2, rows)
     x = random.integers(0, WORDS, (rows, LENGTH))
@@ -74,7 +74,7 @@ ALL = {**workloads.ALL, "lstm": LSTM, "words": EMBEDDED}
 
 @dataclass(frozen=True)
 class Compared:
-    """A plan's figures for a run, and those that the run took."""
+    """The estimates of a plan for a run, and what was measured in the run."""
 
     name: str
     plan: Mapping[str, Any]
@@ -125,7 +125,7 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
         server.pack(connection, workload, server.packing_options(workload))
     memory = _measure_memory(workload, options)
     with server.session() as connection:
-        # Of other workloads it knows nothing either.
+        # Remove the measurements of other workloads.
         server.query(connection, "TRUNCATE cerebro._rate")
         server.make_configs(connection, other_grid(workload))
         server.fit(connection, workload, json.dumps(options))
@@ -144,7 +144,7 @@ def compare(workload: Workload, options: Mapping[str, Any]) -> Compared:
 
 
 def _measure_memory(workload: Workload, options: Mapping[str, Any]) -> int:
-    """Return the memory of sessions that have run nothing else: programs of another grid would count."""
+    """Return the peak memory of a run in a session that has run nothing else."""
     with server.session() as connection, closing(server.connect()) as watching:
         server.make_configs(connection, workload)
         with PeakMemory(lambda: {pid for (pid,) in server.query(watching, _SESSIONS)}) as memory:
@@ -153,7 +153,7 @@ def _measure_memory(workload: Workload, options: Mapping[str, Any]) -> int:
 
 
 def _unmeasured(connection: Any, workload: Workload, options: Mapping[str, Any]) -> float:
-    """Return the time that the plan would give if nothing had been measured."""
+    """Return the estimated time of a plan in a database that has no measurements of earlier runs."""
     server.query(connection, "BEGIN; DELETE FROM cerebro._rate")
     found = explain(connection, workload, options)["Total Time"]
     server.query(connection, "ROLLBACK")
@@ -175,7 +175,7 @@ print(time.perf_counter() - clock)
 
 
 def show_single(names: Sequence[str], rounds: int = 3) -> None:
-    """Compare one config on all cores, packed, trained and evaluated, with plain Keras on exported rows."""
+    """Print the time to pack, train and evaluate one config on all cores, beside plain Keras' time."""
     print("\n| workload | ours, warm | plain Keras, all cores | ratio |\n|---|---|---|---|")
     for name in names:
         workload = ALL[name]
@@ -192,8 +192,10 @@ def show_single(names: Sequence[str], rounds: int = 3) -> None:
 
 
 def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
-    """Compare hopping and averaging: one config on two segments of one thread, 6 epochs, all of them
-    averaged, and for the loss the last third."""
+    """Print the times of hopping and of averaging for one config on two segments, and compare their losses.
+
+    The times are for averaging in all 6 epochs, the losses for averaging in the last two.
+    """
     print("\n| workload | hopping | averaging | ratio | loss of the last third averaged ÷ of hopping |")
     print("|---|---|---|---|---|")
     for name in names:
@@ -220,14 +222,17 @@ def show_averaging(names: Sequence[str], rounds: int = 3) -> None:
 
 
 def show_cheapest(names: Sequence[str]) -> None:
-    """Show whether the plan that is called cheapest takes least. Two runs of another grid go before, one with
-    each engine. Each plan is asked for, and each run made, as the first call of a session."""
+    """Print whether the plan with the least estimated time belongs to the run that takes the least time.
+
+    Two runs of another grid come first, one with each engine, so that there are measurements. Each plan is
+    made, and each run begun, by the first call of a session.
+    """
     ways = [
         {"backend": backend, "segments": segments, "threads": threads}
         for backend in ("tensorflow", "jax")
         for segments in (1, 2)
         for threads in (1, 2)
-        # A plan takes the sessions to have the cores for their threads.
+        # A plan assumes that there is a core for each thread.
         if segments * threads <= len(os.sched_getaffinity(0))
     ]
     within = 0
@@ -297,7 +302,7 @@ def _bare_one(workload: Workload) -> float:
 
 
 def show_constants(names: Sequence[str], backends: Sequence[str]) -> None:
-    """Print this machine's values for `planner/estimating/constants.py`, one thread a segment."""
+    """Print this machine's values for `planner/estimating/constants.py`, with one thread for each segment."""
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "plpy"))
     from cerebro_plpy.planner.estimating import rates
 
@@ -352,7 +357,7 @@ def show(found: Sequence[Compared]) -> None:
 
 
 def show_what_if(names: Sequence[str], options: Mapping[str, Any]) -> None:
-    """Compare a plan from a run of a quarter of the rows with a run of all of them."""
+    """Print the estimate for all rows after a run on a quarter of them, beside the time of the full run."""
     print("\n| workload | said of four times the rows | took | error |\n|---|---|---|---|")
     for name in names:
         workload = ALL[name]

@@ -1,4 +1,4 @@
-"""Measures which configs do well on many tables, and in which order cerebro.train should try them."""
+"""Measures which configs do well on many tables, to find the order in which cerebro.train tries them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import server
 import tables
 from details import Section, Tell
 
-# So many rows of each table: their batches stand for those of larger tables.
+# The most rows of each table; their batch sizes stand for larger ones on larger tables.
 MOST_ROWS, EPOCHS, PATIENCE = 2_500, 40, 8
 NETS: real.Nets = (
     ("linear", None),
@@ -23,7 +23,7 @@ NETS: real.Nets = (
     ("realmlp", {"width": 128}),
 )
 RATES, BATCHES = (0.001, 0.003, 0.01), (16, 64)
-# So many configs are ranked.
+# The number of configs that are ranked.
 RANKED = 10
 MODELS = "portfolio"
 PACKED = f"{MODELS}_packed"
@@ -31,7 +31,7 @@ PACKED = f"{MODELS}_packed"
 
 @dataclass(frozen=True)
 class Config:
-    """A config as it is the same for every table."""
+    """A config that is trained on every table."""
 
     net: str
     rate: float
@@ -47,7 +47,7 @@ Errors = Mapping[Config, float]
 
 
 def portfolio(tell: Tell) -> Section:
-    """Train every config on every table, and rank them: each adds the most to those before it."""
+    """Train every config on every table; rank the configs by how much each adds to the ones before it."""
     found: dict[str, Errors] = {}
     for source in real.SOURCES:
         rows = real.load(source)
@@ -69,7 +69,7 @@ def _but(found: Mapping[str, Errors], name: str) -> list[Errors]:
 
 
 def _rank(found: Sequence[Errors]) -> list[Config]:
-    """Return the configs in the order in which each lowers the mean excess the most."""
+    """Return the configs in an order in which each next config lowers the mean excess the most."""
     ranked: list[Config] = []
     left = sorted(set.intersection(*({*errors} for errors in found)), key=lambda one: one.shown)
     while left and len(ranked) < RANKED:
@@ -80,12 +80,12 @@ def _rank(found: Sequence[Errors]) -> list[Config]:
 
 
 def _excess(some: Sequence[Config], errors: Errors) -> float:
-    """Return how far the best of some configs is above the best of all, as a share of it."""
+    """Return by what share the least error of some configs exceeds the least error of all configs."""
     return min(errors[one] for one in some) / min(errors.values()) - 1
 
 
 def _measure(rows: real.Rows) -> Errors:
-    """Train all configs on a table; the error is the log loss, or the root of the squared error."""
+    """Train all configs on a table; return their errors: log loss, or the root of the mean squared error."""
     names = [f"{PACKED}{end}" for end in ("", "_summary", "_validation", "_validation_summary")]
     names += [f"{MODELS}{end}" for end in ("", "_info", "_summary", "_nets", "_configs", "_configs_summary")]
     names.append(f"{MODELS}_rows")
@@ -112,13 +112,13 @@ def _measure(rows: real.Rows) -> Errors:
 
 
 def _short(name: str) -> str:
-    """Return a net's name with the only parameter that differs."""
+    """Return the name of a net with only its parameter `width`, as the other parameters do not differ."""
     kind, *params = name.split()
     return " ".join([kind, *(one for one in params if one.startswith("width="))])
 
 
 def _prepare(connection: Any, rows: real.Rows) -> None:
-    """Pack the rows as cerebro.train does, and make nets and configs."""
+    """Pack the rows as cerebro.train does, and create the nets and the model selection table."""
     held = {"share": 0.2, "stratify": True} if rows.classes else 0.2
     options = {"also_categories": True, "validation": held}
     made = real.prepare(connection, MODELS, rows, MOST_ROWS, options, NETS)

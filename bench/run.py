@@ -49,9 +49,9 @@ HERE = Path(__file__).resolve().parent
 REPORT, KEPT = HERE.parent / "docs" / "performance.md", HERE / "measured.json"
 BEGIN, END = "<!-- measured: begin -->", "<!-- measured: end -->"
 JOBS = ("digits", "images", "wide")
-# What fits into five minutes.
+# The parts that are measured by --quick, in under five minutes.
 QUICK = ("digits", "packing", "prediction")
-# What is run once, without a warm-up.
+# The parts that are run once, without a warm-up.
 ONCE = ("headline", "experience", "portfolio")
 PARTS = (
     *JOBS,
@@ -102,7 +102,7 @@ def main() -> None:
 
 
 def read(text: str) -> dict[str, Section]:
-    """Read the sections that were measured before."""
+    """Return the sections that were measured before, by part, from the text of `measured.json`."""
     found = json.loads(text)
     for section in found.values():
         section["goals"] = [
@@ -227,7 +227,7 @@ def _commit() -> str:
 
 
 def write(text: str) -> None:
-    """Put the tables between the marks; what is written by hand around them stays."""
+    """Write the tables between the two marks in the report; the text outside the marks stays."""
     before, _, rest = REPORT.read_text().partition(BEGIN)
     after = rest.partition(END)[2]
     REPORT.write_text(f"{before}{BEGIN}\n\n{text}\n\n{END}{after}")

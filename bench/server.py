@@ -1,4 +1,4 @@
-"""The server side: a database of the benchmark's own, source tables, and our own jobs."""
+"""The server side of the benchmark: its own database, its source tables, and the jobs of cerebro."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from workloads import Rows, Workload
 
 DATABASE = os.environ.get("CEREBRO_BENCH_DATABASE", "cerebro_bench")
 SEED = 42
-# Nobody else's statistics run, and no checkpoint of an earlier job, may fall into a measured one.
+# A checkpoint that an earlier job has caused must not fall into a measured one.
 _SETTLE = ("CHECKPOINT",)
 
 
@@ -53,18 +53,18 @@ def drop_database() -> None:
 
 
 def _drop_database(connection: Any) -> None:
-    """Drop the benchmark's database, and end its sessions if the server can: PostgreSQL 12 cannot."""
+    """Drop the benchmark's database; from PostgreSQL 13 on, this also ends its sessions."""
     force = " WITH (FORCE)" if connection.server_version >= 130000 else ""
     query(connection, f"DROP DATABASE IF EXISTS {DATABASE}{force}")
 
 
 def server_process(connection: Any) -> int:
-    """Return the postmaster's process, from which every session's process descends."""
+    """Return the process ID of the postmaster, from which all processes of the server descend."""
     return int(value(connection, "SELECT split_part(pg_read_file('postmaster.pid'), E'\\n', 1)"))
 
 
 def load(connection: Any, workload: Workload) -> None:
-    """Make the source tables of a workload, from which every job starts."""
+    """Create the source tables and the table of architectures of a workload, with which every job starts."""
     for part, rows in zip(("train", "validation"), workload.data(), strict=True):
         load_table(connection, f"{workload.name}_{part}", rows)
     load_nets(connection, workload)
@@ -90,7 +90,7 @@ def load_table(connection: Any, name: str, rows: Rows) -> None:
 
 
 def _record(width: int) -> np.dtype:
-    """Return the type of one row (integer, real[width], integer) in COPY's binary form."""
+    """Return the NumPy type of a row (integer, real[width], integer) in the binary format of COPY."""
     element = [("length", ">i4"), ("value", ">f4")]
     array = [("dimensions", ">i4"), ("nulls", ">i4"), ("type", ">i4"), ("size", ">i4"), ("lower", ">i4")]
     return np.dtype(
@@ -116,7 +116,7 @@ def binary_rows(first_id: int, rows: Rows) -> bytes:
 
 
 def export(connection: Any, table: str, width: int) -> Rows:
-    """Return all rows by COPY, in the form that decodes fastest, with which every peer begins."""
+    """Return all rows of a table, read by COPY in binary format, which is the fastest to decode."""
     received = io.BytesIO()
     with connection.cursor() as cursor:
         cursor.copy_expert(f"COPY (SELECT id, x, y FROM {table}) TO STDOUT (FORMAT binary)", received)
@@ -128,7 +128,7 @@ def export(connection: Any, table: str, width: int) -> Rows:
 
 @dataclass(frozen=True)
 class Job:
-    """One whole job of ours: pack, train, evaluate, leave models and leaderboard in tables."""
+    """The run and the seconds of one whole job of cerebro: pack, train, evaluate, and write the tables."""
 
     run_id: int
     seconds: float
@@ -137,7 +137,7 @@ class Job:
 
 @contextmanager
 def session() -> Iterator[Any]:
-    """Open a user session; its segment sessions end with it."""
+    """Yield a connection; at the end, close it and wait until its segment sessions have ended."""
     connection = connect()
     for statement in _SETTLE:
         query(connection, statement)
@@ -149,7 +149,7 @@ def session() -> Iterator[Any]:
 
 
 def wait_for_end() -> None:
-    """Wait until segment sessions have ended, soon after the session that opened them."""
+    """Wait until no other session uses the benchmark's database."""
     with closing(connect()) as connection:
         while value(
             connection,
@@ -177,7 +177,7 @@ def make_configs(connection: Any, workload: Workload) -> None:
 
 
 def pack(connection: Any, workload: Workload, options: str) -> float:
-    """Pack both tables and return the seconds it took."""
+    """Pack a workload's training and validation tables; return the seconds."""
     name = workload.name
     drop(
         connection,
@@ -204,7 +204,7 @@ def drop(connection: Any, tables: Sequence[str]) -> None:
 def fit(
     connection: Any, workload: Workload, options: str, frequency: int | None = None, validate: bool = True
 ) -> tuple[int, float]:
-    """Train on the packed tables; return the run and the seconds it took."""
+    """Train a workload's configs on its packed tables; return the number of the run and the seconds."""
     name = workload.name
     drop(connection, [f"{name}_models", f"{name}_models_info", f"{name}_models_summary"])
     clock = time.perf_counter()
@@ -244,7 +244,7 @@ def accuracy(connection: Any, run_id: int) -> float:
 
 
 def hopped(connection: Any, run_id: int) -> int:
-    """Return the bytes of states that one segment wrote for another to go on with."""
+    """Return the bytes of all states that the visits of a run have written."""
     return value(
         connection, "SELECT sum(state_bytes)::bigint FROM cerebro.visits WHERE run_id = %s", (run_id,)
     )

@@ -1,9 +1,9 @@
-"""Measures a net in shards: the memory of the device, and what the moves cost.
+"""Measures a net that is trained in shards: its memory on the device, and the cost of moving shards.
 
 It needs no server: .local/venv/bin/python bench/sharding.py
-With a GPU, its allocator gets no more than the device's share, so a net that needs more fails:
+With --gpu, JAX gets only as much memory as the device is meant to have, so that a net that needs more fails:
 python bench/sharding.py --gpu --units 8192
-With --simulate, it says what a device would gain if it took turns between the shards of several nets.
+With --simulate, it prints how much time a device would save if it alternated between shards of several nets.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import numpy as np
 HERE = Path(__file__).resolve().parent
 MB = 2**20
 PARTS = (1, 3, 4)
-# Of a step through a shard: the seconds of computing, of bringing its variables, and of taking them away.
+# A step through a shard: the seconds to compute it, to move its variables in, and to move them out.
 Step = tuple[float, float, float]
 
 
@@ -63,9 +63,9 @@ def _arguments() -> argparse.Namespace:
 
 
 def simulate() -> None:
-    """Print the most that any of the tried orders saves, over many speeds of computing and of moving.
+    """Print the greatest share of time that any tried order of shards saves, over many speeds of computing.
 
-    In each order the next shard is brought while one computes, whichever net it is of; two are on the device.
+    In each order, one shard computes while the next one, of the same or another net, moves to the device.
     """
     print("shards  nets  saved by turns  no order saves more than")
     for shards, nets in itertools.product((4, 8, 16), (2, 4)):
@@ -75,17 +75,17 @@ def simulate() -> None:
 
 
 def _cycle(shards: int, forward: float) -> list[Step]:
-    """Return the steps of a mini-batch, where bringing a shard's weights takes a second.
+    """Return the steps of one mini-batch through the shards; moving a shard's weights takes one second.
 
-    On the way back it is computed twice and its slopes once, and the optimizer's two moments move as well.
-    The first shard is still there when the next mini-batch begins.
+    In the backward pass, a shard is computed twice and its gradients once, and the two moments of the
+    optimizer move as well. The first shard is still on the device when the next mini-batch begins.
     """
     first, last = (forward, 0.0, 0.0), (3 * forward, 3.0, 3.0)
     return [first, *[(forward, 1.0, 0.0)] * (shards - 2), *[last] * shards]
 
 
 def _saved(steps: list[Step], nets: int) -> tuple[float, float]:
-    """Return what turns save beside one net after the other, and what no order can exceed."""
+    """Return the share of time that alternating between nets saves, and the share that no order exceeds."""
     alone = nets * _makespan(steps)
     least = nets * max(sum(step[part] for step in steps) for part in range(3))
     orders = [
@@ -96,13 +96,13 @@ def _saved(steps: list[Step], nets: int) -> tuple[float, float]:
 
 
 def _makespan(steps: list[Step]) -> float:
-    """Return the time of a cycle: while a shard computes, the next comes and the last goes."""
+    """Return the time of a cycle of steps: while one shard computes, the next moves in and the last out."""
     beside = zip(steps, [*steps[1:], steps[0]], [steps[-1], *steps[:-1]], strict=True)
     return sum(max(own[0], following[1], before[2]) for own, following, before in beside)
 
 
 def _apart(asked: argparse.Namespace, part: int) -> dict[str, float] | None:
-    """Measure in a process of its own; None if a whole net does not fit there."""
+    """Call `measure` in a process of its own; return None if the memory is too small for a whole net."""
     done = subprocess.run(
         [sys.executable, __file__, *sys.argv[1:], f"--part={part}"],
         env={**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent / "plpy"), *sys.path])},
@@ -117,9 +117,10 @@ def _apart(asked: argparse.Namespace, part: int) -> dict[str, float] | None:
 
 
 def measure(asked: argparse.Namespace, part: int) -> dict[str, float]:
-    """Train in shards on a device that has one part of what weights and moments take.
+    """Train a net in shards on a device with 1/`part` of the memory of its weights and moments.
 
-    With 0, a whole net trains with as much as it wants; with a part below, in that part.
+    With `part` 0, the net is not divided, and memory is ample; with a negative `part`, it is not divided
+    either, but has only that part of the memory. Return the measurements.
     """
     from cerebro_plpy.engine.backends import runtime
 

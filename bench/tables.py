@@ -1,4 +1,4 @@
-"""Writes figures as Markdown."""
+"""Writes results as Markdown tables."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from measure import Spread
 
 @dataclass(frozen=True)
 class Goal:
-    """One line of the table of goals; `at_most` says on which side the goal is met."""
+    """A goal: the reached value must be at most `goal`, or at least `goal` if `at_most` is false."""
 
     what: str
     goal: float
@@ -41,7 +41,7 @@ def goals(rows: Sequence[Goal]) -> str:
 
 
 def spread(value: Spread, digits: int = 2) -> str:
-    """Return the median, and in brackets the extremes if there are several values."""
+    """Return a spread as text: the median and, if there are several values, the extremes in brackets."""
     middle = f"{value.median:.{digits}f}"
     return middle if value.count == 1 else f"{middle} ({value.low:.{digits}f}–{value.high:.{digits}f})"
 

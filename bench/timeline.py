@@ -1,4 +1,4 @@
-"""Finds where the time of a run of ours went, from its timeline."""
+"""Computes from a run's visits and evaluations how much of its time each kind of work took."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ WHERE r.run_id = %(run)s GROUP BY r.run_id, r.epochs
 
 @dataclass(frozen=True)
 class Shares:
-    """Seconds of all segments together, from the first visit to the last metric, cut by what they went to.
+    """The seconds of all segments, from the first visit to the last metric, divided by kind of work.
 
-    `commands` is what lies between two commands that follow each other at once: a commit, an answer, the
-    choice of the next config, a request. That is the median gap between visits, for each visit, each
-    evaluation on a segment and each sum of evaluations; gaps that are long enough for an evaluation do not
-    count where configs are evaluated between visits. `waiting` is what is left.
+    `commands` is the time between two commands that follow each other at once: a commit, an answer, the
+    choice of the next config, a request. It is the median gap between visits, times the number of visits, of
+    evaluations on a segment, and of merges. Where configs are evaluated between visits, gaps that are long
+    enough for an evaluation do not count. `waiting` is the rest of the seconds.
     """
 
     whole: float

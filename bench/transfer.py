@@ -1,4 +1,4 @@
-"""Measures frozen layers: computed once or each time, adapters or whole nets, new rows, layers in turn."""
+"""Measures frozen layers, adapters and tables of features, against computing or training everything."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ print(keras.Model(rows, found).to_json())
 
 
 def heads(repetitions: int, options: str, tell: Tell) -> Section:
-    """Measure heads on a frozen trunk, from the plain table to the leaderboard, each in a fresh session."""
+    """Measure heads on frozen layers whose outputs are kept or computed in each pass, and plain Keras."""
     ways = {
         "kept": contenders.ours(options),
         "computed in each pass": contenders.ours(json.dumps({**json.loads(options), "materialize": "off"})),
@@ -78,7 +78,7 @@ def heads(repetitions: int, options: str, tell: Tell) -> Section:
 
 
 def adapters(repetitions: int, options: str, tell: Tell) -> Section:
-    """Compare eight configs of an encoder with adapters with the same encoder trained whole."""
+    """Measure eight configs of an encoder with adapters beside eight configs of the encoder trained whole."""
     whole = replace(workloads.named("digits", ENCODED), name="encoder", nets=[_encoder()], epochs=1)
     moved, seconds = {}, {}
     with server.session() as connection:
@@ -116,7 +116,7 @@ def _encoders(nets: Sequence[int]) -> list[Config]:
 
 
 def _grown(workload: Workload, configs: Sequence[Config], options: str) -> float:
-    """Return by how many bytes a fresh session grows for each config beyond the first of each net."""
+    """Return the bytes by which a fresh session grows with each further config of a net."""
     peaks = []
     first = configs[:: len(RATES)]
     for some in (first, configs):
@@ -130,7 +130,7 @@ def _grown(workload: Workload, configs: Sequence[Config], options: str) -> float
 
 
 def features(repetitions: int, options: str, tell: Tell) -> Section:
-    """Compare new rows with all rows anew, and layers each from the one before with each from the rows."""
+    """Measure adding new rows to tables of features, and computing each layer from the layer before it."""
     taken: dict[str, list[float]] = {name: [] for name in ("anew", "new rows", "apart", "in turn")}
     heads = replace(PICTURES, epochs=2)
     with server.session() as connection:
@@ -168,7 +168,7 @@ def features(repetitions: int, options: str, tell: Tell) -> Section:
 def _timed(
     connection: Any, workload: Workload, options: str, steps: Sequence[tuple[str, list[object]]]
 ) -> float:
-    """Return the seconds of statements that bring the table of features up to date, and of a fit on it."""
+    """Return the seconds of `steps`, which make or update the table of features, and of a run on it."""
     name = workload.name
     server.drop(connection, [f"{name}_models", f"{name}_models_info", f"{name}_models_summary"])
     clock = time.perf_counter()
@@ -186,7 +186,7 @@ _MATERIALIZE = "SELECT cerebro.materialize_features(%s, 'deep_nets', 1, layer =>
 
 
 def _anew(source: str) -> list[tuple[str, list[object]]]:
-    """Return the statements from plain rows to a table of features."""
+    """Return the statements that pack the table `source` and make its table of features."""
     options = json.dumps({"seed": server.SEED, "shape": list(PICTURES.shape)})
     return [
         ("DROP TABLE IF EXISTS deep_packed, deep_packed_summary, deep_block_4, deep_block_4_summary", []),
@@ -200,7 +200,7 @@ def _anew(source: str) -> list[tuple[str, list[object]]]:
 
 
 def _added(connection: Any) -> list[tuple[str, list[object]]]:
-    """Prepare what is there before the clock starts, and return the statements that new rows take."""
+    """Make the table of features of the first rows; return the statements that add the new rows to it."""
     for statement, values in _anew("deep_first"):
         server.query(connection, statement, values)
     return [
@@ -219,7 +219,7 @@ def _layers(connection: Any, sources: Sequence[str]) -> float:
 
 
 def _load_deep(connection: Any) -> None:
-    """Load a trunk of two convolutions in each block, its rows, and those that come later."""
+    """Load a net with two frozen convolutions in each block, and its tables of all, first and new rows."""
     layers = ((32, 64, 128, 128), 2, (32,))
     net, weights = workloads.trunk(*layers), workloads.trunk_weights(*layers)
     deep = replace(PICTURES, name="deep", nets=[net], weights=[weights])
@@ -232,7 +232,7 @@ def _load_deep(connection: Any) -> None:
 
 
 def _encoder() -> str:
-    """Return the encoder's JSON as Keras writes it, in a process of its own."""
+    """Return the JSON of the encoder, which Keras builds in a process of its own."""
     environment = {**os.environ, "TF_CPP_MIN_LOG_LEVEL": "3", "KERAS_BACKEND": "jax"}
     order = [sys.executable, "-c", _ENCODER, str(WIDTH), str(DEPTH)]
     return subprocess.run(order, env=environment, capture_output=True, text=True, check=True).stdout

@@ -1,4 +1,4 @@
-"""The workloads: rows, nets and configs, all a function of fixed seeds."""
+"""The workloads: rows, nets and configs, all made from fixed seeds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ PICTURE = (64, 64, 3)
 
 @dataclass(frozen=True)
 class Rows:
-    """Features as they stand in the source table, flat, and class labels."""
+    """The rows of a source table: features as flat vectors, and class labels."""
 
     x: np.ndarray
     y: np.ndarray
@@ -33,7 +33,7 @@ class Config:
 
 @dataclass(frozen=True)
 class Workload:
-    """The job that every contender gets: rows, nets, configs and epochs."""
+    """A job that every contender does: rows, nets, configs and epochs."""
 
     name: str
     about: str
@@ -86,7 +86,7 @@ def cnn(shape: Sequence[int], filters: Sequence[int], hidden: int, classes: int)
 
 
 def trunk(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> str:
-    """Return frozen blocks of convolutions on pictures, and a head that trains."""
+    """Return the JSON of a net for pictures: frozen blocks of convolutions, and a head that is trained."""
     layers: list[tuple[str, dict[str, object]]] = []
     for number, count in enumerate(filters, 1):
         config = {"filters": count, "kernel_size": [3, 3], "padding": "same", "activation": "relu"}
@@ -98,7 +98,7 @@ def trunk(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> s
 
 
 def trunk_weights(filters: Sequence[int], convolutions: int, hidden: Sequence[int]) -> list[np.ndarray]:
-    """Return kernels as He draws them, and biases of 0, in Keras' order."""
+    """Return the weights of a `trunk` in Keras' order: He-normal kernels, and biases of 0."""
     random = np.random.default_rng(5)
     before, found = PICTURE[-1], list[np.ndarray]()
     shapes: list[tuple[int, ...]] = []
@@ -120,7 +120,7 @@ def _dense(units: int, activation: str) -> tuple[str, dict[str, object]]:
 
 
 def _digits(rows: int) -> Rows:
-    """Return scikit-learn's digits in a seeded order; more rows than there are repeat them with noise."""
+    """Return scikit-learn's digits in a seeded order; rows after the first 1,797 repeat them with noise."""
     from sklearn.datasets import load_digits
 
     images, labels = map(np.asarray, load_digits(return_X_y=True))
@@ -132,7 +132,7 @@ def _digits(rows: int) -> Rows:
 
 
 def _images(rows: int) -> Rows:
-    """Return a pattern for each class, moved about and drowned in noise."""
+    """Return images of ten classes: the pattern of the class, shifted at random, with much noise."""
     random = np.random.default_rng(2)
     patterns = random.normal(0, 1, (10, 8, 8, 3)).repeat(4, axis=1).repeat(4, axis=2)
     y = random.integers(0, 10, rows)
@@ -143,7 +143,7 @@ def _images(rows: int) -> Rows:
 
 
 def _pictures(rows: int) -> Rows:
-    """Return a pattern for each class on 64 x 64 pixels, drowned in noise."""
+    """Return pictures of 64 x 64 pixels of ten classes: the pattern of the class, with noise."""
     random = np.random.default_rng(4)
     patterns = random.normal(0, 1, (10, 8, 8, 3)).astype(np.float32).repeat(8, axis=1).repeat(8, axis=2)
     y = random.integers(0, 10, rows)
@@ -152,7 +152,7 @@ def _pictures(rows: int) -> Rows:
 
 
 def _wide(rows: int) -> Rows:
-    """Return two classes, told apart by a sum of products; one label in twenty is wrong."""
+    """Return rows of two classes, which a nonlinear function divides; one label in twenty is wrong."""
     random = np.random.default_rng(3)
     x = random.normal(0, 1, (rows, 512)).astype(np.float32)
     plane = random.normal(0, 1, (512, 8)).astype(np.float32) / np.sqrt(512)

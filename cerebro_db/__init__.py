@@ -1,4 +1,4 @@
-"""Trains many Keras nets at once, where the rows are: the client of Cerebro DB."""
+"""The client of Cerebro DB, which trains many Keras nets at once inside a database."""
 
 from __future__ import annotations
 

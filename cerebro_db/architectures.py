@@ -1,4 +1,4 @@
-"""The architectures of a database, of which the configs of a run are made."""
+"""Reads and changes a database's table of architectures, which the configs of runs are made from."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ Model = str | Mapping[str, Any] | Any
 
 
 class Home(Server, Protocol):
-    """A database with such a table, and names for new ones."""
+    """A database that has a table of architectures, and that finds free names for new tables."""
 
     @property
     def architectures(self) -> Architectures: ...
 
     def free_name(self, wanted: str) -> str:
-        """Give a name that no table has: this one, or with a number behind it."""
+        """Return `wanted`, or, if a table has this name, `wanted` with a number behind it."""
         ...
 
 
 class Architectures:
-    """A table of architectures."""
+    """A table of architectures, to which nets can be added."""
 
     def __init__(self, db: Server, table: str) -> None:
         self._db = db
@@ -51,10 +51,10 @@ class Architectures:
     def add(
         self, model: Model, *, weights: bool = False, name: str | None = None, description: str | None = None
     ) -> int:
-        """Add a `keras.Model`, or the JSON of one, and give its number.
+        """Add a `keras.Model`, or the JSON of one, and return its model_id.
 
-        With `weights` every config of it starts from the weights that the model has now. Without them the
-        statistics of adapted Normalization layers still go along, as a part of the architecture.
+        With `weights`, every config with this architecture starts from the current weights of the model.
+        Otherwise only the statistics of adapted Normalization layers are kept, as a part of the architecture.
         """
         return self.add_json(
             architecture_json(model) if weights else adapted_json(model),
@@ -66,7 +66,7 @@ class Architectures:
     def add_json(
         self, text: str, weights: bytes | None, *, name: str | None = None, description: str | None = None
     ) -> int:
-        """Add the JSON of an architecture, with weights in the server's form, and give its number."""
+        """Add the JSON of an architecture, with weights as 32-bit floats or None; return its model_id."""
         with self._db.session() as connection:
             statement = call(
                 "load_keras_model",
@@ -77,7 +77,7 @@ class Architectures:
                 description=description,
             )
             link.execute(connection, statement)
-            # The call keeps others out of the table until the end of its transaction.
+            # The call locks the table until the end of the transaction.
             last = f"SELECT pg_catalog.max(model_id) AS model_id FROM {table_name(self.table)}"
             return link.execute(connection, last)[0]["model_id"]
 
@@ -88,9 +88,10 @@ class Architectures:
         layers: Sequence[str] | None = None,
         train: Sequence[str] | None = None,
     ) -> int:
-        """Add a copy with low-rank adapters on the layers that are named, and return its number.
+        """Add a copy of an architecture with low-rank adapters on the layers `layers`; return its model_id.
 
-        `*` in a name stands for any letters. All else is frozen, except what `train` names.
+        In the names of layers, `*` stands for any letters. The layers in `train` are trained whole, by
+        default the output layers. All other layers are frozen.
         """
         statement = call(
             "enable_lora", self.table, model_id, lora_rank, layers=layers or None, train=train or None
@@ -98,18 +99,18 @@ class Architectures:
         return self._db.rows(statement)[0]["enable_lora"]
 
     def remove(self, model_id: int) -> None:
-        """Remove an architecture, and the table with the last one."""
+        """Remove an architecture from the table; drop the table if it was the last one."""
         self._db.rows(call("delete_keras_model", self.table, model_id))
 
     def ids(self) -> list[int]:
-        """Return the numbers of all architectures."""
+        """Return the model_id of every architecture in the table."""
         if not self._db.rows("SELECT 1 WHERE pg_catalog.to_regclass(%s) IS NOT NULL", table_name(self.table)):
             return []
         rows = self._db.rows(f"SELECT model_id FROM {table_name(self.table)} ORDER BY model_id")
         return [row["model_id"] for row in rows]
 
     def chosen(self, wanted: Any) -> Sequence[int]:
-        """Return the numbers of a grid's architectures, adding models and JSON; without any, all numbers."""
+        """Return the model_ids of `wanted`, or all if it is None; add models and JSON in `wanted` first."""
         if wanted is None:
             found = self.ids()
             if not found:
@@ -137,7 +138,7 @@ class Architectures:
 
 
 def architecture_json(model: Model) -> str:
-    """Return the JSON of an architecture, whatever form it is given in."""
+    """Return an architecture as JSON text, whether it is a `keras.Model`, JSON text or a dict."""
     if isinstance(model, str):
         return model
     if isinstance(model, Mapping):
@@ -150,10 +151,10 @@ def architecture_json(model: Model) -> str:
 
 
 def adapted_json(model: Model) -> str:
-    """Return the JSON of an architecture, with the statistics of adapted layers written as fixed ones."""
+    """Return an architecture as JSON text that includes the statistics of adapted Normalization layers."""
     if isinstance(model, str | Mapping) or not hasattr(model, "to_json"):
         return architecture_json(model)
-    # Keras would write the same, were they given when the layer was made.
+    # Keras writes these attributes as if they had been arguments of the layer.
     adapted = [layer for layer in models.normalizations(model) if _is_adapted(layer)]
     try:
         for layer in adapted:
@@ -166,9 +167,9 @@ def adapted_json(model: Model) -> str:
 
 
 def _sent(connection: Connection, weights: bytes | None) -> bytes | Raw | None:
-    """Return weights as they stand in a statement.
+    """Return the weights as a value for a statement.
 
-    Large ones are sent ahead in pieces, since a statement takes twice their size.
+    Large weights are first sent to a temporary table in pieces, since a statement needs twice their size.
     """
     if weights is None or len(weights) <= _PIECE or not _may_make_temporary(connection):
         return weights
@@ -190,12 +191,12 @@ def _may_make_temporary(connection: Connection) -> bool:
 
 
 def _is_adapted(layer: Any) -> bool:
-    """Return whether a layer has seen rows: one that has seen none lets all values pass as they are."""
+    """Return whether a Normalization layer has statistics other than its initial mean 0 and variance 1."""
     return layer.built and bool(layer.adapt_mean.numpy().any() or (layer.adapt_variance.numpy() != 1).any())
 
 
 def flat_weights(model: Any) -> bytes:
-    """Return the weights of a live model in the server's form: 32-bit floats, one array after the other."""
+    """Return the weights of a `keras.Model` as the server stores them: 32-bit floats, array after array."""
     if not hasattr(model, "get_weights"):
         raise CerebroError("JSON has no weights", hint="Give the keras.Model itself, or weights=False.")
     return b"".join(array.astype("<f4").tobytes() for array in model.get_weights())

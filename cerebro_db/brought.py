@@ -1,4 +1,4 @@
-"""Registers models that were saved to a folder, in this database or in another one."""
+"""Registers models that were saved to a folder, from this or another database."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from cerebro_db.statements import Raw, call, literal, select_list
 if TYPE_CHECKING:
     from cerebro_db.protocols import Server
 
-# The session's own tables, which the transaction drops: what is registered stands by itself.
+# The name of temporary tables, which are dropped at the end: registered models do not need them.
 _MODEL = "cerebro_brought"
-# What was measured, by its column in the summary of a table of one model.
+# The data sets with metrics, which begin the names of the summary's columns.
 _MEASURED = ("training", "validation")
 
 
@@ -30,7 +30,7 @@ def register(
 ) -> int:
     """Register the model in a folder as a new version, and return the version's number.
 
-    The server takes it as it takes any table of the caller's, whatever the folder says.
+    The content of the folder is not trusted: the server checks it as it checks any table of the caller.
     """
     found = saved.read_document(folder)
     weights = saved.read_weights(folder, found.get("weights_sha256"))
@@ -39,28 +39,28 @@ def register(
     try:
         values, parts = _tables(db, folder, found, weights, metrics or {})
         for net in found["nets"].values() if "group_by" in found else [found]:
-            # The same check as for any net of the caller's: nothing that is code is registered.
+            # The server checks each net, so that none with code is registered.
             stored.checked(db, json.dumps(net["architecture"]))
         kept = call("register", f"pg_temp.{_MODEL}", name, comment=comment, tags=given)
-        # The transaction may be the caller's, who may bring more.
+        # In the caller's transaction, a second model may need the same table names.
         dropped = f"DROP TABLE {', '.join(f'pg_temp.{_MODEL}{suffix}' for suffix in parts)}"
         return db.transaction([*parts.values(), kept, dropped], *values)[0]["register"]
     except (TypeError, ValueError, OverflowError, RecursionError) as error:
-        # Texts and numbers that JSON can have and the server cannot, and what is no number.
+        # Raised for values that JSON can hold but the server cannot, and for values that are no numbers.
         raise saved.no_model(folder, f"it says what no database can keep, {error}") from None
 
 
 def _tables(
     db: Server, folder: Path, found: Mapping[str, Any], weights: bytes, metrics: Mapping[str, Any]
 ) -> tuple[list[object], dict[str, str]]:
-    """Return the statements that make the tables of a model, by what their names end in.
+    """Return the parameters and the statements that create the tables of a model.
 
-    The values are those of the first statement.
+    The parameters belong to the first statement. Each statement is found by the suffix of its table's name.
     """
     if "group_by" in found:
         groups = brought_groups.read(folder, found, weights)
         types = brought_groups.find_types(db, folder, groups.types)
-        # All have the same inputs and outputs.
+        # All nets have the same inputs and outputs.
         net = next(iter(found["nets"].values()))
         summary = _summary(net, _read_about(folder, net))
         return groups.values(weights), brought_groups.statements(_MODEL, types, summary)
@@ -81,7 +81,7 @@ def _tables(
 
 
 def _read_about(folder: Path, net: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return what a net says of its inputs and outputs."""
+    """Return the description of a net's inputs and outputs; raise CerebroError if it is not valid."""
     about = net.get("about")
     if not isinstance(about, dict) or not isinstance(net.get("architecture"), dict):
         raise saved.no_model(folder, "it describes no net")
@@ -91,7 +91,7 @@ def _read_about(folder: Path, net: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _summary(net: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Raw]:
-    """Write what the summary says of inputs and outputs, with the folder's values."""
+    """Return the SQL expressions for the columns of a model summary that describe inputs and outputs."""
     classes: Mapping[str, Any] = about.get("class_values") or {}
     return {
         "dependent_varname": _array(about.get("dependent_varname"), "text"),
@@ -104,7 +104,7 @@ def _summary(net: Mapping[str, Any], about: Mapping[str, Any]) -> dict[str, Raw]
 
 
 def _array(values: object, kind: str) -> Raw:
-    """Write an array, which has its type also where it is empty or NULL."""
+    """Return the values as an SQL array with its type, which an empty array or NULL needs."""
     return Raw(f"{literal(list(values) if isinstance(values, list) else None)}::pg_catalog.{kind}[]")
 
 

@@ -1,4 +1,4 @@
-"""Writes models of groups that were saved to a folder as the tables that `cerebro.register` takes."""
+"""Writes models of groups from a saved folder into temporary tables, which `cerebro.register` reads."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from cerebro_db.statements import Raw, identifier, literal, select_list
 if TYPE_CHECKING:
     from cerebro_db.protocols import Server
 
-# How types of the server's own are called; a number of digits or the like behind it changes no group.
+# Names of the server's own types. A length or precision in brackets does not change the groups.
 _KIND = re.compile(
     r"(double precision|(?:character|bit) varying|[a-z][a-z0-9_]*)(?:\([0-9]+(?:,-?[0-9]+)?\))?"
     r"((?: with| without) time zone)?((?:\[\])?)"
 )
-# What was measured, by its column in the table that describes the models of a run.
+# Columns of the info table of a run, with the keys of the measurement that each one holds.
 _COLUMNS = {
     f"{what}_{name}_final": (what, key)
     for what in ("training", "validation")
@@ -30,20 +30,23 @@ _COLUMNS = {
 
 @dataclass(frozen=True)
 class SavedGroups:
-    """Models of groups as a folder describes them: the types of the columns that make groups, the nets, and
-    for each model its group, its net and the place of its weights."""
+    """The models of groups that a saved folder describes.
+
+    `types` has the SQL types of the columns that define groups, `nets` the nets by number, and `rows` the
+    group, the net and the place of the weights of each model.
+    """
 
     types: Mapping[str, str]
     nets: Mapping[int, Mapping[str, Any]]
     rows: Sequence[Mapping[str, Any]]
 
     def values(self, weights: bytes) -> list[object]:
-        """Return the values that the first of the statements takes."""
+        """Return the parameters of the first statement that the function `statements` returns."""
         return [weights, json.dumps(self.rows), json.dumps(self.nets)]
 
 
 def read(folder: Path, found: Mapping[str, Any], weights: bytes) -> SavedGroups:
-    """Return what a folder says of models of groups, whose weights it has."""
+    """Return the models of groups in the description of a folder; raise CerebroError if it is invalid."""
     try:
         types = {str(name): str(kind) for name, kind in found["group_by"].items()}
         nets = {_number(key): _net(net) for key, net in found["nets"].items()}
@@ -57,7 +60,7 @@ def read(folder: Path, found: Mapping[str, Any], weights: bytes) -> SavedGroups:
 
 
 def _number(value: Any) -> int:
-    """Return a whole number of the server's type integer."""
+    """Return `value` as an int; raise ValueError unless it is from 0 to 2**31 - 1."""
     number = int(value)
     if isinstance(value, bool | float) or not 0 <= number < 2**31:
         raise ValueError(f"{value!r} is no number of a config or of weights")
@@ -97,14 +100,14 @@ def _measurements(metrics: Mapping[str, Any]) -> dict[str, Any]:
     found: dict[str, Any] = {"metric": None}
     for column, (what, key) in _COLUMNS.items():
         own = metrics.get(what) or {}
-        # As text, which says also what is no finite number.
+        # As text, which can also hold NaN and infinity.
         found[column] = None if own.get(key) is None else str(float(own[key]))
         found["metric"] = found["metric"] or own.get("metric")
     return found
 
 
 def find_types(db: Server, folder: Path, types: Mapping[str, str]) -> dict[str, str]:
-    """Return the types as the server has them; a folder's text is no SQL."""
+    """Return the server's own name for the type of each column; text from a folder must not become SQL."""
     asked = {name: _KIND.fullmatch(kind) for name, kind in types.items()}
     found = {
         name: _of_server(db, "".join(filter(None, match.groups())))
@@ -130,13 +133,16 @@ def _of_server(db: Server, kind: str) -> str | None:
 
 
 def statements(table: str, types: Mapping[str, str], summary: Mapping[str, Raw]) -> dict[str, str]:
-    """Return what makes the tables, by what their names end in; the first statement takes three values."""
+    """Return the statements that create the tables, by the suffix of the table's name.
+
+    The first statement takes the parameters `SavedGroups.values`.
+    """
     names = ", ".join(map(identifier, types))
     parts = {
         "is_fallback": "bool", "values": "json", "mst_key": "int4", "first": "int4", "size": "int4",
         "metric": "text", **dict.fromkeys(_COLUMNS, "float8"),
     }  # fmt: skip
-    # It has values of its own, so that a % stands for itself only if it is doubled.
+    # The statement has parameters, so a literal % must be doubled.
     own, listed = (
         ", ".join(each).replace("%", "%%")
         for each in (

@@ -1,4 +1,4 @@
-"""A database with cerebro in it, and what can be asked of it."""
+"""The class Database: a database with the extension cerebro, and the calls that can be made to it."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ if TYPE_CHECKING:
     import pandas
     from sqlalchemy import URL
 
-# A table of that name, and the schema that one without a schema would come into.
+# Whether a table has this name, and the schema in which a table without a schema would be created.
 _TABLE = """
 SELECT pg_catalog.to_regclass(%s) IS NOT NULL AS there, pg_catalog.current_schema()::pg_catalog.text AS schema
 """
-# NULL where there is no such schema.
+# `usage` is NULL if the schema cerebro does not exist.
 _THERE = """
 SELECT pg_catalog.current_database()::pg_catalog.text AS database, CURRENT_USER::pg_catalog.text AS role,
     pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace('cerebro'), 'USAGE') AS usage,
@@ -43,7 +43,7 @@ _NEWEST = """
 SELECT run_id, name, status, configs, visits_done, visits_total, seconds FROM cerebro.runs
 ORDER BY run_id DESC LIMIT 5
 """
-# A run that goes on leaves its models under this name.
+# Whether a run that is not over will leave its models under this name.
 _RESERVED = """
 SELECT FROM cerebro.runs WHERE status IN ('running', 'paused') AND parse_ident(model_table) =
     CASE cardinality(parse_ident(%s)) WHEN 1 THEN ARRAY[%s::text] ELSE ARRAY[]::text[] END || parse_ident(%s)
@@ -51,11 +51,11 @@ SELECT FROM cerebro.runs WHERE status IN ('running', 'paused') AND parse_ident(m
 
 
 def connect(target: str | URL | Engine | Connection = "", *, architectures: str = "nets") -> Database:
-    """Open a database: by its address, or on an engine or a connection that stays its owner's to close.
+    """Connect to an address, or use an open engine or connection, which the caller must close.
 
-    An address is a URL or a text as psql takes it ("host=… dbname=…", "service=…"); without one the
-    environment decides. An error says what lacks there. `architectures` names the table that
-    `db.architectures` keeps its architectures in.
+    An address is a URL or a connection string as for psql ("host=… dbname=…", "service=…"); without one, the
+    PG* environment variables decide. Raise CerebroError if the extension or a right is missing.
+    `architectures` names the table that `db.architectures` keeps its architectures in.
     """
     db = Database(link.open_link(target), architectures)
     try:
@@ -67,7 +67,7 @@ def connect(target: str | URL | Engine | Connection = "", *, architectures: str 
 
 
 def _check(found: Row) -> None:
-    """Raise an error that says what is missing, before anything else fails for want of it."""
+    """Raise CerebroError if the database lacks the extension, or the role the right to use it."""
     name, role = found["database"], found["role"]
     if found["usage"] is None:
         raise CerebroError(
@@ -84,7 +84,7 @@ def _check(found: Row) -> None:
 
 
 class Database:
-    """A database with cerebro in it. It closes what it opened: with `close`, or at the end of a `with`."""
+    """A database with the extension cerebro. Close it with `close`, or use it in a `with` statement."""
 
     def __init__(self, opened: Link, architectures: str = "nets") -> None:
         self._link = opened
@@ -104,12 +104,12 @@ class Database:
         return markup.titled("Cerebro DB", markup.pairs(about.items()), runs)
 
     def __deepcopy__(self, _memo: object) -> Database:
-        """Return the database itself: a connection cannot be there twice, so a copied estimator, say, shares
-        it."""
+        """Return the database itself, because a connection cannot be copied; copies, for example of an
+        estimator, share it."""
         return self
 
     def close(self) -> None:
-        """Close the connections that were opened here."""
+        """Close the connections that this object has opened."""
         self._link.close()
 
     def rows(self, statement: str, *values: object) -> list[Row]:
@@ -117,12 +117,12 @@ class Database:
         return self.transaction([statement], *values)
 
     def look(self, statement: str, *values: object) -> list[Row]:
-        """Run one statement that names only the server's own objects, and return its rows."""
+        """Run one statement with its search_path set to pg_catalog and pg_temp; return its rows."""
         with self._link.session() as connection:
             return link.look(connection, statement, values)
 
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
-        """Run statements in one transaction, with values for the first; return the last rows."""
+        """Run statements in one transaction, the first with `values`; return the last rows of any of them."""
         found: list[Row] = []
         with self._link.session() as connection:
             for number, statement in enumerate(parts):
@@ -135,16 +135,16 @@ class Database:
 
     @property
     def architectures(self) -> Architectures:
-        """The architectures that runs choose from."""
+        """The table of architectures that the configs of runs are made from."""
         return Architectures(self, self._architectures)
 
     def with_architectures(self, table: str) -> Database:
-        """Return this database with another table of architectures."""
+        """Return this database, with `table` as its table of architectures."""
         return Database(self._link, table)
 
     @property
     def functions(self) -> Functions:
-        """Losses, metrics and layers that a superuser has registered."""
+        """The losses, metrics and layers that a superuser has registered."""
         return Functions(self)
 
     @property
@@ -167,12 +167,12 @@ class Database:
     ) -> Packed:
         """Pack the rows of a table or view for training, or for validation as the table `like` was packed.
 
-        `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in
-        the database only as packed. `x` and `y` name columns; several plain ones make one vector, and
-        without `x` all columns of a frame but `y` do. `into` is the packed table, by default
-        <source>_packed. `normalize` divides the features; further options are `segments`, `seed`, `shape`,
-        `task`, `memory_mb`, `validation`, `weight`, and `columns` with `exclude` and `also_categories`: with
-        these, text, dates, categories and NULLs are packed as they are, and `x` may be "*".
+        `source` is its name; or a data frame, a dict of arrays or the path of a file, whose rows stay in the
+        database only as packed. `x` and `y` name columns: several names in a flat list make one vector. For a
+        frame, `x` is by default all columns but `y`. `into` is the packed table, by default <source>_packed.
+        Features are divided by `normalize`. Options are `segments`, `seed`, `shape`, `task`, `memory_mb`,
+        `validation`, `weight`, and `columns` with `exclude` and `also_categories`: these pack text, dates,
+        categories and NULLs as they are, and then `x` may be "*".
         """
         if not rows.is_table(source):
             return self._pack_frame(
@@ -190,7 +190,7 @@ class Database:
     def _pack_frame(
         self, source: Any, x: Columns | None, y: Columns | None, *, into: str | None, **how: Any
     ) -> Packed:
-        """Load rows and pack them, so that they stay only in packed form."""
+        """Load rows into a table, pack it, and drop it; return the packed table."""
         if into is None:
             raise CerebroError(
                 "rows of yours need a name for their packed table", hint='For example into="cars".'
@@ -216,14 +216,14 @@ class Database:
         wait: bool = True,
         **options: Any,
     ) -> Run:
-        """Train nets on a table as it is, or on a data frame, and return the run with its leaderboard.
+        """Train nets to predict the column `target` of a table or a data frame, and return the run.
 
-        Text, dates, NULLs and categories need no preparing. The run is shown as it goes on; without `wait` it
-        is returned as soon as it has begun. The model table is `name`, by default <source>_model; a data
-        frame needs a name, and is kept as the table <name>_rows. Options are `columns`, `exclude`,
+        Text, dates, NULLs and categories need no preparation. With `wait`, show the run until it is over, and
+        join the best nets to an ensemble, the table <name>_ensemble, unless `single` is true; else return the
+        run as soon as it has begun. The model table is `name`, by default <source>_model. A data frame needs
+        a name; its rows are kept in the table <name>_rows. Options are `columns`, `exclude`,
         `also_categories`, `validation`, `weight`, `nets`, `target_scale`, `clamp`, `configs`, `epochs`,
-        `metric`, `backend`, `seed`, `single` and `folds`. At the end of the wait the best nets are joined to
-        an ensemble, the table <name>_ensemble, unless `single` is true.
+        `metric`, `backend`, `seed`, `single` and `folds`.
         """
         request = TrainRequest(
             source, target, name, budget, options, background=not self._link.in_transaction
@@ -247,21 +247,21 @@ class Database:
         times: Mapping[str, str | None] | None = None,
         **options: Any,
     ) -> str:
-        """Make the table `into` of a query's rows with features of related tables, before each row's cut-off.
+        """Create the table `into`: a query's rows with features of related tables before each row's cut-off.
 
         Options are `depth`, `windows`, `aggregates`, `foreign_keys`, `omit` and `max_features`.
         """
         return related.relate(self, query, into, entity=entity, cutoff=cutoff, times=times, options=options)
 
     def labels(self, entity: str, target: str, into: str, *, over: str, every: str, **options: Any) -> str:
-        """Make the table `into` of labels from what followed moments of the past, for `relate`.
+        """Create the table `into` of labels for `relate`: `target` in the interval `over` after each cut-off.
 
         Options are `label`, `times`, `foreign_keys`, `starts` and `ends`.
         """
         return related.labels(self, entity, target, into, over=over, every=every, options=options)
 
     def predict_related(self, model: str, query: str) -> pandas.DataFrame:
-        """Predict the rows of a query with a model of related tables, whose features are made anew."""
+        """Predict the rows of a query with a model of a table of `relate`; features are computed anew."""
         return frames.frame(related.predict_related(self, model, query), related.PREDICTED)
 
     def propagate(
@@ -276,7 +276,7 @@ class Database:
         features: Sequence[str],
         **options: Any,
     ) -> int:
-        """Make the table `into` of nodes with what the nodes around have; return how many there are.
+        """Create the table `into`: a graph's nodes with features of their neighbours; return their number.
 
         Options are `hops`, `aggregate`, `weight`, `teleport` and `kind`.
         """
@@ -284,11 +284,11 @@ class Database:
         return related.propagate(self, nodes, edges, into, ends=ends, features=features, options=options)
 
     def refresh_propagation(self, table: str) -> int:
-        """Bring a table of `propagate` up to date, and return how many nodes were computed anew."""
+        """Update a table that `propagate` has made; return the number of nodes that were computed again."""
         return related.refresh_propagation(self, table)
 
     def smooth(self, model: str, nodes: str, edges: str, *, labels: str, **options: Any) -> pandas.DataFrame:
-        """Predict the nodes of a graph, and mend the answers with the labels that are known.
+        """Predict the classes of a graph's nodes, and correct the predictions by the labels that are known.
 
         Options are `mst_key`, `id`, `source`, `target`, `weight`, `correct` and `smooth`.
         """
@@ -308,7 +308,7 @@ class Database:
         columns: Sequence[str] | None = None,
         **options: Any,
     ) -> pandas.DataFrame:
-        """Train nets that forecast a number over time; return them beside baselines, what answers first.
+        """Train nets that forecast the column `value` over time; return nets and baselines, the best first.
 
         Options are `window`, `season`, `nets`, `configs`, `epochs`, `backend`, `seed` and `segments`.
         """
@@ -321,11 +321,11 @@ class Database:
     def forecast(
         self, name: str, horizon: int | None = None, level: float = 0.9, history: int = 0
     ) -> pandas.DataFrame:
-        """Forecast all series from their newest rows; `history` adds that many known values before."""
+        """Forecast all series from their newest rows; also return `history` known values of each series."""
         return frames.frame(related.forecast(self, name, horizon, level, history), related.FORECAST)
 
     def packed(self, table: str) -> Packed:
-        """Return a table that was packed before."""
+        """Return a Packed for an existing packed table."""
         return Packed(self, table)
 
     def load_pretrained(
@@ -339,13 +339,13 @@ class Database:
         name: str | None = None,
         description: str | None = None,
     ) -> int:
-        """Add a trained net with its weights to the architectures, and give its number.
+        """Add a trained net with its weights to the table of architectures, and return its model_id.
 
-        `model` is a `keras.Model`, from keras.applications say, or the path of a `.keras` file. `head` is a
-        line of layers ("Dense(64, 'relu'), Dropout(0.2)") or Keras' layers, which come behind its output, or
-        behind `layer`. For a packed table the layer that gives its label follows, and what inputs leave open
-        gets its sizes. `freeze` names layers that stay as they are; `*` stands for any letters. A net that
-        the table has already, with these weights, keeps its number.
+        `model` is a `keras.Model`, for example of keras.applications, or the path of a `.keras` file. `head`,
+        a line of layers ("Dense(64, 'relu'), Dropout(0.2)") or Keras layers, follows its output, or the
+        output of the layer `layer`. If `packed` is given, an output layer for its label follows, and unknown
+        sizes of inputs are set to those of its rows. `freeze` names layers that are not trained; `*` stands
+        for any letters. A net that is stored already, with the same weights, keeps its model_id.
         """
         wanted = None if packed is None else Packed.from_table(self, packed)
         return pretrained.load(
@@ -355,28 +355,28 @@ class Database:
     def materialize_features(
         self, packed: Packed | str, model_id: int, layer: str, *, into: str | None = None
     ) -> Packed:
-        """Pack what a frozen layer of an architecture gives for packed rows; nets with these layers train on
-        it as on the rows. `into` is the new table, by default <packed>_features."""
+        """Create a packed table of a frozen layer's outputs for packed rows; nets with this layer can train
+        on it instead. `into` is its name, by default <packed>_features."""
         source = Packed.from_table(self, packed)
         made = into or table_name(source.table, "_features")
         self.rows(call("materialize_features", source.table, self._architectures, model_id, layer, made))
         return Packed(self, made, source.x, source.y)
 
     def refresh_features(self, features: Packed | str) -> int:
-        """Compute the features of rows that were appended since, and return their number."""
+        """Add the features of appended rows to a table of `materialize_features`; return their number."""
         statement = call("refresh_features", Packed.from_table(self, features).table)
         return self.rows(statement)[0]["refresh_features"]
 
     def load(self, table: str, source: Any) -> int:
-        """Make a table from a data frame, a dict of arrays, or a Parquet or NPZ file.
+        """Create a table from a data frame, a dict of arrays, or a Parquet or NPZ file.
 
-        Numbers, truth values and times keep their kind, arrays become arrays, all else is text. Return the
-        number of rows.
+        Numbers, booleans and timestamps keep their kind, arrays become arrays, and all else becomes text.
+        Return the number of rows.
         """
         return rows.load(self, table, source)
 
     def import_packed(self, path: str | Path, into: str) -> Packed:
-        """Make a packed table from a file that `Packed.export` wrote, to the same bits."""
+        """Create a packed table from a file that `Packed.export` has written, with the same bits."""
         packed_files.load(self, Path(path), into)
         return Packed(self, into)
 
@@ -441,16 +441,16 @@ class Database:
         explain: bool = False,
         **options: Any,
     ) -> Run | Plan:
-        """Train the configs of a grid on a packed table; with `explain`, only say what that would cost.
+        """Train the configs of a grid on a packed table, and return the run; with `explain`, only its plan.
 
-        The run goes on in the background of the server, and is given as soon as it has begun. With `wait`
-        it is this session's, and given when it is over; Ctrl-C interrupts it then, and `Run.resume` goes on
-        with it. Another such run on the same connection finds rows and compiled models still in memory.
+        The run goes on in the background of the server, and is returned as soon as it has begun. With `wait`,
+        this session carries the run out before it is returned; Ctrl-C interrupts it, and `Run.resume`
+        continues it. The next such run on the same connection reuses rows and compiled models in memory.
 
-        `search` is None for every config of the grid, "random" for `configs` of them, or a method with its
-        parameters ("asha", {"method": "asha", "eta": 4}). `every` says after how many epochs configs are
-        measured; `out` names the tables that the run leaves. Further options are those of the server:
-        `patience`, `target`, `restore_best`, `max_seconds`, `backend`, `threads` and so on.
+        `search` is None for every config of the grid, "random" for `configs` of them, or a search method
+        ("asha", {"method": "asha", "eta": 4}). `every` is the number of epochs between evaluations; `out` is
+        the model table. Further options are those of the server: `patience`, `target`, `restore_best`,
+        `max_seconds`, `backend`, `threads` and so on.
         """
         request = FitRequest(
             table=Packed.from_table(self, table),
@@ -471,7 +471,7 @@ class Database:
         return request.explain(self) if explain else request.begin(self)
 
     def run(self, run_id: int) -> Run:
-        """Return one of your runs, by its number."""
+        """Return the run with this number; raise CerebroError if the caller has no such run."""
         run_id = int(run_id)
         if not self.look("SELECT 1 FROM cerebro.runs WHERE run_id = %s", run_id):
             raise CerebroError(
@@ -486,7 +486,7 @@ class Database:
         return frames.frame(self.look("SELECT * FROM cerebro.runs ORDER BY run_id DESC"))
 
     def free_name(self, wanted: str) -> str:
-        """Return a name that no table has and no run will use: this one, or with a number behind it."""
+        """Return `wanted` or, if a table or a run uses this name, `wanted` with a number behind it."""
         number, name = 1, statements.table_name(wanted)
         while self._is_taken(name):
             number += 1

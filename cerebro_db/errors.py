@@ -1,4 +1,4 @@
-"""Errors and warnings of the client, in the server's own words."""
+"""Errors and warnings of the client. An error from the server keeps its message, detail and hint."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ E = TypeVar("E", bound=Exception)
 
 
 class CerebroError(Exception):
-    """An error that says what is wrong and, where it is known, in what way and what to do.
+    """An error with a message and, if they are known, a detail and a hint.
 
-    `hint` is for who calls from Python; the command `cerebro` says `shell` instead where it is given.
+    `hint` is advice for a Python caller; the command `cerebro` shows `shell` in its place, if there is one.
     """
 
     def __init__(
@@ -33,11 +33,11 @@ class CerebroError(Exception):
 
 
 class CerebroWarning(UserWarning):
-    """A warning that the server gives while it does what it was asked."""
+    """A warning that the server sends while it carries out a statement."""
 
 
 def from_server(error: psycopg2.Error) -> CerebroError:
-    """Convert the server's error with its fields; the package's name before the message says nothing here."""
+    """Convert psycopg2's error to a CerebroError with the same fields; drop `cerebro: ` from its message."""
     said = error.diag.message_primary or str(error).strip() or type(error).__name__
     return CerebroError(
         said.removeprefix("cerebro: "),
@@ -54,7 +54,7 @@ _HINTS = {
 
 
 def _where(said: str) -> str | None:
-    """Return what to do if no server answers."""
+    """Return advice on how to name a server if the error message says that none answers, else None."""
     if "Is the server running" not in said:
         return None
     return (
@@ -64,15 +64,15 @@ def _where(said: str) -> str | None:
 
 
 def other_file(path: Path, *suffixes: str) -> CerebroError:
-    """Return the error for a file of a kind that cannot be read or written here."""
+    """Return the error which says that the file has a suffix other than those allowed, `suffixes`."""
     return CerebroError(f"{path.name} is neither {' nor '.join(suffixes)}")
 
 
 def needs(extra: str, what: str) -> CerebroError:
-    """Return the error for an optional package that is not installed, with the extra that brings it."""
+    """Return the error which says that `what` is not installed, with a hint to install the extra `extra`."""
     return CerebroError(f"{what} is not installed", hint=install(extra))
 
 
 def install(extra: str) -> str:
-    """Return how to install an extra: there is no release on the Python package index yet."""
+    """Return how to install the client with the optional dependencies `extra`; it is not on PyPI yet."""
     return f"In a clone of the repository: pip install './[{extra}]'"

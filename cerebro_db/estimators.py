@@ -1,4 +1,4 @@
-"""scikit-learn's manners: an estimator whose fit is a run, and whose model stays in the database."""
+"""Estimators for scikit-learn: `fit` begins a run, and the trained model stays in the database."""
 
 from __future__ import annotations
 
@@ -40,31 +40,31 @@ if TYPE_CHECKING:
     from typing import Self
 
 _MAY_NOT, _IS_THERE = "42501", "42P06"
-# By the table of its models, whose name no other has.
+# Finds the run by its model table, whose name is unique.
 _FORGET = """
 SELECT cerebro.forget(run_id) FROM cerebro.runs
 WHERE (pg_catalog.parse_ident(model_table))[2] OPERATOR(pg_catalog.=) %s
 """
-# What a run leaves beside its models: of every config of a grid, or of a search.
+# Suffixes of the tables that a run leaves, with all configs of a grid or with a search.
 _LEFT = ("", "_info", "_summary", "_configs", "_configs_summary", "_best", "_best_summary")
-# A loss on fewer rows says too little on when to stop.
+# With fewer rows, the loss is too noisy to decide when to stop.
 FEWEST_HELD = 10
-# Makes an architecture for a number of features and a number of outputs.
+# A function that returns an architecture for a number of features and a number of outputs.
 Build = Callable[[int, int], Any]
 
 
 class _Estimator(BaseEstimator):
-    """A base class of both estimators. It loads the rows into the database, and removes them when they are
-    packed.
+    """The base class of CerebroClassifier and CerebroRegressor.
 
-    The results of a fit in the database go with the estimator: at the end of a `with`, by `close`, when
-    nobody has it any more, and with the program. `keep` leaves them, and so does pickling.
+    `fit` loads the rows into the database, packs them, and drops the unpacked table. Packed tables and models
+    in the database are removed by `close`, at the end of a `with` block, when the estimator is
+    garbage-collected, or when the program ends. After `keep`, or once the estimator was pickled, they stay.
     """
 
-    # Of the last layer, and what the grid has beside what the caller gives.
+    # The activation of the last layer, and the grid's values for keys that the caller does not give.
     _activation: str
     _defaults: Mapping[str, Any]
-    # What removes what the fit has left.
+    # Removes the tables and the run of the fit.
     _left: weakref.finalize[Any, Any] | None = None
 
     def __init__(
@@ -99,7 +99,7 @@ class _Estimator(BaseEstimator):
         self.random_state = random_state
 
     def _checked(self, x: Any, y: Any, **how: Any) -> tuple[Any, Any]:
-        """Return the rows of a fit as numbers; or a frame as it is, whose columns the server prepares."""
+        """Return X and y after scikit-learn's checks; X is numbers, or a data frame of mixed columns."""
         self.mixed_ = _is_mixed(x) or self.columns is not None
         if not self.mixed_:
             numbers: Any = validate_data(self, x, y, dtype="float64", multi_output=False, **how)
@@ -110,7 +110,7 @@ class _Estimator(BaseEstimator):
             )
         validate_data(self, x, y, skip_check_array=True)
         check_consistent_length(x, y)
-        # As scikit-learn takes labels anywhere: one for each row, and none missing.
+        # The checks that all scikit-learn estimators make: one label for each row, and none missing.
         kind: Any = "float64" if how else None
         y = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=kind, input_name="y")
         return x.reset_index(drop=True), y
@@ -118,20 +118,20 @@ class _Estimator(BaseEstimator):
     def _train(
         self, x: Any, y: Any, outputs: int, labels: Mapping[str, Any], classes: Any | None = None
     ) -> None:
-        """Load, pack, run, and keep what it takes to predict: names and numbers, and nothing that is open."""
+        """Load and pack the rows, train, and set the attributes that `predict` needs."""
         self.scaler_ = StandardScaler().fit(x) if self.scale and not self.mixed_ else None
         x = self._scaled(x)
         held = self._held_out(len(y), classes)
         self.close()
         with _opened(self.db) as given:
             base = f"{_own_schema(given)}fit_{secrets.token_hex(5)}"
-            # Nothing comes into a table of the user's, and the session is the same.
+            # Architectures go into a table of the estimator's own, over the same connections.
             db = given.with_architectures(f"{base}_nets")
             self._left = weakref.finalize(self, _remove, self.db, base, os.getpid())
             try:
                 self._fit_in(db, base, x, y, held, outputs, labels)
             except BaseException:
-                # Nobody has use for what a fit has made that fails.
+                # The tables of a failed fit are useless.
                 self.close()
                 raise
 
@@ -151,7 +151,7 @@ class _Estimator(BaseEstimator):
         return x if self.scaler_ is None else self.scaler_.transform(x)
 
     def _held_out(self, rows: int, classes: Any | None) -> Any:
-        """Return which rows decide when to stop and which config is best, and do not train; none of few."""
+        """Return a mask of the rows to validate on instead of training; no rows if they would be too few."""
         held = np.zeros(rows, bool)
         count = int(rows * self.validation_fraction)
         if not self._stops_early() or count < FEWEST_HELD:
@@ -167,7 +167,7 @@ class _Estimator(BaseEstimator):
         return held
 
     def _stops_early(self) -> bool:
-        """Return whether configs stop when they get no better; a search stops them by rules of its own."""
+        """Return whether `patience` stops configs; a search method such as ASHA stops configs by itself."""
         return self.patience is not None and self.search in (None, "random")
 
     def _fit_run(
@@ -177,7 +177,7 @@ class _Estimator(BaseEstimator):
         if "model" in grid:
             return self._call(db, packed, validation, grid)
         added = self._nets(db, packed, features, outputs)
-        # The run keeps what it needs of them.
+        # The run has its own copy of the architectures.
         try:
             return self._call(db, packed, validation, {**grid, "model": added})
         finally:
@@ -185,7 +185,7 @@ class _Estimator(BaseEstimator):
                 db.architectures.remove(net)
 
     def _nets(self, db: Database, packed: Packed, features: int, outputs: int) -> Sequence[int]:
-        """Add what is to be trained: an architecture, or what the server makes to fit the packed table."""
+        """Add the nets to train to the table of architectures, and return their model_ids."""
         line = self.model if _is_line(self.model) else None
         if self.model is None and self.mixed_:
             line = ", ".join(f"Dense({units}, activation='relu')" for units in self.hidden)
@@ -221,7 +221,7 @@ class _Estimator(BaseEstimator):
     def _predicted(self, x: Any, how: str) -> Any:
         check_is_fitted(self)
         if self.mixed_:
-            # Which columns there are; their kinds the server checks.
+            # This checks the names of the columns; the server checks their types.
             values = validate_data(self, x, reset=False, skip_check_array=True)
         else:
             values = validate_data(self, x, reset=False, dtype="float64")
@@ -230,12 +230,12 @@ class _Estimator(BaseEstimator):
             return getattr(config, how)(self._scaled(values))
 
     def close(self) -> None:
-        """Remove what the fit left in the database: the packed table, the models, the states of the run."""
+        """Remove everything that `fit` left in the database: packed tables, models, and states of the run."""
         if self._left is not None:
             self._left()
 
     def keep(self) -> str:
-        """Keep what the fit left in the database for good, and return the table of the models."""
+        """Let everything that `fit` left in the database stay there; return the name of the model table."""
         check_is_fitted(self)
         if self._left is not None:
             self._left.detach()
@@ -248,7 +248,7 @@ class _Estimator(BaseEstimator):
         self.close()
 
     def __getstate__(self) -> Any:
-        """Return the state to pickle, and keep what the fit left: another program may want it later."""
+        """Return the state to pickle; from now on keep the tables, which the unpickled estimator needs."""
         if self._left is not None:
             self._left.detach()
         state: Any = super().__getstate__()
@@ -258,18 +258,18 @@ class _Estimator(BaseEstimator):
 class CerebroClassifier(ClassifierMixin, _Estimator):
     """A classifier that is the best config of a run.
 
-    `model` is an architecture, a function of the numbers of features and classes that makes one, a line of
-    layers ("Dense(64, 'relu')"), or the name of a starting point ("tabular"); without it a multilayer
-    perceptron with the `hidden` units. `grid` is what `Database.fit` takes.
+    `model` is an architecture, a function that returns an architecture for the number of features and of
+    classes, a line of layers ("Dense(64, 'relu')"), or the name of a net ("tabular"). By default it is a
+    multilayer perceptron with the `hidden` units. `grid` is the grid for `Database.fit`.
 
-    A data frame with other columns than numbers is packed as it is: text, dates, categories and values that
-    are missing become features in the server. `columns` says what they become, as in `Database.pack`; with
-    "auto", numbers that are missing may be so in any frame.
+    A data frame with columns that are not numbers is packed as it is: the server turns text, dates,
+    categories and missing values into features. `columns` says which features, as in `Database.pack`. With
+    "auto", frames of numbers are packed in this way too, and may have missing numbers.
 
-    Numbers alone come to mean 0 and variance 1 first, unless `scale` is false. A config trains until its loss
-    on `validation_fraction` of the rows has got no better in `patience` epochs, but for `epochs` at most, and
-    what it was at its best counts; where these rows would be too few, all train, and their own loss decides.
-    With `patience` None every config trains for all its epochs, on all rows.
+    Other features are scaled to mean 0 and variance 1, unless `scale` is false. A config trains for at most
+    `epochs`. It stops when its loss on `validation_fraction` of the rows has not improved in `patience`
+    epochs, and its best epoch counts. If these rows would be too few, all rows are trained on, and the loss
+    on them decides. With `patience` None every config trains for all epochs, on all rows.
     """
 
     _activation = "softmax"
@@ -281,7 +281,7 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
     }
 
     def fit(self, X: Any, y: Any) -> CerebroClassifier:
-        """Train the configs of the grid and keep the best."""
+        """Train the configs of the grid, keep the best one, and return the estimator."""
         x, y = self._checked(X, y)
         check_classification_targets(y)
         self.classes_, codes = np.unique(y, return_inverse=True)
@@ -301,16 +301,16 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
 
 
 class CerebroRegressor(RegressorMixin, _Estimator):
-    """A regressor that is the best config of a run; its parameters are those of the classifier.
+    """A regressor that is the best config of a run; its parameters are those of CerebroClassifier.
 
-    With `scale` the targets come to mean 0 and variance 1 as well, and predictions go back.
+    With `scale`, the targets are scaled to mean 0 and variance 1 too, and predictions are scaled back.
     """
 
     _activation = "linear"
     _defaults = {"loss": "mse", "optimizer": "Adam", "learning_rate": 0.001, "batch_size": 32}
 
     def fit(self, X: Any, y: Any) -> CerebroRegressor:
-        """Train the configs of the grid and keep the best."""
+        """Train the configs of the grid, keep the best one, and return the estimator."""
         x, y = self._checked(X, y, y_numeric=True)
         targets: Any = y.astype("float64").reshape(-1, 1)
         self.target_scaler_ = StandardScaler().fit(targets) if self.scale else None
@@ -320,7 +320,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
         return self
 
     def predict(self, X: Any) -> Any:
-        """Return the prediction for each row."""
+        """Return the predicted number for each row."""
         found = self._predicted(X, "predict")["prediction"].to_numpy()
         if self.target_scaler_ is None:
             return found
@@ -328,7 +328,7 @@ class CerebroRegressor(RegressorMixin, _Estimator):
 
 
 def _own_schema(db: Database) -> str:
-    """Return the schema of this role's estimators, with its dot; make it if the role may, else return ""."""
+    """Return "estimators_<role>." for the names of tables, or "" if the role may not create this schema."""
     role = db.look("SELECT CURRENT_USER::pg_catalog.text AS role")[0]["role"]
     name = identifier(f"estimators_{role}")
     has = "SELECT pg_catalog.has_schema_privilege(pg_catalog.to_regnamespace(%s), 'CREATE') AS may"
@@ -343,7 +343,7 @@ def _own_schema(db: Database) -> str:
 
 
 def _remove(given: str | Database, base: str, process: int) -> None:
-    """Remove what a fit has made, from wherever the program is, and silently if the database is gone."""
+    """Remove a fit's run and tables, except in a forked process; ignore errors of the database."""
     if os.getpid() != process:
         return
     packed = [f"{base}_packed", f"{base}_held_packed"]
@@ -351,7 +351,7 @@ def _remove(given: str | Database, base: str, process: int) -> None:
     made += [f"{base}_packed_models{suffix}" for suffix in _LEFT]
     models = f"{base}_packed_models"
     opened = open_link(given) if isinstance(given, str) else given
-    # Not by the client's own calls: they need a thread each, and at the end of a program none can begin.
+    # The client's own calls would each start a thread, which is impossible at the end of a program.
     with (
         suppress(CerebroError, psycopg2.Error),
         opened.session() as connection,
@@ -365,7 +365,7 @@ def _remove(given: str | Database, base: str, process: int) -> None:
 
 
 def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
-    """Load rows and pack them, so that they stay only in packed form."""
+    """Load rows into a table, pack it, and drop it; return the packed table."""
     rows, inputs, label = {"x": x, "y": y}, "x", "y"
     if isinstance(x, frames.library().DataFrame):
         x, inputs = x.rename(columns=str), "*"
@@ -380,24 +380,24 @@ def _packed(db: Database, base: str, x: Any, y: Any, **how: Any) -> Packed:
 
 
 def _is_mixed(x: Any) -> bool:
-    """Return whether x is a frame that has other columns than numbers."""
+    """Return whether x is a data frame with columns that are neither numbers nor booleans."""
     if not isinstance(x, frames.library().DataFrame):
         return False
     return x.select_dtypes(exclude=["number", "bool"]).shape[1] > 0
 
 
 def _is_line(model: Any) -> bool:
-    """Return whether model is a line or a name of which the server makes a net; an architecture is JSON."""
+    """Return whether `model` is a line of layers or the name of a net, and not an architecture as JSON."""
     return isinstance(model, str) and not model.lstrip().startswith("{")
 
 
 def _is_recipe(model: Any) -> bool:
-    """Return whether model is a function that makes architectures; a Keras model can be called as well."""
+    """Return whether `model` is a function that makes architectures; a Keras model, also callable, is not."""
     return callable(model) and not hasattr(model, "to_json")
 
 
 class _opened:
-    """A database for one call: one that was open stays so."""
+    """A context manager for a Database, which closes the Database only if it was given as an address."""
 
     def __init__(self, db: str | Database) -> None:
         self._given = db
@@ -412,7 +412,7 @@ class _opened:
 
 
 def _mlp(features: int, hidden: Sequence[int], outputs: int, activation: str) -> dict[str, Any]:
-    """Return the JSON of a multilayer perceptron, as Keras writes it, so that Keras need not be here."""
+    """Return the JSON of a multilayer perceptron as Keras would write it; Keras need not be installed."""
     layers = [_layer("InputLayer", batch_shape=[None, features])]
     layers += [_layer("Dense", units=units, activation="relu") for units in hidden]
     layers.append(_layer("Dense", units=outputs, activation=activation))

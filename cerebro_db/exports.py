@@ -1,4 +1,4 @@
-"""Writes the metrics of a run to the files and stores of other tools."""
+"""Writes the metrics of a run to TensorBoard event files, or to an MLflow tracking store."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATUS = {"finished": "FINISHED", "failed": "FAILED", "interrupted": "KILLED"}
 
 
 def _configs(run: RunRows) -> Iterator[tuple[Row, list[Row]]]:
-    """Yield each config with its parameters, and what was measured of it."""
+    """Yield the leaderboard row of each config, with its parameters, and the rows of its metrics by epoch."""
     measured = run.rows(
         "SELECT * FROM cerebro.metrics WHERE run_id = %s AND value IS NOT NULL ORDER BY epoch"
     )
@@ -35,14 +35,14 @@ def _configs(run: RunRows) -> Iterator[tuple[Row, list[Row]]]:
 
 
 def _number(config: Row) -> int:
-    """Return a config's number, or in a run of groups its unit's: each group has a config of the same key."""
+    """Return the number that a config has in a run: its `unit_key`, or its `mst_key` if that is None."""
     return config["mst_key"] if config["unit_key"] is None else config["unit_key"]
 
 
 def to_tensorboard(run: RunRows, folder: Path) -> Path:
-    """Write event files: a folder for each config, a scalar for each metric."""
+    """Write TensorBoard event files into `folder`: a subfolder for each config, a scalar for each metric."""
     try:
-        # Their names are made when they are imported.
+        # The names in these modules exist only after the import, so that type checkers do not see them.
         from tensorboard.compat.proto.event_pb2 import Event  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.compat.proto.summary_pb2 import Summary  # pyright: ignore[reportAttributeAccessIssue]
         from tensorboard.summary.writer.event_file_writer import EventFileWriter
@@ -61,7 +61,7 @@ def to_tensorboard(run: RunRows, folder: Path) -> Path:
 
 @contextmanager
 def tracking_store(tracking_uri: str) -> Iterator[Any]:
-    """Yield MLflow's client of a tracking store, and tell what it says without the address."""
+    """Yield an MLflow client of the tracking store; raise its errors as CerebroError, without the address."""
     try:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
@@ -81,13 +81,13 @@ def tracking_store(tracking_uri: str) -> Iterator[Any]:
 
 
 def experiment_in(client: Any, name: str | None) -> str:
-    """Return the number of an experiment of MLflow's, which is made if there is none of that name."""
+    """Return the ID of the MLflow experiment `name` (default `cerebro`); create it if it is missing."""
     found = client.get_experiment_by_name(name or "cerebro")
     return found.experiment_id if found is not None else client.create_experiment(name or "cerebro")
 
 
 def to_mlflow(run: RunRows, tracking_uri: str, experiment: str | None = None) -> list[str]:
-    """Write a run of MLflow's for each config: its parameters, and its metrics by epoch."""
+    """Create an MLflow run for each config, with its parameters and metrics; return the MLflow run IDs."""
     info = run.info()
     with tracking_store(tracking_uri) as client:
         number = experiment_in(client, experiment)

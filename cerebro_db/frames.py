@@ -1,4 +1,4 @@
-"""Rows as data frames, where pandas is installed."""
+"""Makes data frames from rows; pandas need not be installed until a data frame is made."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def library() -> Any:
-    """Return pandas, or say how to get it."""
+    """Return the pandas module; raise CerebroError with a hint if pandas is not installed."""
     try:
         import pandas
     except ImportError:
@@ -22,5 +22,5 @@ def library() -> Any:
 
 
 def frame(rows: Sequence[Row], columns: Sequence[str] = ()) -> pandas.DataFrame:
-    """Make a data frame; `columns` are for the case that there are no rows."""
+    """Return the rows as a data frame; `columns` names its columns if there are no rows."""
     return library().DataFrame(list(rows), columns=list(rows[0] if rows else columns))

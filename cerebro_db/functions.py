@@ -23,7 +23,7 @@ _COLUMNS = (
 
 
 class Functions:
-    """The registered functions that you may use; all others need a superuser."""
+    """The registered functions that the caller may use. Only superusers can register or grant functions."""
 
     def __init__(self, db: Server) -> None:
         self._db = db
@@ -37,10 +37,10 @@ class Functions:
         description: str | None = None,
         higher_is_better: bool | None = None,
     ) -> int:
-        """Register a function or class of Python, or its source with a `name`, and return the version.
+        """Register a Python function or class, or its source text with a `name`; return its version number.
 
-        `kind` is loss, metric or layer. Only the source of the function or class itself is taken, and nothing
-        around it: it must import what it uses itself, or `source` must be given as text.
+        `kind` is "loss", "metric" or "layer". Only the source of the function or class itself is sent. It
+        must import whatever it uses inside its own body; otherwise, pass all of the source as text.
         """
         source, own = (function, None) if isinstance(function, str) else _read(function)
         statement = call(
@@ -50,19 +50,19 @@ class Functions:
         return self._db.rows(statement)[0]["register_function"]
 
     def grant(self, name: str, role: str = "public") -> None:
-        """Let a role use a function, or every role."""
+        """Allow a role to use a function; the role public, the default, means every role."""
         self._db.rows(call("grant_function", name, role))
 
     def revoke(self, name: str, role: str = "public") -> None:
-        """Take back from a role, or every role, the right to use a function."""
+        """Revoke what `grant` granted to a role; the role public, the default, means every role."""
         self._db.rows(call("revoke_function", name, role))
 
     def unregister(self, name: str) -> None:
-        """End all versions of a function."""
+        """Remove all versions of a registered function, and all grants on it."""
         self._db.rows(call("unregister_function", name))
 
     def source(self, name: str) -> str:
-        """Return the source of a function's newest version."""
+        """Return the Python source of the newest version of a registered function."""
         found = self._db.look(
             "SELECT source FROM cerebro.functions WHERE name = %s ORDER BY version DESC LIMIT 1", name
         )
@@ -71,7 +71,7 @@ class Functions:
         return found[0]["source"]
 
     def list(self) -> pandas.DataFrame:
-        """Return all functions, with all their versions, as a data frame."""
+        """Return all versions of the functions that the caller may use, as a data frame."""
         from cerebro_db.frames import frame
 
         rows = self._db.look(f"SELECT {', '.join(_COLUMNS)} FROM cerebro.functions ORDER BY name, version")

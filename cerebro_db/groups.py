@@ -1,4 +1,4 @@
-"""A run of groups, in which each config is there once for each group, and each group has its best."""
+"""Reads the results of a run of groups, which trains each config once for each group of rows."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SELECT count(*) AS groups, count(*) FILTER (WHERE status = 'measured') AS measur
     percentile_cont(0.5) WITHIN GROUP (ORDER BY value) AS median, max(value) AS highest
 FROM cerebro.groups WHERE run_id = %s AND NOT is_fallback
 """
-# As JSON, since values are compared as the server writes them.
+# Compared as JSON, since the group's values are written as the server writes them.
 _UNITS = """
 SELECT unit_key, mst_key, rank, group_key FROM cerebro.leaderboard
 WHERE run_id = %s AND group_key::jsonb = %s::jsonb ORDER BY rank, mst_key
@@ -34,17 +34,17 @@ INDEX = "groups.csv"
 
 
 def listed(run: Run) -> list[Row]:
-    """Return the groups of a run, with the columns that make them in front."""
+    """Return the run's rows of `cerebro.groups`, with the columns that define the groups in front."""
     return split(run.rows(_ALL))
 
 
 def spread(run: RunRows) -> Row:
-    """Return how far the groups have come, each with its best config."""
+    """Return how many groups have been measured, and quartiles of the values of their best configs."""
     return run.rows(_SPREAD)[0]
 
 
 def split(rows: Sequence[Row]) -> list[Row]:
-    """Return rows with the columns that make groups in place of their JSON, if there is any."""
+    """Return the rows with the JSON in `group_key` replaced by one column for each of its keys."""
     keys = [None if row["group_key"] is None else json.loads(row["group_key"]) for row in rows]
     names = next((list(key) for key in keys if key is not None), None)
     if names is None:
@@ -53,7 +53,7 @@ def split(rows: Sequence[Row]) -> list[Row]:
     for row, key in zip(rows, keys, strict=True):
         rest = {name: value for name, value in row.items() if name != "group_key"}
         of_group = {name: None if key is None else key[name] for name in names}
-        # A column of a group may be called as one of the view.
+        # A column that defines groups may have the name of a column of the view.
         found.append({"run_id": rest.pop("run_id"), **rest, **of_group})
         front = ["run_id", *names]
         found[-1] = {name: found[-1][name] for name in [*front, *(n for n in rest if n not in front)]}
@@ -61,7 +61,7 @@ def split(rows: Sequence[Row]) -> list[Row]:
 
 
 def unit(run: Run, group: Mapping[str, Any], mst_key: int | None = None) -> Row:
-    """Return the best config of a group, or the one with that key."""
+    """Return the leaderboard row of the best config of a group, or of the group's config `mst_key`."""
     asked = json.dumps(dict(group), default=str)
     rows = run.db.look(_UNITS, run.run_id, asked)
     if not rows:
@@ -84,7 +84,7 @@ def unit(run: Run, group: Mapping[str, Any], mst_key: int | None = None) -> Row:
 
 
 def save(run: Run, folder: Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-    """Write the best model of each group as a file of Keras', and which file is whose as groups.csv."""
+    """Write each group's best model as a `.keras` file; return the path of a list of them, `groups.csv`."""
     folder.mkdir(parents=True, exist_ok=True)
     rows = [row for row in run.rows(_ALL) if row["value"] is not None]
     if not rows:

@@ -1,4 +1,4 @@
-"""Sessions of the server: those of an engine, or one connection that somebody else owns."""
+"""Lends server connections, from the pool of an SQLAlchemy engine or one that the caller has opened."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Row = dict[str, Any]
 T = TypeVar("T")
 
 _log = logging.getLogger("cerebro_db")
-# A longer wait says what it is for.
+# After this time, a message says what the client is waiting for.
 QUIET_SECONDS = 3.0
 _CALLED = re.compile(r"cerebro\.(\w+)\(")
 OWN_PATH = "pg_catalog, pg_temp"
@@ -36,24 +36,24 @@ _ADDRESSES = (
 
 
 class Link(Protocol):
-    """A lender of connections; what is done on one is committed when it is given back."""
+    """A source of connections. Work on a connection is committed at the end of its `session` block."""
 
     def session(self) -> AbstractContextManager[Connection]:
-        """Lend one connection."""
+        """Return a context manager that lends one connection."""
         ...
 
     @property
     def in_transaction(self) -> bool:
-        """Whether what is done here is part of a transaction that somebody else ends."""
+        """Whether statements run in a transaction that the caller has begun, and must end."""
         ...
 
     def close(self) -> None:
-        """Close what was opened here, and nothing else."""
+        """Close the connections that this object has opened, and no others."""
         ...
 
 
 class EngineLink:
-    """Connections of an engine's pool."""
+    """A source of connections from the pool of an SQLAlchemy engine."""
 
     def __init__(self, engine: Engine, *, owned: bool) -> None:
         if engine.dialect.driver != "psycopg2":
@@ -94,7 +94,7 @@ class EngineLink:
 
 
 class ConnectionLink:
-    """One connection that was open before; a transaction that is begun on it stays its owner's to end."""
+    """A source that lends the caller's connection. If the caller is in a transaction, it commits nothing."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
@@ -131,7 +131,7 @@ def _transaction(connection: Connection) -> Iterator[None]:
 
 
 def open_link(target: str | URL | Engine | Connection) -> Link:
-    """Open what an address names, or take what is open already."""
+    """Return a source of connections for an address, an SQLAlchemy engine or a psycopg2 connection."""
     if isinstance(target, Engine):
         return EngineLink(target, owned=False)
     if isinstance(target, psycopg2.extensions.connection):
@@ -144,14 +144,14 @@ def open_link(target: str | URL | Engine | Connection) -> Link:
             hint="Give its address, an Engine of SQLAlchemy's, or a connection of psycopg2's.",
         )
     address = _for_libpq(target)
-    # The pool is SQLAlchemy's; the address is libpq's own, with its services, files and variables.
+    # SQLAlchemy has the pool; libpq reads the address, and so its service files and PG* variables.
     return EngineLink(
         create_engine("postgresql+psycopg2://", creator=lambda: psycopg2.connect(address)), owned=True
     )
 
 
 def _for_libpq(address: str) -> str:
-    """Return the address without SQLAlchemy's driver; refuse what libpq cannot read."""
+    """Return the address without SQLAlchemy's driver name; raise CerebroError if libpq cannot read it."""
     scheme, colon, rest = address.partition("://")
     dialect = scheme.partition("+")[0]
     if colon and dialect not in ("postgresql", "postgres"):
@@ -160,45 +160,46 @@ def _for_libpq(address: str) -> str:
     try:
         psycopg2.extensions.parse_dsn(plain)
     except psycopg2.ProgrammingError:
-        # What cannot be read may be a password in the wrong place.
+        # The text may hold a password, so the message does not repeat it.
         raise CerebroError("the text is not the address of a database", hint=_ADDRESSES) from None
     return plain
 
 
-# The path set to what it is: Greenplum's segments then begin with it, and not with the one that comes next.
+# Sets search_path to its own value, so that Greenplum's segments start with it and not with the next value.
 _SAME_PATH = "SELECT pg_catalog.set_config('search_path', pg_catalog.current_setting('search_path'), true)"
 
 
 def pinned(statement: str) -> str:
-    """Return a statement of the client's own, which needs no name of the user's, as it is sent by itself.
+    """Return a statement with commands before it that set its search_path to pg_catalog and pg_temp.
 
-    Whoever may make a function or an operator where the user's search_path looks can give it types that fit
-    better than those of the server's own, and have it called with the user's rights. Here no such place is
-    looked at. Statements that do need the user's names have every function, operator and type qualified
-    instead. Compiling such a statement takes the server ten times as long as running it.
+    Use it for the client's own statements, which need no object that is found by the user's search_path.
+    Anybody who may create functions or operators in a schema on that path can give one of them argument types
+    that fit better than those of the server's own, and the server would run it with the user's rights.
+    Statements that need the user's search_path qualify every function, operator and type instead. The
+    commands also turn off JIT, because compiling such a statement takes ten times as long as running it.
     """
     return f"{_SAME_PATH};\nSET LOCAL search_path = {OWN_PATH};\nSET LOCAL jit = off;\n{statement}"
 
 
 def look(connection: Connection, statement: str, values: tuple[object, ...] = ()) -> list[Row]:
-    """Send such a statement; what comes after it in its transaction finds the search_path as it was."""
+    """Send a statement with search_path and JIT set as in `pinned`, restore both, and return the rows."""
     with setting(connection, "search_path", OWN_PATH), setting(connection, "jit", "off"):
         return execute(connection, statement, values)
 
 
 @contextmanager
 def setting(connection: Connection, name: str, value: str) -> Iterator[None]:
-    """Give a setting of the session another value for a while."""
+    """Set a configuration parameter of the session within the block, and restore its value afterwards."""
     change = "SELECT pg_catalog.set_config(%s, %s, %s)"
     local = not connection.autocommit
-    # Set to what it is first, as in _SAME_PATH.
+    # First set the parameter to its own value, as in _SAME_PATH.
     same = "SELECT pg_catalog.set_config(%s, pg_catalog.current_setting(%s), %s) AS before"
     before = execute(connection, same, (name, name, local))[0]["before"]
     execute(connection, change, (name, value, local))
     try:
         yield
     finally:
-        # A transaction that has failed takes the value with it.
+        # The rollback of a failed transaction restores the value.
         if connection.info.transaction_status != TRANSACTION_STATUS_INERROR:
             execute(connection, change, (name, before, local))
 
@@ -206,14 +207,14 @@ def setting(connection: Connection, name: str, value: str) -> Iterator[None]:
 def execute(
     connection: Connection, statement: str, values: tuple[object, ...] = (), *, quietly: bool = False
 ) -> list[Row]:
-    """Send one statement, pass on what the server tells meanwhile, and return the rows."""
+    """Send one statement and return its rows; report the server's notices and warnings unless `quietly`."""
     called = _CALLED.search(statement)
     waits_for = "the server" if called is None else f"cerebro.{called[1]}"
     return _interruptible(connection, lambda: _send(connection, statement, values), waits_for, quietly)
 
 
 def copy(connection: Connection, statement: str, rows: TextIO) -> None:
-    """Send the rows of a COPY, or take them."""
+    """Run a COPY statement that reads its rows from `rows` (FROM STDIN) or writes them to it (TO STDOUT)."""
 
     def send() -> None:
         with connection.cursor() as cursor:
@@ -223,14 +224,16 @@ def copy(connection: Connection, statement: str, rows: TextIO) -> None:
 
 
 def _interruptible(connection: Connection, work: Callable[[], T], waits_for: str, quietly: bool = False) -> T:
-    """Wait for the server in a thread of its own, since a waiting thread hears no Ctrl-C: this one then
-    cancels the statement, so that nothing goes on unseen by who has asked for its end."""
+    """Run `work`, which waits for the server, in another thread; on Ctrl-C, cancel its statement.
+
+    A thread that waits for the server would not notice Ctrl-C.
+    """
     connection.notices.clear()
     sent = _in_thread(work)
     try:
         with suppress(TimeoutError):
             return sent.result(None if quietly else QUIET_SECONDS)
-        # What the server tells comes when the statement is over.
+        # The server's notices arrive only when the statement is over.
         _say(f"waiting for {waits_for}")
         return sent.result()
     except KeyboardInterrupt:
@@ -255,7 +258,7 @@ def _send(connection: Connection, statement: str, values: tuple[object, ...]) ->
 
 
 def _in_thread(work: Callable[[], T]) -> Future[T]:
-    """Run work in a thread that keeps nobody from ending the program, as those of an executor would."""
+    """Start `work` in a daemon thread, which does not keep the program from ending, and return its future."""
     future: Future[T] = Future()
 
     def run() -> None:
@@ -269,7 +272,7 @@ def _in_thread(work: Callable[[], T]) -> Future[T]:
 
 
 def _say(text: str) -> None:
-    """Tell whoever listens to the log, or sits before a terminal or a notebook."""
+    """Log a text at level INFO; if INFO is off, print it to stderr in a terminal or a notebook."""
     _log.info("%s", text)
     if not _log.isEnabledFor(logging.INFO) and (sys.stderr.isatty() or "ipykernel" in sys.modules):
         print(text, file=sys.stderr, flush=True)

@@ -1,4 +1,4 @@
-"""The losses that come with the server's package, for models that were trained with them."""
+"""The losses of the server's package as Keras classes, to load models that were trained with them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 
 def make_losses(keras: Any) -> dict[str, Any]:
-    """Return the classes of these losses by name."""
+    """Return the loss classes by name: Quantile and the weighted crossentropies."""
     ops = keras.ops
 
     class Own(keras.losses.Loss):

@@ -1,4 +1,4 @@
-"""Pieces of HTML that a report consists of, and that a notebook shows of an object."""
+"""Builds HTML for reports, and for objects that a notebook displays."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from cerebro_db.terminal import harmless
 
 
 def text(value: object) -> str:
-    """Return a text for HTML; what turns the direction of reading or is no letter is spelled out."""
+    """Return a value as HTML text: markup is escaped, and control characters are spelled out."""
     return escape(harmless(value))
 
 
 def titled(title: str, *parts: str) -> str:
-    """Return a titled block of HTML, as which a notebook shows one object."""
+    """Return a block of HTML with a title, followed by `parts`, which are HTML already."""
     return f"<div><b>{text(title)}</b>{''.join(parts)}</div>"
 
 
 def pairs(rows: Iterable[tuple[str, Any]]) -> str:
-    """Return names with their values as a table; those that are None are left out."""
+    """Return an HTML table of names and values; names whose value is None are left out."""
     shown = "".join(f"<tr><th>{text(name)}</th><td>{cell(v)}</td></tr>" for name, v in rows if v is not None)
     return f"<table>{shown}</table>"
 
 
 def table(head: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:
-    """Return rows under their headings."""
+    """Return an HTML table with a row of headings, followed by the rows."""
     top = "".join(f"<th>{text(name)}</th>" for name in head)
     body = "".join(f"<tr>{''.join(f'<td>{cell(value)}</td>' for value in row)}</tr>" for row in rows)
     return f"<table><tr>{top}</tr>{body}</table>"

@@ -1,4 +1,4 @@
-"""Takes versions and aliases of registered models to a registry of MLflow's, and brings them back."""
+"""Copies versions and aliases of registered models to an MLflow model registry, and back."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from cerebro_db.protocols import Server
 
 _FOLDER, _VERSION = "model", "version.json"
-# Tags of a version in MLflow by which another export knows that it exists.
+# Tags of a version in MLflow, by which a later export recognizes the version.
 _NUMBER, _DIGEST = "cerebro.version", "cerebro.digest"
-# The tag of a version here that has its number in MLflow.
+# The tag of a version in this database that holds its number in MLflow.
 _THERE = "mlflow_version"
 # How MLflow finds what reads the folder: mlflow.pyfunc.load_model("models:/churn@champion").
 _MLMODEL = """flavors:
@@ -30,7 +30,7 @@ _KEPT = ("version", "comment", "tags", "metrics", "lineage", "registered_by")
 
 
 def _load_pyfunc(path: str) -> Any:
-    """Return the model in a folder; MLflow calls this by name."""
+    """Load the model in a folder. MLflow finds this function by its name."""
     from cerebro_db.saved import load_model
 
     return load_model(path)
@@ -43,9 +43,10 @@ def export(
     tracking_uri: str,
     experiment: str | None,
 ) -> dict[int, int]:
-    """Write the versions of a model that MLflow lacks, and set the aliases there.
+    """Write those versions of a model that MLflow lacks to its registry, and set the aliases there.
 
-    `save` writes a version to a folder. Return the number that each version has in MLflow.
+    `save` writes a version to a folder. Return the number in MLflow of each version, by its number in this
+    database.
     """
     if not versions:
         raise CerebroError(
@@ -79,7 +80,7 @@ def _present(client: Any, name: str) -> dict[tuple[str, str], int]:
 
 
 def _write(save: Callable[[str, Path], Path], client: Any, experiment: str, row: Row) -> int:
-    """Write a version as a run with its metrics and its files, and register that; return MLflow's number."""
+    """Write a version to MLflow as a run with metrics and files, register it, and return its number there."""
     reference = f"{row['name']}@{row['version']}"
     tags = {_NUMBER: str(row["version"]), _DIGEST: str(row["digest"])}
     run_id = client.create_run(experiment, run_name=reference, tags=tags).info.run_id
@@ -87,7 +88,7 @@ def _write(save: Callable[[str, Path], Path], client: Any, experiment: str, row:
         for key in ("loss", "value"):
             if own.get(key) is not None:
                 name = own["metric"] if key == "value" else key
-                # One that is no number comes as text.
+                # NaN and infinity come as text.
                 client.log_metric(run_id, f"{what}_{name}", float(own[key]))
     with tempfile.TemporaryDirectory() as made:
         folder = save(reference, Path(made) / _FOLDER)
@@ -104,9 +105,10 @@ def _write(save: Callable[[str, Path], Path], client: Any, experiment: str, row:
 
 
 def bring(db: Server, name: str, tracking_uri: str, into: str, versions: Sequence[Row]) -> dict[int, int]:
-    """Register the versions that MLflow has of a model and this database lacks, and set the aliases.
+    """Register those versions of MLflow's model `name` that this database lacks, and set the aliases.
 
-    `versions` are those that are here. Return the number that each of MLflow's versions has here.
+    `versions` has the rows of the versions in this database. Return the number in this database of each
+    version, by its number in MLflow.
     """
     with exports.tracking_store(tracking_uri) as client:
         found = sorted(client.search_model_versions(f"name = '{name}'"), key=lambda one: int(one.version))
@@ -126,9 +128,9 @@ def bring(db: Server, name: str, tracking_uri: str, into: str, versions: Sequenc
 
 
 def _brought(versions: Sequence[Row]) -> dict[int, int]:
-    """Return the versions here that MLflow has, by their numbers there."""
+    """Return the numbers of the versions that came from MLflow, by their numbers in MLflow."""
     found = [(row["tags"].get(_THERE), row["version"]) for row in versions]
-    # Anybody may call a tag so.
+    # Users may set a tag of this name to any value.
     return {there: version for there, version in found if isinstance(there, int)}
 
 

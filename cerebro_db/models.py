@@ -1,4 +1,4 @@
-"""Builds live Keras models from what the server has, and writes files of them."""
+"""Builds `keras.Model` objects from what the server stores, and writes them to files."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from cerebro_db.link import Row
 
 _LAYER = re.compile(r"cerebro>(\w+)@[0-9a-f]{64}")
 _HUB = "keras_hub"
-# The server's layer by which members learn; what it predicts is what comes in.
+# The server's layer for nets with several members; it matters only in training, and predicts its input.
 _MEMBERS = "cerebro>Members"
 _COMPILE = ("optimizer", "loss", "metrics", "loss_weights", "weighted_metrics")
 
 
 def library() -> Any:
-    """Return Keras, or say how to get it."""
+    """Return the Keras module; raise CerebroError with a hint if Keras is not installed."""
     try:
         import keras
     except ImportError:
@@ -34,13 +34,13 @@ def library() -> Any:
 def build(
     architecture: str, params: Mapping[str, Any], state: Sequence[Row], custom: Mapping[str, Any]
 ) -> Any:
-    """Build a model, compile it and give its variables and its optimizer's the values of a state."""
+    """Build and compile a model, and set its variables and those of its optimizer from a config's state."""
     keras = library()
     known = {**losses.make_losses(keras), **custom}
     model = _model(keras, architecture, known)
     model.compile(**{key: _made(keras, params[key], known) for key in _COMPILE})
     model.optimizer.build(model.trainable_variables)
-    # What comes after these in a state belongs to the server's engine.
+    # A state may have further variables, which belong to the server's engine.
     variables = [*model.variables, *model.optimizer.variables]
     if len(state) < len(variables):
         raise CerebroError(
@@ -55,7 +55,7 @@ def build(
 
 
 def restore(architecture: str, weights: bytes, custom: Mapping[str, Any]) -> Any:
-    """Build a model of an architecture and its weights, one array after the other; it is not compiled."""
+    """Build a model from an architecture and its weights (float32, array after array); do not compile it."""
     import numpy as np
 
     keras = library()
@@ -76,9 +76,9 @@ def restore(architecture: str, weights: bytes, custom: Mapping[str, Any]) -> Any
 
 
 def normalizations(model: Any) -> list[Any]:
-    """Return the layers whose weights are statistics of the rows that they were adapted to.
+    """Return the Normalization layers of a model whose mean and variance are weights, not arguments.
 
-    They compute from their weights only when they are told to.
+    Such a layer uses new weights only after its method `finalize_state` was called.
     """
     kind = library().layers.Normalization
     return [
@@ -111,7 +111,10 @@ def _model(keras: Any, architecture: str, known: Mapping[str, Any]) -> Any:
 
 
 def _without_members(found: dict[str, Any]) -> dict[str, Any]:
-    """Replace the layer of members by Keras' Identity, so that files need nothing of ours."""
+    """Return a layer's config, with the server's layer Members replaced by Keras' Identity.
+
+    A file with the model then needs no code of this package.
+    """
     if found.get("registered_name") != _MEMBERS:
         return found
     kept = {name: value for name, value in found["config"].items() if name != "classes"}
@@ -120,7 +123,7 @@ def _without_members(found: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hold(model: Any) -> None:
-    """Freeze what is inside of frozen layers, as the server does: Keras would let it train."""
+    """Freeze the layers inside frozen layers, as the server does; Keras alone would train them."""
     for layer in model.layers:
         if isinstance(layer, library().Model):
             _hold(layer)
@@ -130,7 +133,7 @@ def _hold(model: Any) -> None:
 
 
 def _import_hub() -> None:
-    """Import KerasHub, which then tells Keras of its layers."""
+    """Import KerasHub, which makes its layers known to Keras."""
     try:
         importlib.import_module(_HUB)
     except ImportError:
@@ -140,7 +143,7 @@ def _import_hub() -> None:
 
 
 def _registered(value: Any) -> Iterator[str]:
-    """Yield the names of the registered layers, and leave these in their place, without the version."""
+    """Yield the names of registered layers in an architecture, and drop the digests from its names."""
     if isinstance(value, dict):
         match = _LAYER.fullmatch(str(value.get("registered_name")))
         if match:
@@ -179,7 +182,7 @@ def _bfloat16() -> Any:
 
 
 def _made(keras: Any, value: Any, known: Mapping[str, Any]) -> Any:
-    """Make Keras' objects from calls, whose names and arguments the server has checked."""
+    """Create Keras objects from parameters: `{"name": "Adam", "arguments": {}}` becomes an optimizer."""
     if isinstance(value, list):
         return [_made(keras, item, known) for item in value]
     if not isinstance(value, Mapping):
@@ -196,19 +199,19 @@ def _made(keras: Any, value: Any, known: Mapping[str, Any]) -> Any:
 
 
 def _make_object(function: Any, arguments: Mapping[str, Any]) -> Any:
-    """Make an object of a class, or a function that gets its arguments when it is called."""
+    """Return an instance of a class, or a function with the arguments bound to it."""
     if isinstance(function, type):
         return function(**arguments)
     return functools.wraps(function)(functools.partial(function, **arguments)) if arguments else function
 
 
 def features_file(path: Path) -> Path:
-    """Return the file, beside that of a model, which says what the columns became."""
+    """Return the path of the file with the feature specification that belongs to a model's file."""
     return path.with_suffix(".features.json")
 
 
 def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None) -> Path:
-    """Write a model in the form that the file's name asks for, and beside it what its columns became."""
+    """Write a model as `.keras` or `.onnx`, and its feature specification, if any, to a file beside it."""
     model = merged(model)
     if path.suffix == ".keras":
         model.save(path)
@@ -223,13 +226,13 @@ def save(model: Any, path: Path, specification: Mapping[str, Any] | None = None)
 
 
 def merged(model: Any) -> Any:
-    """Return the model without adapters that computes the same; one that has none is returned as it is."""
+    """Return the model with low-rank adapters added to its kernels; without adapters, return it unchanged."""
     adapted = [
         layer
         for layer in model._flatten_layers()  # pyright: ignore[reportPrivateUsage]
         if getattr(layer, "lora_enabled", False)
     ]
-    # Keras itself makes the sum for a quantized kernel when it writes a file.
+    # For quantized kernels, Keras itself adds the adapters when it writes a file.
     if not adapted or any(layer.quantization_mode for layer in adapted):
         return model
     values = {id(weight): weight for weight in model.weights}
@@ -259,7 +262,7 @@ def _without_adapters(value: Any) -> Any:
 def _save_onnx(model: Any, path: Path) -> None:
     keras = library()
     blank = [keras.ops.zeros((1, *tensor.shape[1:]), tensor.dtype) for tensor in model.inputs]
-    # Keras exports a model with the inputs that it was called with.
+    # Keras exports a model only after it was called, with the inputs of that call.
     model(blank if len(blank) > 1 else blank[0])
     try:
         model.export(path, format="onnx", verbose=False)
@@ -269,7 +272,7 @@ def _save_onnx(model: Any, path: Path) -> None:
     try:
         onnx.checker.check_model(str(path))
     except onnx.checker.ValidationError as error:
-        # An operation that has no counterpart is written as it is called.
+        # Keras writes operations that ONNX lacks under their own names.
         path.unlink()
         raise CerebroError(
             "the model cannot be written as ONNX",

@@ -1,4 +1,4 @@
-"""Writes packed tables to files, a row for each example, and reads them back to the same bits."""
+"""Writes packed tables to files, a row for each example, and loads them again with the same bits."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SUMMARY_KEYS = (
     " num_classes segments seed total_rows"
 ).split()
 
-# Only tables that were packed so have these.
+# Keys that only some packed tables have.
 _OPTIONAL_KEYS = ("feature_specification", "weight_varname", "packed_versions")
 WEIGHT = "__weight__"
 
@@ -35,7 +35,7 @@ _HERE = f"WHERE {SEGMENT} OPERATOR(pg_catalog.=) %s AND {BUFFER} OPERATOR(pg_cat
 
 @dataclass(frozen=True)
 class Buffer:
-    """One row of a packed table, its columns as arrays; segments are counted from 0 on every server."""
+    """A buffer: one row of a packed table, with its columns as arrays. `segment` counts from 0."""
 
     segment: int
     buffer_id: int
@@ -43,7 +43,7 @@ class Buffer:
 
 
 def save(db: Server, table: str, path: Path) -> Path:
-    """Write a packed table to a file."""
+    """Write a packed table to a `.npz` or `.parquet` file, and return its path."""
     row = _row_of(db, table)
     summary = _summary(db, table, row)
     buffers = _buffers(db, table, summary, _keys(row))
@@ -57,7 +57,7 @@ def save(db: Server, table: str, path: Path) -> Path:
 
 
 def load(db: Server, path: Path, into: str) -> None:
-    """Make a packed table from such a file."""
+    """Create a packed table from a `.npz` or `.parquet` file that `save` has written."""
     if path.suffix not in (".npz", ".parquet"):
         raise other_file(path, ".parquet", ".npz")
     summary, buffers = _load_npz(path) if path.suffix == ".npz" else _load_parquet(path)
@@ -81,7 +81,7 @@ def _row_of(db: Server, table: str) -> Mapping[str, Any]:
 
 
 def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]:
-    """Return how the table was packed, in a form that JSON has."""
+    """Return the summary of a packed table, with its values converted to ones that JSON has."""
     where = f"FROM {table_name(table, '_summary')}"
     columns = [f"{name}_class_values" for name in found["dependent_varname"]]
     counts = [f"{name}_class_counts" for name in found["dependent_varname"]]
@@ -100,7 +100,7 @@ def _summary(db: Server, table: str, found: Mapping[str, Any]) -> dict[str, Any]
 
 
 def _buffers(db: Server, table: str, summary: Mapping[str, Any], keys: Sequence[int]) -> Iterator[Buffer]:
-    """Yield the buffers in the table's order, one at a time."""
+    """Yield the buffers of a packed table in the order of their numbers, one at a time."""
     kinds = _kinds(summary)
     wanted = ", ".join(f"{identifier(name)}, {identifier(name + '_shape')}" for name in kinds)
     where = f"FROM {table_name(table)}"
@@ -111,7 +111,7 @@ def _buffers(db: Server, table: str, summary: Mapping[str, Any], keys: Sequence[
 
 
 def _kinds(summary: Mapping[str, Any]) -> dict[str, str]:
-    """Return each packed column's element type: 16-bit integers for one-hot classes, else 32-bit floats."""
+    """Return the element type of each packed column: int16 for labels that are classes, else float32."""
     dependents = zip(summary["dependent_varname"], summary["num_classes"], strict=True)
     labels = {name: "<f4" if width is None else "<i2" for name, width in dependents}
     weights = [WEIGHT] if summary.get("weight_varname") else []
@@ -136,7 +136,7 @@ def _insert(connection: link.Connection, table: str, key: int, buffer: Buffer) -
 
 
 def _save_npz(path: Path, summary: Mapping[str, Any], buffers: list[Buffer]) -> None:
-    """Write all rows of a column as one array, with the segment and the buffer of each beside them."""
+    """Write one array for each column, and two arrays with the segment and the buffer of each row."""
     import numpy as np
 
     names = list(buffers[0].columns)
@@ -145,7 +145,7 @@ def _save_npz(path: Path, summary: Mapping[str, Any], buffers: list[Buffer]) -> 
     arrays[SEGMENT] = np.repeat([buffer.segment for buffer in buffers], sizes)
     arrays[BUFFER] = np.repeat([buffer.buffer_id for buffer in buffers], sizes)
     arrays[SUMMARY] = np.array(json.dumps(summary))
-    # As np.savez does, which takes the names of its own parameters for no columns.
+    # Does what np.savez does, which does not allow columns with the names of its parameters.
     with zipfile.ZipFile(path, "w") as file:
         for name, array in arrays.items():
             with file.open(f"{name}.npy", "w", force_zip64=True) as member:
@@ -180,7 +180,7 @@ def _parquet() -> tuple[Any, Any]:
 
 
 def _save_parquet(path: Path, summary: dict[str, Any], buffers: Iterator[Buffer]) -> None:
-    """Write a row group for each buffer; a row's values stand flat, their shape beside the summary."""
+    """Write a row group for each buffer; a row's values are a flat list, and the metadata has the shapes."""
     arrow, parquet = _parquet()
     first = next(buffers)
     shapes = {name: list(array.shape[1:]) for name, array in first.columns.items()}

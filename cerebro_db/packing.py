@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class Packed:
-    """A packed table, with the columns that it was packed from if they are known."""
+    """A packed table; `x` and `y` are the columns that it was packed from, if they are known."""
 
     def __init__(self, db: Server, table: str, x: Columns | None = None, y: Columns | None = None) -> None:
         self._db = db
@@ -36,7 +36,7 @@ class Packed:
 
     @classmethod
     def from_table(cls, db: Server, table: Packed | str) -> Packed:
-        """Take a packed table as such, or by its name."""
+        """Return a Packed for the name of a packed table; return a Packed unchanged."""
         return cls(db, table) if isinstance(table, str) else table
 
     @classmethod
@@ -49,7 +49,7 @@ class Packed:
         into: str | None,
         like: Packed | str | None,
     ) -> Packed:
-        """Return the table that `db.pack` is to make; validation takes columns from the training table."""
+        """Return the table that `db.pack` will create; by default, its columns are those of `like`."""
         training = cls.from_table(db, like) if like is not None else None
         if training is not None:
             x, y = x or training.x, y or training.y
@@ -64,7 +64,7 @@ class Packed:
         return packed
 
     def statement(self, *, options: Mapping[str, Any], **named: Any) -> str:
-        """Return the call that packs the table."""
+        """Return the SQL call that packs the table."""
         if self.x is None or self.y is None:
             raise CerebroError(f"{self.table} is packed already")
         arguments = (self._source, self.table, names(self.y), names(self.x))
@@ -79,7 +79,7 @@ class Packed:
         )
 
     def summary(self) -> dict[str, Any]:
-        """Return the summary of how the table was packed."""
+        """Return the row of the table's summary, which describes how the table was packed."""
         return self._db.rows(f"SELECT * FROM {table_name(self.table, '_summary')}")[0]
 
     def export(self, path: str | Path) -> Path:

@@ -1,4 +1,4 @@
-"""The server's plan of a run, begun or not, to be read, shown and compared: what it costs."""
+"""Plans of runs, which the server's explain functions return before or after a run has begun."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ PLANS = "Plans"
 
 
 class Plan:
-    """A plan of a run: `str()` is the text that psql shows, `tree` what a program reads."""
+    """A plan of a run. `str(plan)` is the text that psql shows; `plan.tree` has it as nested dicts."""
 
     def __init__(self, tree: Mapping[str, Any], text: str) -> None:
         self.tree = tree
@@ -28,47 +28,47 @@ class Plan:
 
     @property
     def seconds(self) -> float:
-        """How long the run would take."""
+        """The estimated duration of the run, in seconds."""
         return self.tree["Total Time"]
 
     @property
     def low(self) -> float:
-        """The least time that the run is likely to take."""
+        """The lower end of the likely range of the run's duration, in seconds."""
         return self.tree["Total Time Low"]
 
     @property
     def high(self) -> float:
-        """The most time that the run is likely to take."""
+        """The upper end of the likely range of the run's duration, in seconds."""
         return self.tree["Total Time High"]
 
     @property
     def actual_seconds(self) -> float | None:
-        """The time that the run has taken, if it has begun."""
+        """The time that the run has taken so far, in seconds; None if the run has not begun."""
         return self.tree.get("Actual Total Time")
 
     @property
     def alternatives(self) -> Sequence[Mapping[str, Any]]:
-        """Plans of the run with something chosen otherwise, the quickest first."""
+        """Plans of the same run with other settings, the quickest first."""
         return self.tree.get("Alternatives", ())
 
     @property
     def advice(self) -> Sequence[str]:
-        """Advice that would make the run cheaper, or possible."""
+        """Changes that would make the run cheaper, or possible at all."""
         return self.tree.get("Advice", ())
 
     def _repr_html_(self) -> str:
-        """Return the plan for a notebook, as a tree whose nodes open."""
+        """Return the plan as HTML for a notebook: a tree with nodes that can be opened."""
         return _node(self.tree, True)
 
 
 def explain(db: Server, statement: Callable[[str], str]) -> Plan:
-    """Fetch a plan as text and as a tree; `statement` makes the SQL for a format."""
+    """Fetch a plan from the server; `statement` returns the SQL for the format "text" or "json"."""
     lines, tree = ([_only(row) for row in db.rows(statement(form))] for form in ("text", "json"))
     return Plan(json.loads(tree[0])[0]["Plan"], "\n".join(lines))
 
 
 def _only(row: Row) -> str:
-    """Return the one value of a row, whatever its column is called."""
+    """Return the value of a row that has only one column."""
     (value,) = row.values()
     return value
 

@@ -49,16 +49,16 @@ class Picture:
         self.figure = figure
 
     def save(self, path: str | Path) -> Path:
-        """Write the picture to a file, whose ending gives the form: .png, .svg or .pdf."""
+        """Write the picture to a file, in the format of its suffix (.png, .svg or .pdf); return the path."""
         self.figure.savefig(path, bbox_inches="tight", dpi=150)
         return Path(path)
 
     def svg(self) -> str:
-        """Return the picture as a piece of HTML."""
+        """Return the picture as an SVG element that can be put into HTML."""
         import matplotlib
 
         text = io.StringIO()
-        # Text as text: it can be found and copied, and takes less room than its outlines.
+        # Write text as text, which can be searched and copied and is smaller than outlines.
         with matplotlib.rc_context({"svg.fonttype": "none"}):
             self.figure.savefig(text, format="svg", bbox_inches="tight", dpi=150)
         found = text.getvalue()
@@ -71,7 +71,7 @@ class Picture:
 
 
 def picture(run: RunRows, kind: str | None = None) -> Picture:
-    """Draw one kind of picture, or all."""
+    """Draw one kind of picture of a run, such as "curves", or by default every kind that suits the run."""
     if kind is not None and kind not in _DRAW:
         raise CerebroError(f"there is no picture {kind!r}", hint=f"There are {', '.join(_DRAW)}.")
     wanted = (OF_GROUPS if run.info()["groups"] else KINDS) if kind is None else (kind,)
@@ -82,7 +82,7 @@ def picture(run: RunRows, kind: str | None = None) -> Picture:
 
 
 def importance(found: Sequence[Row], title: str) -> Picture:
-    """Draw what columns are worth to a model as bars, the greatest on top, with their intervals."""
+    """Draw the importance of each column to a model as a bar with its interval, the greatest on top."""
     shown = found[:BARS]
     names = [row["column_name"] for row in shown]
     spans = [
@@ -93,7 +93,7 @@ def importance(found: Sequence[Row], title: str) -> Picture:
 
 
 def explanation(found: Sequence[Row], title: str) -> Picture:
-    """Draw what the columns of a row add to its score as bars, the greatest on top."""
+    """Draw how much each column of one row adds to the model's score as a bar, the greatest on top."""
     shown = found[:BARS]
     names = [
         row["column_name"]
@@ -126,7 +126,7 @@ def _bars(
 
 
 def _figure(width: float, height: float) -> Any:
-    """Make a figure without pyplot, which would keep it, and choose a window system for the whole program."""
+    """Create a matplotlib figure without pyplot, which would keep the figure and choose a GUI backend."""
     try:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
@@ -138,7 +138,7 @@ def _figure(width: float, height: float) -> Any:
 
 
 def _curves(run: RunRows, axes: Any) -> None:
-    """Draw the deciding metric of each config over the epochs; the best configs are named."""
+    """Draw a line for each config: the metric that ranks the configs, by epoch. Only the best have labels."""
     ranked = run.rows(
         "SELECT mst_key, dataset, metric FROM cerebro.leaderboard"
         " WHERE run_id = %s AND value IS NOT NULL ORDER BY rank, mst_key"
@@ -179,7 +179,7 @@ def _in_order(
 
 
 def _configs(run: RunRows, axes: Any) -> None:
-    """Draw parallel coordinates: a line for each config through what differs to what it reached."""
+    """Draw parallel coordinates: a line for each config through its differing parameters and its metric."""
     ranked = configs(run)
     if not ranked:
         return _nothing(axes, "no config has been measured")
@@ -204,7 +204,7 @@ def _configs(run: RunRows, axes: Any) -> None:
 
 
 def configs(run: RunRows) -> list[Row]:
-    """Return the measured configs of a run, best first, with their parameters as values."""
+    """Return the leaderboard rows of the measured configs, best first, with their parameters as a dict."""
     return run.rows(
         "SELECT *, cerebro.read_params(compile_params, fit_params) AS params FROM cerebro.leaderboard"
         " WHERE run_id = %s AND value IS NOT NULL AND failure IS NULL ORDER BY rank, mst_key"
@@ -212,7 +212,7 @@ def configs(run: RunRows) -> list[Row]:
 
 
 def flat(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return parameters with the arguments of calls beside them, such as an optimizer's learning rate."""
+    """Return the parameters without nested calls: an optimizer's `learning_rate` is a key of its own."""
     found: dict[str, Any] = {}
     for name, value in params.items():
         if isinstance(value, Mapping) and value.keys() == {"name", "arguments"}:
@@ -225,7 +225,7 @@ def flat(params: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def differing(params: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Return the parameters that are not the same in all configs, with the value of each config."""
+    """Return the parameters whose values differ between the configs, each with a list of these values."""
     flats = [flat(one) for one in params]
     names = dict.fromkeys(name for one in flats for name in one)
     columns = {name: [one.get(name) for one in flats] for name in names}
@@ -241,7 +241,7 @@ def _is_log(column: Sequence[Any]) -> bool:
 
 
 def _scaled(column: Sequence[Any]) -> list[float]:
-    """Return heights from 0 to 1: by order of magnitude if a column spans several, by place for names."""
+    """Return a height from 0 to 1 for each value: numbers by value or logarithm, texts by sorted place."""
     if not _is_numeric(column):
         names = sorted(set(map(str, column)))
         return [names.index(str(value)) / max(1, len(names) - 1) for value in column]
@@ -251,7 +251,7 @@ def _scaled(column: Sequence[Any]) -> list[float]:
 
 
 def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
-    """Return the heights and texts of the values to write: all names, or only the ends of numbers."""
+    """Return the heights and texts of the axis labels: every text, or the least and greatest of numbers."""
     heights = _scaled(column)
     if _is_numeric(column):
         ends = {min(column), max(column)}
@@ -264,7 +264,7 @@ def _ticks(column: Sequence[Any]) -> list[tuple[float, str]]:
 
 
 def _timeline(run: RunRows, axes: Any) -> None:
-    """Draw what each segment was doing when: a bar for each visit, coloured by config."""
+    """Draw one line for each segment, with a bar for each visit; the best configs have colours."""
     visits = run.rows(_VISITS)
     if not visits:
         return _nothing(axes, "there was no visit")
@@ -288,7 +288,7 @@ def _timeline(run: RunRows, axes: Any) -> None:
 
 
 def _groups(run: RunRows, axes: Any) -> None:
-    """Draw how many groups have reached how much, by the best config of each."""
+    """Draw a histogram of the metric that the best config of each group has reached."""
     found = run.rows(_GROUPS)
     if not found:
         return _nothing(axes, "no group has been measured")
@@ -299,7 +299,7 @@ def _groups(run: RunRows, axes: Any) -> None:
 
 
 def _shown(text: object) -> str:
-    """Return a text as a picture shows it: letters alone, of which dollars make no formula."""
+    """Return text for matplotlib: control characters are spelled out, and `$` does not begin a formula."""
     return harmless(text).replace("$", r"\$")
 
 

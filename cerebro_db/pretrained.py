@@ -1,4 +1,4 @@
-"""Trained nets as starting points: freezes layers, puts new layers behind them, stores each net once."""
+"""Adds trained nets to the architectures: appends a head, freezes layers, stores each net only once."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ if TYPE_CHECKING:
     from cerebro_db.packing import Packed
 
 _log = logging.getLogger("cerebro_db")
-# One layer; a line of them; several.
+# A layer, a line of layers as text, or a list of layers.
 Head = str | Sequence[Any] | Any
-# Classes that a server knows as models; others, such as KerasHub's backbones, make a graph of a few numbers.
+# Model classes that a server accepts; others, such as KerasHub's backbones, build layers from arguments.
 _GRAPHS = ("Functional", "Sequential")
-# Layers that hold code, or read it from files: a line of layers is text.
+# Layers that hold code or read it from files; a line of layers must not name them.
 _CODE = ("FlaxLayer", "JaxLayer", "Lambda", "TFSMLayer", "TorchModuleWrapper")
-# What takes one vector for each row: behind a map of features, or a sequence, that is averaged.
+# Layers that take one vector for each row; feature maps and sequences are averaged before them.
 _OF_VECTORS = (
     "Activation", "BatchNormalization", "Dense", "Dropout", "ELU", "GaussianNoise", "LayerNormalization",
     "LeakyReLU", "PReLU", "ReLU", "Softmax",
 )  # fmt: skip
-# The numbers that are set to 0 in a frozen layer, by class, so that it draws nothing.
+# Arguments that are set to 0 in frozen layers whose class name contains the text, to stop random draws.
 _DRAWN = {"rate": "Drop", "stddev": "Noise", "dropout": "", "recurrent_dropout": ""}
 _SAME = """
 SELECT model_id, model_arch FROM {table}
@@ -51,7 +51,7 @@ ORDER BY model_id
 
 @dataclass(frozen=True)
 class PackedRows:
-    """The shapes that a packed table asks of a net: of its inputs, and of its only label."""
+    """The shapes of a packed table's inputs and of its only label, which a net must fit."""
 
     inputs: Sequence[Sequence[int]]
     label: str
@@ -86,7 +86,7 @@ def load(
     name: str | None,
     description: str | None,
 ) -> int:
-    """Add a trained net to the architectures, unless it is there; return its number."""
+    """Add a trained net to the table of architectures, unless it is stored there; return its model_id."""
     rows = None if packed is None else PackedRows.from_packed(db, packed)
     net, config = prepared(model, rows, head=head, freeze=freeze, layer=layer)
     weights = flat_weights(net)
@@ -107,7 +107,7 @@ def prepared(
     freeze: str | Sequence[str] | None = None,
     layer: str | None = None,
 ) -> tuple[Any, dict[str, Any]]:
-    """Return the net with its head, and its JSON with frozen layers; the given model is not changed."""
+    """Return the net with its head, and its JSON with layers frozen by `freeze`; `model` is not changed."""
     keras = library()
     base = _live(keras, model)
     names = {one.name for one in base.layers}
@@ -146,7 +146,10 @@ def _live(keras: Any, model: Any) -> Any:
 
 
 def _check_size(path: Path) -> None:
-    """Refuse a file whose layers are wider than its weights: Keras would make them before it looks."""
+    """Raise CerebroError if the file names a layer with more units than its weights have bytes.
+
+    Keras would allocate such a layer before it reads the weights.
+    """
     if path.is_file() and not zipfile.is_zipfile(path):
         raise CerebroError(f"{path.name} is no .keras file, or a damaged one")
     try:
@@ -162,7 +165,7 @@ def _check_size(path: Path) -> None:
 
 
 def _widths(config: Any) -> Iterator[int]:
-    """Yield the numbers of which a layer has at least as many weights."""
+    """Yield the sizes of layers in a config, such as `units`; a layer has at least that many weights."""
     for key, value in config.items() if isinstance(config, dict) else enumerate(config):
         if isinstance(value, dict | list):
             yield from _widths(value)
@@ -171,7 +174,7 @@ def _widths(config: Any) -> Iterator[int]:
 
 
 def _read(keras: Any, head: Head | None, taken: Collection[str]) -> list[Any]:
-    """Return the layers that are to stand behind the trained ones, which have these names."""
+    """Return the layers of the head. For a head that is text, choose layer names that are not in `taken`."""
     if head is None:
         return []
     if not isinstance(head, str):
@@ -192,13 +195,13 @@ def _read(keras: Any, head: Head | None, taken: Collection[str]) -> list[Any]:
 
 
 def _free(name: str, taken: Collection[str]) -> str:
-    """Return the name, with a number if the net has it, as the result of an earlier load may."""
+    """Return the name, or, if the name is in `taken`, the name with the first free number: `head_1_2`."""
     free = (f"{name}_{number}" for number in count(2))
     return name if name not in taken else next(one for one in free if one not in taken)
 
 
 def _layer(keras: Any, call: ast.expr, name: str) -> Any:
-    """Make a layer from a call whose arguments are values; nothing is evaluated."""
+    """Create a Keras layer from a parsed call such as `Dense(64)`, whose arguments must be literals."""
     if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Name):
         raise ValueError(f"{ast.unparse(call)} is no layer.")
     kind = getattr(keras.layers, call.func.id, None)
@@ -213,7 +216,7 @@ def _layer(keras: Any, call: ast.expr, name: str) -> Any:
 
 @contextmanager
 def _seeded() -> Iterator[None]:
-    """Let the same line of layers begin with the same weights: Keras draws their seeds from Python's."""
+    """Seed Python's `random` within the block, so that new layers get the same initial weights each time."""
     before = random.getstate()
     random.seed(0)
     try:
@@ -225,7 +228,7 @@ def _seeded() -> Iterator[None]:
 def _with_head(
     keras: Any, base: Any, head: list[Any], rows: PackedRows | None, layer: str | None
 ) -> tuple[Any, set[str]]:
-    """Return the net with what is put behind it, and the names of these layers."""
+    """Return the net with the head and an output layer appended, and the names of the appended layers."""
     if not head and rows is None and layer is None:
         plain = type(base).__name__ in _GRAPHS
         return (base if plain else keras.Model(base.inputs, base.outputs, name=base.name)), set()
@@ -257,7 +260,7 @@ def _with_head(
 
 
 def _average(keras: Any, end: Any, taken: Collection[str], put: Callable[[Any], None]) -> None:
-    """Make one vector for each row of a map of features, or of a sequence."""
+    """Append, with `put`, a global average pooling layer unless `end` is one vector for each row already."""
     if len(end.shape) <= 2:
         return
     layer = getattr(keras.layers, f"GlobalAveragePooling{len(end.shape) - 2}D", None)
@@ -278,7 +281,7 @@ def _end(base: Any, layer: str | None) -> Any:
     names = [one.name for one in base.layers]
     if layer not in names:
         raise _no_layer("the net has no layer", layer, names)
-    # A model that is a layer here has tensors of its own besides.
+    # A nested model also has tensors of its own graph; take those of this net's graph.
     graph = getattr(base, "_functional", None) or base
     nodes = [node for depth in graph._nodes_by_depth.values() for node in depth]
     found = [tensor for node in nodes if node.operation.name == layer for tensor in node.output_tensors]
@@ -288,7 +291,7 @@ def _end(base: Any, layer: str | None) -> Any:
 
 
 def _output(keras: Any, rows: PackedRows, taken: Collection[str]) -> Any:
-    """Return an output layer: a softmax over the classes, or numbers."""
+    """Return the output layer for a packed table: a softmax over its classes, or linear units for numbers."""
     width = rows.classes
     plain = rows.label.isidentifier() and rows.label.isascii()
     name = _free(f"out_{rows.label}" if plain else "head_out", taken)
@@ -303,7 +306,7 @@ def _output(keras: Any, rows: PackedRows, taken: Collection[str]) -> Any:
 
 
 def _graph(keras: Any, net: Any) -> dict[str, Any]:
-    """Return a net's JSON; what makes layers of a few numbers, as a backbone does, is written as layers."""
+    """Return the JSON of a net, with nested models such as KerasHub's backbones written layer by layer."""
     config = json.loads(net.to_json())
     if type(net).__name__ == "Sequential":
         return config
@@ -318,7 +321,7 @@ def _graph(keras: Any, net: Any) -> dict[str, Any]:
 
 
 def _freeze(config: Mapping[str, Any], patterns: Sequence[str], added: set[str]) -> None:
-    """Freeze the layers of these names, except the head's; what they would draw in training is off."""
+    """Freeze layers whose names match a pattern, except `added` ones; turn off their dropout and noise."""
     own = [one for one in config["config"]["layers"] if one["config"]["name"] not in added]
     known = [one["config"]["name"] for layer in own for one in _inside(layer)]
     for pattern in patterns:
@@ -341,7 +344,7 @@ def _hold(layer: dict[str, Any]) -> None:
 
 
 def _inside(value: Any) -> Iterator[dict[str, Any]]:
-    """Yield a layer, and those inside it."""
+    """Yield the config of every layer in a JSON value, including layers inside other layers."""
     if isinstance(value, dict):
         config = value.get("config")
         if isinstance(config, dict) and "name" in config and not _is_no_layer(value):
@@ -353,13 +356,13 @@ def _inside(value: Any) -> Iterator[dict[str, Any]]:
 
 
 def _is_no_layer(value: Mapping[str, Any]) -> bool:
-    """Return whether a named object is no layer: a type of numbers, or an operation."""
+    """Return whether a named object in the JSON of a net is a dtype policy or an operation, not a layer."""
     module = value.get("module") or "keras.layers"
     return value["class_name"].endswith("DTypePolicy") or module.startswith("keras.src.ops")
 
 
 def _fill_inputs(config: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> None:
-    """Give inputs the sizes of the packed rows where they leave them open."""
+    """Set unknown sizes of input layers to those of the packed rows; raise an error if other sizes differ."""
     layers = config["config"]["layers"]
     inputs = [one["config"] for one in layers if one["class_name"] == "InputLayer"]
     if "input_layers" in config["config"]:
@@ -377,7 +380,7 @@ def _fill_inputs(config: Mapping[str, Any], shapes: Sequence[Sequence[int]]) -> 
 
 
 def _ends(value: Any) -> Iterator[str]:
-    """Yield the names in [name, node, tensor], alone, in lists or by keys."""
+    """Yield the layer names from `[layer, node, tensor]` references, which may be in lists or in a dict."""
     if isinstance(value, Mapping):
         value = list(value.values())
     if value and isinstance(value[0], str):
@@ -388,9 +391,10 @@ def _ends(value: Any) -> Iterator[str]:
 
 
 def _known(db: Home, config: Mapping[str, Any], weights: bytes) -> int | None:
-    """Return the number of the architecture in the table that is this one with these weights, if any. Its
-    layers may have other names: Keras numbers those without a name of their own anew for each net that it
-    makes."""
+    """Return the model_id of the stored architecture that has this config and these weights, if any.
+
+    Names that Keras has generated for layers are ignored, because Keras numbers them anew for each net.
+    """
     if not db.architectures.ids():
         return None
     query = _SAME.format(table=table_name(db.architectures.table))
@@ -402,13 +406,13 @@ def _known(db: Home, config: Mapping[str, Any], weights: bytes) -> int | None:
 
 
 def _unnamed(model: Any) -> Any:
-    """Return an architecture without the names that Keras has given to layers by itself."""
+    """Return an architecture with numbers in place of the layer names that Keras has generated."""
     if isinstance(model, str):
-        # The server takes JSON in JSON, too.
+        # The server also accepts JSON that is a string in JSON.
         return _unnamed(json.loads(model))
     config = model.get("config")
     if not isinstance(config, Mapping) or "layers" not in config:
-        # As Keras 2 wrote it.
+        # Keras 2 wrote such architectures.
         return model
     numbers: dict[str, str] = {}
     for number, one in enumerate(_inside(config["layers"])):
@@ -422,13 +426,13 @@ def _unnamed(model: Any) -> Any:
 
 
 def _is_automatic(layer: Mapping[str, Any]) -> bool:
-    """Return whether a layer's name is its class, perhaps with a number."""
+    """Return whether Keras has generated a layer's name: its class, perhaps with a number (`dense_1`)."""
     plain = re.sub(r"_\d+$", "", str(layer["config"]["name"])).replace("_", "")
     return plain in (layer["class_name"].lower(), "inputlayer")
 
 
 def _numbered_ends(value: Any, numbers: Mapping[str, str]) -> Any:
-    """Return tensors with numbers in place of their layers' names."""
+    """Return `[layer, node, tensor]` references with the layer names replaced as `numbers` says."""
     if isinstance(value, Mapping):
         return {key: _numbered_ends(one, numbers) for key, one in value.items()}
     if isinstance(value, list) and value and isinstance(value[0], str):

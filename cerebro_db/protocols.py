@@ -1,4 +1,4 @@
-"""The interfaces by which the parts of the client use one another."""
+"""Protocols that let the modules of the client use each other's objects without importing their classes."""
 
 from __future__ import annotations
 
@@ -12,53 +12,53 @@ if TYPE_CHECKING:
 
 
 class Server(Protocol):
-    """A database that runs statements, which is all that most parts need of it."""
+    """A database that runs statements."""
 
     def rows(self, statement: str, *values: object) -> list[Row]:
         """Run one statement in a transaction of its own and return its rows."""
         ...
 
     def look(self, statement: str, *values: object) -> list[Row]:
-        """Run one statement that needs no name of the user's, and return its rows."""
+        """Run one statement with its search_path set to pg_catalog and pg_temp, and return its rows."""
         ...
 
     def transaction(self, parts: Sequence[str], *values: object) -> list[Row]:
-        """Run statements in one transaction and return the rows of the last that has any."""
+        """Run statements in one transaction, and return the rows of the last statement that returns any."""
         ...
 
     def session(self) -> AbstractContextManager[Connection]:
-        """Lend one connection."""
+        """Return a context manager that lends one connection."""
         ...
 
 
 class RunRows(Protocol):
-    """The facts of a run, which are all that is needed to show it."""
+    """A run whose data can be read, for example for plots and reports."""
 
     @property
     def run_id(self) -> int: ...
 
     @property
     def statements(self) -> Sequence[str]:
-        """The statements that began the run, if they are known here."""
+        """The SQL statements that began the run; empty if this client did not begin it."""
         ...
 
     @property
     def db(self) -> Server: ...
 
     def info(self) -> Row:
-        """Return the run's row of the view of runs."""
+        """Return the run's row of the view `cerebro.runs`."""
         ...
 
     def models(self) -> str:
-        """Return the table of the run's models."""
+        """Return the name of the run's model table."""
         ...
 
     def specification(self) -> dict[str, Any] | None:
-        """Return what the columns of the training rows became, if they were packed as they are."""
+        """Return the feature specification of the run's packed table, or None if it has none."""
         ...
 
     def rows(self, query: str) -> list[Row]:
-        """Return the rows of a query whose one value is the run's number."""
+        """Return the rows of a query whose only parameter (`%s`) is the number of the run."""
         ...
 
 
@@ -72,9 +72,9 @@ class Predictor(Protocol):
     def mst_key(self) -> int: ...
 
     def features(self, x: Columns | None) -> Sequence[str]:
-        """Return the columns that hold the config's features."""
+        """Return the names of the columns that hold the config's features: those of `x`, if it is given."""
         ...
 
     def written(self, x: Columns | None) -> str:
-        """Return these columns as the server reads them."""
+        """Return the feature columns as SQL text, in the form that the server's functions take."""
         ...

@@ -38,7 +38,7 @@ class RegisteredModels:
         self._db = db
 
     def list(self) -> pandas.DataFrame:
-        """Return the models as a data frame."""
+        """Return the registered models as a data frame."""
         return frame(list_models(self._db), MODELS)
 
     def versions(self, name: str) -> pandas.DataFrame:
@@ -46,7 +46,7 @@ class RegisteredModels:
         return frame(list_versions(self._db, name), VERSIONS)
 
     def history(self, name: str) -> pandas.DataFrame:
-        """Return what became of a model: versions that came and went, and where its aliases pointed."""
+        """Return the history of a model: versions registered and dropped, and aliases moved and dropped."""
         query = f"SELECT {', '.join(HISTORY)} FROM cerebro.model_history WHERE name = %s ORDER BY event_id"
         return frame(self._db.look(query, name), HISTORY)
 
@@ -59,12 +59,12 @@ class RegisteredModels:
         comment: str | None = None,
         tags: Mapping[str, Any] | None = None,
     ) -> int:
-        """Keep a model of a table, by default its best, as a new version; return the version's number."""
+        """Register a model of a model table, by default its best; return the new version's number."""
         statement = call("register", model_table, name, mst_key, comment=comment, tags=tags)
         return self._db.rows(statement)[0]["register"]
 
     def alias(self, name: str, alias: str, version: int | None) -> None:
-        """Have an alias point at a version, or remove it if the version is None."""
+        """Make an alias point at a version, or drop the alias if `version` is None."""
         if version is None:
             self._db.rows(call("drop_alias", name, alias))
         else:
@@ -79,10 +79,11 @@ class RegisteredModels:
         if_better_on: str | None = None,
         metric: str | None = None,
     ) -> Row:
-        """Have an alias point at a version; with a packed table, only if that has less error on its rows.
+        """Make an alias point at a version; with `if_better_on`, do so only if the version is better.
 
-        Return what decided: `promoted`, `candidate`, `previous`, `measured`, `value`, `previous_value`, and
-        `gain`, by how much the error is less, between `gain_low` and `gain_high`.
+        `if_better_on` is a packed table: the version must have less error on its rows than the version that
+        the alias points at. Return `promoted`, `candidate`, `previous`, `measured`, `value`,
+        `previous_value`, and `gain`, by how much the error is less, between `gain_low` and `gain_high`.
         """
         decided = call_rows("promote", name, version, alias, if_better_on=if_better_on, metric=metric)
         return self._db.rows(decided)[0]
@@ -96,10 +97,10 @@ class RegisteredModels:
         alias: str = DEFAULT,
         options: Mapping[str, Any] | None = None,
     ) -> Row:
-        """Train a model anew, by default on the same table as before, and register the next version.
+        """Train a registered model again, by default on the same table, and register the next version.
 
-        Return `version`, whether it was `promoted`, and what decided: `previous`, `measured`, `value`,
-        `previous_value`, `judged_rows` and `reason`.
+        Return `version`, whether the alias points at it now (`promoted`), and what decided this: `previous`,
+        `measured`, `value`, `previous_value`, `judged_rows` and `reason`.
         """
         decided = call_rows(
             "retrain", name, source=source, budget=budget, promote=promote, alias=alias, options=options
@@ -107,37 +108,37 @@ class RegisteredModels:
         return self._db.rows(decided)[0]
 
     def rollback(self, name: str, alias: str = DEFAULT) -> int:
-        """Have an alias point where it pointed before; return that version."""
+        """Make an alias point at the version that it pointed at before; return the number of this version."""
         return self._db.rows(call("rollback", name, alias))[0]["rollback"]
 
     def drop(self, name: str, version: int | None = None) -> None:
-        """Remove a version that no alias points at, or without a version the whole model."""
+        """Remove a version of a model that no alias points at, or, without `version`, the whole model."""
         self._db.rows(call("unregister", name) if version is None else call("drop_version", name, version))
 
     def grant(self, name: str, role: str, privilege: str) -> None:
-        """Let a role predict with a model, read it or manage it; public is every role."""
+        """Grant a role the privilege predict, read or manage on a model; the role public means every role."""
         self._db.rows(call("grant_model", name, role, privilege))
 
     def set_owner(self, name: str, role: str) -> None:
-        """Give a model to another role."""
+        """Make another role the owner of a model."""
         self._db.rows(call("set_model_owner", name, role))
 
     def revoke(self, name: str, role: str) -> None:
-        """Take back what a role was granted on a model."""
+        """Revoke the privilege that `grant` granted to a role on a model."""
         self._db.rows(call("revoke_model", name, role))
 
     def check(self, model: str, source: str, thresholds: Mapping[str, Any] | None = None) -> pandas.DataFrame:
-        """Compare the rows of a table with a model's training rows, one finding a row."""
+        """Compare the rows of a table with a model's training rows; return a row for each finding."""
         return frame(judged.check(self._db, model, source, thresholds), judged.CHECKED)
 
     def worst_rows(self, model: str, source: str, limit: int = 20) -> pandas.DataFrame:
-        """Return the rows of a table that a model answers worst."""
+        """Return the rows of a table on which a model has the greatest loss, the worst first."""
         return frame(judged.worst_rows(self._db, model, source, limit), judged.WORST)
 
     def explain(
         self, model: str, source: str, id_column: str, ids: Sequence[Any], top: int | None = 5
     ) -> pandas.DataFrame:
-        """Predict the rows of a table with these ids, and return the columns that add most to each answer."""
+        """Predict the rows with these ids, and return the `top` columns that add most to each prediction."""
         return frame(judged.explain(self._db, model, source, id_column, ids, top=top), judged.EXPLAINED)
 
     def explain_forecast(
@@ -147,11 +148,11 @@ class RegisteredModels:
         horizon: int | None = None,
         top: int | None = 5,
     ) -> pandas.DataFrame:
-        """Return what adds most to each step of a forecast; `which` has the columns that name the series."""
+        """Return the `top` values and columns that add most to each step of a forecast of one series."""
         return frame(judged.explain_forecast(self._db, name, which, horizon, top=top), judged.STEPS)
 
     def importance(self, model: str, source: str, **options: Any) -> pandas.DataFrame:
-        """Return by how much a model gets worse without each column; the options are those of the server."""
+        """Return how much each column is worth to a model; `options` are those of `cerebro.importance`."""
         return frame(judged.importance(self._db, model, source, options), judged.IMPORTANCE)
 
     def plot_importance(self, model: str, source: str, **options: Any) -> Picture:
@@ -163,7 +164,7 @@ class RegisteredModels:
     def plot_explanation(
         self, model: str, source: str, id_column: str, row: Any, top: int | None = None
     ) -> Picture:
-        """Draw what the columns of one row add to its answer as bars."""
+        """Draw how much each column of one row adds to the model's prediction for this row, as bars."""
         from cerebro_db import plots
 
         found = judged.explain(self._db, model, source, id_column, [row], top=top)
@@ -173,17 +174,17 @@ class RegisteredModels:
         return plots.explanation(found, f"{model} says {said} of {id_column} {row}")
 
     def evaluate_by(self, model: str, source: str, by: Sequence[str]) -> pandas.DataFrame:
-        """Evaluate a model on all rows of a table, and on the parts that have the same values in columns."""
+        """Evaluate a model on all rows of a table, and on each part with equal values in the columns `by`."""
         return frame(judged.evaluate_by(self._db, model, source, by), judged.PARTS)
 
     def get(self, reference: str, custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """Return a version as a live Keras model, not compiled. It takes the right to read the model."""
+        """Return a version as an uncompiled `keras.Model`; the caller needs the privilege read on it."""
         return self._restore(self._read_one(reference), custom_objects)
 
     def save(self, reference: str, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-        """Write a version to a folder, which `cerebro_db.load_model` reads; or to a file.
+        """Write a version to a folder, for `cerebro_db.load_model`, or to a `.keras` or `.onnx` file.
 
-        A file is `.keras` or `.onnx`; what its columns became is written beside it.
+        If columns were packed as they are, a file beside the model's says what each column became.
         """
         path = Path(path)
         if path.is_dir() or not path.suffix:
@@ -203,16 +204,16 @@ class RegisteredModels:
         comment: str | None = None,
         tags: Mapping[str, Any] | None = None,
     ) -> int:
-        """Register the model in a folder that `save` has written, here or for another database.
+        """Register the model in a folder that `save` has written, from this or another database.
 
         Return the number of the new version.
         """
         return brought.register(self._db, Path(folder), name, comment=comment, tags=tags)
 
     def to_mlflow(self, name: str, tracking_uri: str, experiment: str | None = None) -> dict[int, int]:
-        """Write the versions and aliases of a model to MLflow's registry; those that are there stay.
+        """Write the versions and aliases of a model to MLflow's registry, except versions that it has.
 
-        Return the number that each version has there. It takes the right to read the model.
+        Return the number in MLflow of each version. The caller needs the privilege read on the model.
         """
         from cerebro_db import mlflow_models
 
@@ -220,9 +221,9 @@ class RegisteredModels:
         return mlflow_models.export(self.save, known, versions, tracking_uri, experiment)
 
     def from_mlflow(self, name: str, tracking_uri: str, into: str | None = None) -> dict[int, int]:
-        """Register the versions that `to_mlflow` has written, and set their aliases; those here stay.
+        """Register the versions that `to_mlflow` has written, except known ones, and set their aliases.
 
-        Return the number that each of MLflow's versions has here.
+        Return the number in this database of each version, by its number in MLflow.
         """
         from cerebro_db import mlflow_models
 
@@ -230,14 +231,14 @@ class RegisteredModels:
         return mlflow_models.bring(self._db, name, tracking_uri, here, list_versions(self._db, here))
 
     def _checked(self, found: Row) -> str:
-        """Return the net, which somebody else may have registered, as the server has checked it."""
+        """Return a version's architecture as the server has checked it; other roles may have written it."""
         return stored.checked(self._db, json.dumps(found["model_arch"]))
 
     def _restore(self, found: Row, custom_objects: Mapping[str, Any] | None) -> Any:
         return models.restore(self._checked(found), bytes(found["model_weights"]), custom_objects or {})
 
     def _check_no_forecast(self, reference: str) -> None:
-        """Refuse a version whose answers take more than its net, by its name and number."""
+        """Raise CerebroError if a version is a forecast, which needs the rows in the database."""
         name, _, version = reference.partition("@")
         lineages = (row["lineage"] for row in list_versions(self._db, name) if row["version"] == int(version))
         if any("forecast" in (lineage or ()) for lineage in lineages):
@@ -253,7 +254,7 @@ class RegisteredModels:
         return self._db.rows(call_rows("read_model", reference))
 
     def _read_one(self, reference: str) -> Row:
-        """Return a version that is one model."""
+        """Return the row of a version that has one net; raise CerebroError if it has a net for each group."""
         found = self._read(reference)
         if "group_by" in found[0]["about"]:
             raise CerebroError(
@@ -265,12 +266,12 @@ class RegisteredModels:
 
 
 def list_models(db: Server) -> list[Row]:
-    """Return the registered models, by name."""
+    """Return the rows of the registered models that the caller may use, sorted by name."""
     return db.look(f"SELECT {', '.join(MODELS)} FROM cerebro.models ORDER BY name")
 
 
 def list_versions(db: Server, name: str) -> list[Row]:
-    """Return the versions of a model, the newest first."""
+    """Return the rows of a model's versions, the newest first."""
     return db.look(
         f"SELECT {', '.join(VERSIONS)} FROM cerebro.model_versions WHERE name = %s ORDER BY version DESC",
         name,

@@ -1,4 +1,4 @@
-"""Asks the server for features from many tables, sums along edges, and forecasts of series."""
+"""Calls the server's functions for related tables, for graphs, and for forecasts of series."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def relate(
     times: Mapping[str, str | None] | None,
     options: Mapping[str, Any],
 ) -> str:
-    """Make the features of the rows of a query, and return what the server says of the table."""
+    """Create the table of features for the rows of a query; return the server's message about the table."""
     given = {"output_table": into, "entity": entity, "cutoff": cutoff, "times": times}
     return db.rows(call("relate", query, **given, **options) + " AS said")[0]["said"]
 
@@ -37,13 +37,13 @@ def relate(
 def labels(
     db: Server, entity: str, target: str, into: str, *, over: str, every: str, options: Mapping[str, Any]
 ) -> str:
-    """Make labels from what followed moments of the past, and return what the server says of the table."""
+    """Create the table of labels for past cut-offs; return the server's message about the table."""
     given = {"over": over, "every": every, "output_table": into, **options}
     return db.rows(call("labels", entity, target, **given) + " AS said")[0]["said"]
 
 
 def predict_related(db: Server, model: str, query: str) -> list[Row]:
-    """Return the predictions of the rows of a query, with features that are made anew."""
+    """Return the predictions of the rows of a query, whose features are computed from related tables."""
     return db.rows(call_rows("predict_related", model, query))
 
 
@@ -57,27 +57,27 @@ def propagate(
     features: Sequence[str],
     options: Mapping[str, Any],
 ) -> int:
-    """Make the table of nodes with what the nodes around have, and return how many nodes there are."""
+    """Create the table of nodes with features of their neighbours; return the number of nodes."""
     listed = [identifier(column) for column in features]
     given = {"output_table": into, **_with_names({**options, **ends}), "features": listed}
     return db.rows(call("propagate", nodes, edges, **given) + " AS nodes")[0]["nodes"]
 
 
 def _with_names(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return arguments with the names of columns as SQL writes them."""
+    """Return the arguments, with those that name columns written as SQL identifiers."""
     named = {name: identifier(given[name]) for name in _COLUMNS if given.get(name) is not None}
     return {**given, **named}
 
 
 def refresh_propagation(db: Server, table: str) -> int:
-    """Bring a table of `propagate` up to date; return the number of nodes that were computed anew."""
+    """Update a table that `propagate` has made; return the number of nodes that were computed again."""
     return db.rows(call("refresh_propagation", table) + " AS nodes")[0]["nodes"]
 
 
 def smooth(
     db: Server, model: str, nodes: str, edges: str, *, labels: str, options: Mapping[str, Any]
 ) -> list[Row]:
-    """Return the nodes of a graph with the classes that a model and the labels around give them."""
+    """Return the nodes of a graph with the classes that a model predicts, corrected by the known labels."""
     given = _with_names({**options, "labels": labels})
     return db.rows(call_rows("smooth", model, given.pop("mst_key", None), nodes, edges, **given))
 
@@ -95,7 +95,7 @@ def train_forecast(
     columns: Sequence[str] | None,
     options: Mapping[str, Any],
 ) -> list[Row]:
-    """Train a forecast, and return nets and baselines, the best first."""
+    """Train nets that forecast the column `value`; return nets and baselines, the best first."""
     length = budget if isinstance(budget, str) else f"{budget} seconds"
     return db.rows(
         call_rows(
@@ -107,5 +107,5 @@ def train_forecast(
 
 
 def forecast(db: Server, name: str, horizon: int | None, level: float, history: int) -> list[Row]:
-    """Return the forecasts of all series."""
+    """Return the forecasts of all series, after `history` known values of each series."""
     return db.rows(call_rows("forecast", name, horizon=horizon, level=level, history=history))

@@ -1,4 +1,4 @@
-"""Writes one HTML file about a run, for a person who was not there."""
+"""Writes a report of a run as one HTML file, for readers who did not follow the run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 SHOWN = 50
 FEW = 6
 _SHOWN_OF_GROUPS = ("group_key", "rows", "status", "mst_key", "value", "loss", "reason")
-# Those without a value first; what is the better the higher it is, stands with what was measured.
+# Groups without a value come first. Whether a higher value is better is in the rows of cerebro.metrics.
 _LOWEST = f"""
 SELECT g.* FROM cerebro.groups AS g WHERE g.run_id = %s AND NOT g.is_fallback
 ORDER BY g.metric NULLS FIRST, CASE WHEN (
@@ -39,7 +39,11 @@ svg { max-width: 100%; height: auto } .quiet { color: #666 }
 
 
 def write(run: RunRows, path: Path, rows: str | None = None) -> Path:
-    """Write the report; with rows that have the label, also what columns are worth to the best config."""
+    """Write the report of a run to `path`, and return the path.
+
+    If `rows` names a table that has the label, the report also says how much each column is worth to the best
+    config.
+    """
     info = run.info()
     title = info["name"] or f"Run {info['run_id']}"
     sections = [
@@ -89,7 +93,7 @@ def _of_configs(run: RunRows, info: Row) -> list[str]:
 
 
 def _of_groups(run: RunRows, info: Row) -> list[str]:
-    """Return the sections of a run of groups: of ten thousand groups, no reader wants all."""
+    """Return the report's sections for a run of groups; they list only the groups with the worst results."""
     listed = run.rows(_LOWEST)
     metric = next((row["metric"] for row in listed if row["metric"]), "value")
     head = ["group", "rows", "status", "config", metric, "loss", "reason"]
@@ -153,7 +157,7 @@ def _asked(run: RunRows, info: Row) -> str:
 
 
 def _columns(found: Mapping[str, Any] | None) -> list[str]:
-    """Return the section that says what the columns became, if they were packed as they are."""
+    """Return the section that says what features each column became; none without a feature specification."""
     if found is None:
         return []
     rows: list[list[Any]] = []
@@ -167,7 +171,7 @@ def _columns(found: Mapping[str, Any] | None) -> list[str]:
 
 
 def _said(values: Mapping[str, Any]) -> str:
-    """Return keys with their values, words first: only the beginning of long lists, and nothing empty."""
+    """Return keys and values as text: texts first, long lists cut short, and empty values left out."""
     said: list[str] = []
     for key, value in sorted(values.items(), key=lambda item: not isinstance(item[1], str)):
         if isinstance(value, list):

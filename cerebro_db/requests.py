@@ -1,4 +1,4 @@
-"""Turns a fit into the statements that ask the server for it."""
+"""Builds and sends the SQL statements of one `Database.fit` call."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Search = str | Mapping[str, Any] | None
 
 RANDOM = "random"
-# What each method calls the number of its configs, and the most epochs that one gets.
+# For each method, its parameters for the number of configs and for the most epochs of a config.
 _NAMES: Mapping[str, tuple[str | None, str]] = {
     "hyperband": (None, "R"),
     "pbt": ("population", "num_iterations"),
@@ -30,7 +30,7 @@ _USUAL = ("num_configs", "num_iterations")
 
 @dataclass(frozen=True)
 class FitRequest:
-    """A call of `db.fit`; in the background its run has only begun when it returns, else the run is over."""
+    """The arguments of one `Database.fit` call. With `background`, `begin` returns before the run is over."""
 
     table: Packed
     grid: dict[str, Any]
@@ -48,7 +48,7 @@ class FitRequest:
     options: Mapping[str, Any]
 
     def begin(self, db: Home) -> Run:
-        """Send the statements and return the run."""
+        """Send the statements that begin the run, and return the run."""
         out = db.free_name(self.out or table_name(self.table.table, "_models"))
         if not self._trains_all:
             return self._send(db, [self._searching(db, "madlib_keras_automl", out=out)])
@@ -64,7 +64,7 @@ class FitRequest:
             raise
 
     def explain(self, db: Home) -> Plan:
-        """Return the plan. The configs of a grid are in a table while the server looks at them."""
+        """Return the plan of the run without starting it. A table of the grid's configs exists meanwhile."""
         if not self._trains_all:
             return plan.explain(db, lambda form: self._searching(db, "explain_automl", format=form))
         selection = db.free_name(table_name(self.table.table, "_explained"))
@@ -84,7 +84,7 @@ class FitRequest:
 
     @property
     def _every(self) -> int:
-        """After how many epochs configs are measured: by default after each, so that there are curves."""
+        """The number of epochs between evaluations: by default 1, for learning curves with every epoch."""
         return self.every or 1
 
     def _space(self, db: Home) -> tuple[Sequence[int], Grid]:
@@ -100,7 +100,7 @@ class FitRequest:
         return models, grid
 
     def _making(self, db: Home, selection: str) -> str:
-        """Return the statement that makes the table of configs."""
+        """Return the statement that creates the model selection table `selection` with the grid's configs."""
         models, grid = self._space(db)
         return call(
             "generate_model_configs",
@@ -114,7 +114,7 @@ class FitRequest:
         )
 
     def _searching(self, db: Home, function: str, out: str | None = None, **more: Any) -> str:
-        """Return the call of a search; one that is explained leaves no tables."""
+        """Return the call of `function` for a search. A function that only explains has no `out`."""
         models, grid = self._space(db)
         method, given = _method(self.search)
         number, most = _NAMES.get(method, _USUAL)

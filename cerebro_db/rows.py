@@ -1,4 +1,4 @@
-"""Rows of the client in the server: loads them into tables, and predicts them."""
+"""Loads rows from the client, such as a data frame, into tables on the server, and predicts them there."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _KINDS = {"i": "bigint", "u": "bigint", "f": "double precision", "b": "boolean",
 
 
 def load(db: Server, table: str, source: Any) -> int:
-    """Make a table of a data frame, a dict of arrays, or a Parquet or NPZ file; return the number of rows."""
+    """Create a table from a data frame, dict of arrays, Parquet or NPZ file; return the number of rows."""
     columns = read(source)
     number = _length(columns)
     with db.session() as connection:
@@ -33,12 +33,15 @@ def load(db: Server, table: str, source: Any) -> int:
 
 
 def is_table(source: Any) -> bool:
-    """Return whether source is the name of a table, and not rows or a file of them."""
+    """Return whether `source` is the name of a table; otherwise it has rows or is the name of a file."""
     return isinstance(source, str) and not source.endswith((".npz", ".parquet"))
 
 
 def chosen(source: Any, x: Columns | None, y: Columns | None) -> tuple[dict[str, Any], Columns, Columns]:
-    """Return the columns that are features and labels; refuse missing columns and missing numbers."""
+    """Return the columns that `x` and `y` name, then `x` and `y`; raise an error if values are missing.
+
+    Without `x`, all columns except those of `y` are features.
+    """
     found = read(source)
     if not y:
         raise CerebroError("y names the column of labels", hint=f"There are {', '.join(found)}.")
@@ -60,7 +63,7 @@ def _flat(columns: Columns) -> list[str]:
 
 
 def _refuse_nothing(name: str, values: Any, *, is_feature: bool) -> None:
-    """Refuse missing numbers; a label may be missing, which is a class of its own."""
+    """Raise CerebroError if a column has NaN or infinity, or if a feature has None; a label may have None."""
     import numpy as np
 
     if values.dtype.kind == "f":
@@ -81,7 +84,7 @@ def _refuse_nothing(name: str, values: Any, *, is_feature: bool) -> None:
 
 
 def read(source: Any) -> dict[str, Any]:
-    """Return the columns of whatever holds rows, as arrays."""
+    """Return the columns of a data frame, a dict of arrays or a file as NumPy arrays, by name."""
     import numpy as np
 
     if isinstance(source, str | Path):
@@ -97,7 +100,7 @@ def read(source: Any) -> dict[str, Any]:
 
 
 def _of_series(series: Any) -> Any:
-    """Return a frame's column as an array: missing numbers as NaN, and times with a zone in UTC."""
+    """Return a column of a data frame as an array: missing numbers as NaN, times with a zone in UTC."""
     kind, types = series.dtype, frames.library().api.types
     if getattr(kind, "tz", None) is not None:
         return series.dt.tz_convert(None).to_numpy()
@@ -132,7 +135,7 @@ def _definition(columns: Mapping[str, Any]) -> str:
 
 
 def _kind(name: str, values: Any) -> str:
-    """Return the type of a column: numbers as such, arrays as arrays of them, all else text."""
+    """Return the SQL type for a column of values: a number type, an array type, bytea, or otherwise text."""
     if values.ndim > 1:
         return "real[]" if values.dtype.kind == "f" else f"{_KINDS[values.dtype.kind]}[]"
     if values.dtype.kind in _KINDS:
@@ -146,7 +149,7 @@ def _kind(name: str, values: Any) -> str:
 
 
 def copy(connection: link.Connection, table: str, columns: Mapping[str, Any]) -> None:
-    """Copy columns into a table that is there."""
+    """Copy columns into an existing table."""
     text = io.StringIO()
     writer = csv.writer(text)
     writer.writerows(zip(*(_fields(values) for values in columns.values()), strict=True))
@@ -156,7 +159,7 @@ def copy(connection: link.Connection, table: str, columns: Mapping[str, Any]) ->
 
 
 def _fields(values: Any) -> Iterator[Any]:
-    # NumPy's own numbers are written otherwise in some versions.
+    # Some versions of NumPy write their own scalars differently.
     return (_field(value) for value in (values if values.dtype.kind in "OM" else values.tolist()))
 
 
@@ -167,12 +170,12 @@ def _field(value: Any) -> Any:
         value = value.tolist()
     if isinstance(value, list | tuple):
         return "{" + ",".join("NULL" if item is None else str(_field(item)) for item in value) + "}"
-    # None, and what does not equal itself: not a number, not a time.
+    # Write None, NaN and NaT, which do not equal themselves, as NULL.
     return None if value is None or value != value else value
 
 
 def predict(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
-    """Return the most probable class of each row with its probability, or the prediction."""
+    """Predict the rows in `given`: return for each its most probable class and probability, or a number."""
     index, found = _predicted(config, given, x, "response")
     columns = {"class_value": "class", "prob": "probability", "prediction": "prediction"}
     kept = [name for name in columns if name in found.columns]
@@ -181,7 +184,7 @@ def predict(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFram
 
 
 def probabilities(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
-    """Return the probability of every class, a column for each."""
+    """Return the probability of every class for the rows in `given`, with a column for each class."""
     index, found = _predicted(config, given, x, "prob")
     if "prob" not in found.columns:
         raise CerebroError(f"config {config.mst_key} predicts numbers, and not classes")
@@ -189,7 +192,7 @@ def probabilities(config: Predictor, given: Any, x: Columns | None) -> pandas.Da
 
 
 def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> tuple[Any, pandas.DataFrame]:
-    """Load the rows into a table of this session, predict it, and take the result away again."""
+    """Load rows into a temporary table and predict them; return the index of the rows and the predictions."""
     import numpy as np
 
     columns, index, written = _features(config, given, x)
@@ -210,7 +213,7 @@ def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> t
 
 
 def _features(config: Predictor, given: Any, x: Columns | None) -> tuple[dict[str, Any], Any, str]:
-    """Return the columns to load, the index of the rows, and the columns as the server shall read them."""
+    """Return the columns to load, the index of the rows, and the columns as SQL text for `madlib_predict`."""
     pandas = frames.library()
     if not isinstance(given, pandas.DataFrame):
         import numpy as np

@@ -1,4 +1,4 @@
-"""A run, while it goes on and afterwards, and its configs with the models that they have become."""
+"""Runs and their configs: classes to watch and steer a run, read its results, and use its models."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Run:
         return self.rows(_INFO)[0]
 
     def models(self) -> str:
-        """Return the table of its models, which is there when the run is over and not yet another run's."""
+        """Return the name of the run's model table; raise CerebroError if the run's models are not in it."""
         info = self.info()
         if info["status"] in GOING:
             raise CerebroError(
@@ -82,7 +82,8 @@ class Run:
         return name
 
     def specification(self) -> dict[str, Any] | None:
-        """Return what the columns became, with the classes, if rows were packed as they are."""
+        """Return the feature specification of the run with the class values; None if the model table has
+        none."""
         return stored.specification(self.db, self.info()["model_table"])
 
     @property
@@ -92,7 +93,7 @@ class Run:
 
     @property
     def packed(self) -> Packed:
-        """The table that the run trains on."""
+        """The packed table that the run trains on."""
         if self._packed is not None:
             return self._packed
         name = self.info()["source_table"]
@@ -100,7 +101,7 @@ class Run:
         return Packed(self.db, stored.table(self.db, name))
 
     def leaderboard(self) -> pandas.DataFrame:
-        """Return the configs, best first; of a run of groups, within each group, whose columns come first."""
+        """Return the configs, the best first; in a run of groups, sorted by group and then the best first."""
         found = frames.frame(
             groups.split(
                 self.rows(
@@ -108,40 +109,40 @@ class Run:
                 )
             )
         )
-        # A config that failed has none, which pandas' own integers cannot say.
+        # A failed config has no rank, and pandas' plain integers have no missing values.
         return found.astype({"rank": "Int64"})
 
     def groups(self) -> pandas.DataFrame:
-        """Return the groups of a run of groups, each with its best config or why it has none."""
+        """Return the groups of a run of groups, each with its best config or the reason why it has none."""
         found = frames.frame(groups.listed(self))
         # Models of all rows are of no group, and groups that are left out have no config.
         whole = ("rows", "segments", "mst_key", "unit_key", "epoch", "best_epoch")
         return found.astype({name: "Int64" for name in whole if name in found.columns})
 
     def metrics(self) -> pandas.DataFrame:
-        """Return the metrics of the configs after the epochs that were measured."""
+        """Return the metrics of each config after each epoch with an evaluation."""
         return self._frame(
             "SELECT * FROM cerebro.metrics WHERE run_id = %s ORDER BY mst_key, epoch, dataset, metric"
         )
 
     def timeline(self) -> pandas.DataFrame:
-        """Return which config trained on which segment when."""
+        """Return the visits of the run: which config was trained on which segment, and when."""
         return self._frame("SELECT * FROM cerebro.visits WHERE run_id = %s ORDER BY started_at, mst_key")
 
     def progress(self) -> pandas.DataFrame:
-        """Return how far each config has come."""
+        """Return the progress of each config: its status, epochs and visits."""
         return self._frame("SELECT * FROM cerebro.progress WHERE run_id = %s ORDER BY mst_key")
 
     def decisions(self) -> pandas.DataFrame:
-        """Return the decisions that were made while the run went on, with the reasons."""
+        """Return the decisions that were made during the run, such as to stop a config, with reasons."""
         return self._frame("SELECT * FROM cerebro.decisions WHERE run_id = %s ORDER BY number")
 
     def advise(self) -> pandas.DataFrame:
-        """Return what the losses tell and what to try next; nothing where all is well."""
+        """Return what is wrong with the losses of the run, and what to try next; no rows if all is well."""
         return frames.frame(judged.advise(self.db, self.run_id), judged.ADVICE)
 
     def best(self, group: Mapping[str, Any] | None = None) -> Config:
-        """Return the first config of the leaderboard; of a run of groups, that of a group: `{"shop": 3}`."""
+        """Return the best config of the run or, in a run of groups, of `group`, for example `{"shop": 3}`."""
         if group is not None:
             return Config(self, groups.unit(self, group)["mst_key"], group)
         if self.info()["groups"]:
@@ -165,17 +166,17 @@ class Run:
         return Config(self, ranked[0]["mst_key"])
 
     def config(self, mst_key: int, group: Mapping[str, Any] | None = None) -> Config:
-        """Return a config by its key; for a run of groups, that of the group, else that of all rows."""
+        """Return the config with this key; in a run of groups, `group` says which group it was trained on."""
         return Config(self, mst_key, group)
 
     def save_groups(self, folder: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-        """Write the best model of each group to a folder, as `.keras`; return the list of which is whose."""
+        """Write each group's best model as a `.keras` file; return the path of their list, `groups.csv`."""
         return groups.save(self, Path(folder), custom_objects)
 
     def wait(self, timeout: float | None = None) -> str:
-        """Wait until the run is over and its tables are there, or for so many seconds; return its status.
+        """Wait until the run is over and its tables exist, at most `timeout` seconds; return its status.
 
-        The server is asked anew each time, so that no session of it waits with you.
+        The client asks again and again, so that no session of the server waits.
         """
         end = None if timeout is None else time.monotonic() + timeout
         pause = LOOK_SECONDS[0]
@@ -185,16 +186,16 @@ class Run:
         return status
 
     def watch(self, file: TextIO | None = None) -> Run:
-        """Show the run as it goes on until it is over: bars in a terminal or a notebook, else some lines.
+        """Show the run's progress until it is over: bars in a terminal or a notebook, else some lines.
 
-        The first Ctrl-C asks the server to stop the run and waits for its tables, the second looks away.
+        The first Ctrl-C asks the server to stop the run; the second one only ends the watching.
         """
         shown: TextIO = sys.stdout if file is None else file
         watching.watch(self, watching.screen(shown), lambda: self._waited() in GOING, self.stop)
         return self
 
     def check_finished(self) -> None:
-        """Raise an error unless the run has ended well."""
+        """Raise CerebroError unless the status of the run is finished."""
         info = self.info()
         if info["status"] != "finished":
             raise CerebroError(
@@ -216,35 +217,36 @@ class Run:
         return plots.picture(self, kind)
 
     def report(self, path: str | Path, rows: str | None = None) -> Path:
-        """Write all that is to be known of the run into one HTML file that needs nothing else.
+        """Write a report of the run as one self-contained HTML file, and return its path.
 
-        With `rows`, a table or view with the columns and the label as they are, it also says what the columns
-        are worth to the best config.
+        If `rows` names a table or view that has the columns and the label, the report also says how much each
+        column is worth to the best config.
         """
         from cerebro_db import report
 
         return report.write(self, Path(path), rows)
 
     def to_tensorboard(self, folder: str | Path) -> Path:
-        """Write the metrics as TensorBoard's event files, a folder for each config."""
+        """Write the metrics as TensorBoard event files, in a subfolder of `folder` for each config."""
         from cerebro_db import exports
 
         return exports.to_tensorboard(self, Path(folder))
 
     def to_mlflow(self, tracking_uri: str, experiment: str | None = None) -> list[str]:
-        """Write a run for each config into a tracking store of MLflow; return the numbers of these."""
+        """Create an MLflow run for each config in a tracking store of MLflow; return the MLflow run IDs."""
         from cerebro_db import exports
 
         return exports.to_mlflow(self, tracking_uri, experiment)
 
     def _waited(self) -> str:
-        """Return the status, which shows the run's end only once its last transaction is over."""
+        """Return the run's status, which shows its end only after its last transaction has committed."""
         return self.db.rows(call("wait", self.run_id, "0") + " AS status")[0]["status"]
 
     def stop(self, mst_key: int | None = None, *, force: bool = False) -> None:
-        """End the run well, with tables of what there is; or give one config no further visits.
+        """End the run early and in good order, or stop only the config `mst_key`.
 
-        By force the sessions of the run end at once, whatever they wait for: it can be resumed then.
+        The result tables have the models that the configs have reached. With `force`, the sessions of the run
+        end at once; the run is then interrupted, and can be resumed.
         """
         if mst_key is not None:
             self._ask("stop_config", mst_key)
@@ -254,19 +256,19 @@ class Run:
             self._ask("stop")
 
     def pause(self) -> None:
-        """Let the run begin nothing more until it is resumed."""
+        """Pause the run: no visit begins until the run is resumed."""
         self._ask("pause")
 
     def resume(self, mst_key: int | None = None) -> None:
-        """Let a paused run or a stopped config go on; go on with an interrupted run, and wait for its end."""
+        """Resume a paused run or a stopped config; resume an interrupted run, and wait until it is over."""
         self._ask("resume") if mst_key is None else self._ask("resume_config", mst_key)
 
     def delete(self, mst_key: int) -> None:
-        """Leave a config out of the rest of the run, and out of its tables."""
+        """Remove a config from the rest of the run, and from its result tables."""
         self._ask("delete_config", mst_key)
 
     def set_epochs(self, mst_key: int, epochs: int) -> None:
-        """Set for how many epochs in all a config trains."""
+        """Set the total number of epochs that a config trains."""
         self._ask("set_epochs", mst_key, epochs)
 
     def clone(
@@ -277,7 +279,10 @@ class Run:
         *,
         with_state: bool = True,
     ) -> int:
-        """Bring in a config like another one, with other parameters where they are given; return its key."""
+        """Add a copy of a config, with other parameters if they are given; return the copy's key.
+
+        With `with_state`, the copy starts from the config's state after its last whole epoch.
+        """
         return self._ask("clone_config", mst_key, compile_params, fit_params, with_state)[0]["answer"]
 
     def add(
@@ -287,9 +292,9 @@ class Run:
         configs: int | None = None,
         seed: int | None = None,
     ) -> list[int]:
-        """Bring in the configs of a grid, or of a model selection table; return their keys.
+        """Add the configs of a grid, or of a model selection table, to the run; return their keys.
 
-        With `configs`, so many are drawn from the grid.
+        `configs` is the number of configs to draw from the grid at random; without it, all are added.
         """
         if isinstance(grid, str):
             return [row["answer"] for row in self._ask("add_configs", grid)]
@@ -299,18 +304,18 @@ class Run:
         return [row["answer"] for row in self._ask("add_configs", models, *read_grid(space).texts(), *how)]
 
     def explain(self) -> Plan:
-        """Return the run's plan: what was to be expected, beside what it took."""
+        """Return the plan of the run: the estimates beside what the run has taken."""
         return plan.explain(self.db, lambda form: call("explain_run", self.run_id, format=form))
 
     def forget(self) -> None:
-        """Remove the states and log rows of the run; its tables stay."""
+        """Remove the states and log rows of the run; its result tables stay."""
         self._ask("forget")
 
     def _ask(self, function: str, *values: object) -> list[Row]:
         return self.db.rows(f"{call(function, self.run_id, *values)} AS answer")
 
     def rows(self, query: str) -> list[Row]:
-        """Return the rows of a query on the views, whose one value is the run's number."""
+        """Return the rows of a query whose only parameter (`%s`) is the number of the run."""
         rows = self.db.look(query, self.run_id)
         if not rows and query == _INFO:
             raise CerebroError(
@@ -325,7 +330,7 @@ class Run:
 
 
 class Config:
-    """A candidate: an architecture with compile and fit parameters."""
+    """A config of a run: an architecture with compile and fit parameters."""
 
     def __init__(self, run: Run, mst_key: int, group: Mapping[str, Any] | None = None) -> None:
         self.run = run
@@ -357,24 +362,24 @@ class Config:
         return found[0]
 
     def _unit_key(self) -> int:
-        """Return the number of the config's state."""
+        """Return the key of the config's state: its `mst_key`, or, for a group, its `unit_key`."""
         if self.group is None:
             return self.mst_key
         return groups.unit(self.run, self.group, self.mst_key)["unit_key"]
 
     @property
     def params(self) -> dict[str, Any]:
-        """The config's compile and fit parameters, as values."""
+        """The compile and fit parameters of the config, as a dict."""
         texts = self.info()
         return self.run.db.look(
             "SELECT cerebro.read_params(%s, %s) AS params", texts["compile_params"], texts["fit_params"]
         )[0]["params"]
 
     def to_keras(self, custom_objects: Mapping[str, Any] | None = None) -> Any:
-        """Return the trained model as a `keras.Model`, compiled, with the state of its optimizer.
+        """Return the trained model as a compiled `keras.Model`, with the state of its optimizer.
 
-        `custom_objects` has what stands here for registered functions, by their names: no source that comes
-        from the server is executed.
+        `custom_objects` maps the names of registered functions to the objects to use for them, because source
+        code from the server is never executed.
         """
         architecture = self._architecture()
         query = "SELECT * FROM cerebro.config_state(%s, %s)"
@@ -382,10 +387,10 @@ class Config:
         return models.build(architecture, self.params, state, custom_objects or {})
 
     def save(self, path: str | Path, custom_objects: Mapping[str, Any] | None = None) -> Path:
-        """Write the trained model to a file: `.keras`, with its optimizer; or `.onnx`.
+        """Write the trained model to a `.keras` file, with its optimizer, or to an `.onnx` file.
 
-        If the model was trained on columns, what these became is written beside it, as `.features.json`.
-        Whoever loads a `.keras` file with a registered layer, loss or metric needs the same `custom_objects`.
+        If columns were packed as they are, a `.features.json` file beside it says what each column became. To
+        load a `.keras` file with a registered layer, loss or metric, use the same `custom_objects`.
         """
         model = self.to_keras(custom_objects)
         return models.save(model, Path(path), self.run.specification())
@@ -393,19 +398,19 @@ class Config:
     def predict(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
         """Predict rows in the server: a data frame, or an array with the shape of the features.
 
-        `x` names the columns of the frame in the order of packing; it need not be given if the run knows
-        them. Return a frame with the same index: the class and its probability, or the prediction.
+        `x` names the columns of the frame in the order of packing; it may be left out if the run knows them.
+        Return a frame with the same index, with class and probability, or with the predicted number.
         """
         self._refuse_group()
         return rows.predict(self, given, x)
 
     def probabilities(self, given: pandas.DataFrame | Any, x: Columns | None = None) -> pandas.DataFrame:
-        """Return the probability of every class for such rows: a column for each class."""
+        """Return the probability of every class for the rows in `given`, with a column for each class."""
         self._refuse_group()
         return rows.probabilities(self, given, x)
 
     def _refuse_group(self) -> None:
-        """Refuse a run of groups, whose rows find their model by themselves."""
+        """Raise CerebroError in a run of groups, because each row needs the model of its own group."""
         if self.group is not None or self.run.info()["groups"]:
             raise CerebroError(
                 "the server predicts rows of groups by the model of each row's group",
@@ -414,7 +419,7 @@ class Config:
             )
 
     def features(self, x: Columns | None) -> list[str]:
-        """Return the columns that hold the config's features."""
+        """Return the names of the columns that hold the config's features: those of `x`, if it is given."""
         summary = self.run.packed.summary()
         prepared = summary.get("feature_specification")
         if prepared and x is None:
@@ -432,11 +437,11 @@ class Config:
         return found
 
     def written(self, x: Columns | None) -> str:
-        """Return the columns of the features as the server reads them."""
+        """Return the feature columns as SQL text, in the form that the server's functions take."""
         return names(x or self.run.packed.x or self.features(None))
 
     def _architecture(self) -> str:
-        """Return the config's architecture, from the run's model table."""
+        """Return the config's architecture from the run's model table, as the server has checked it."""
         table = self.run.models()
         found = stored.architecture(self.run.db, table, self.mst_key)
         if found is None:

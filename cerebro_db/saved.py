@@ -1,7 +1,7 @@
-"""Models away from the database: a folder with all that predicting takes, and its reader.
+"""Saves models to folders, and loads them to predict without a database.
 
-The folder has `model.json`, which says what the net, its inputs and its answers are, and `weights.npy`.
-Neither holds code, and both are read as a stranger's.
+A folder has `model.json`, which describes the net, its inputs and its outputs, and `weights.npy`. Neither
+file contains code, and both are checked as untrusted input when they are read.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _OF_GROUP = ("group_by", "group", "mst_key", "metrics")
 
 
 def save(found: Sequence[Row], checked: Callable[[Row], str], folder: Path) -> Path:
-    """Write a version to a folder.
+    """Write a version of a registered model to a folder, and return the folder.
 
-    `found` is what `cerebro.read_model` returns, of models of groups a row for each; `checked` returns the
-    architecture of a row as the server has checked it.
+    `found` has the rows of `cerebro.read_model`: one row, or for models of groups one for each group.
+    `checked` returns the architecture of a row as the server has checked it.
     """
     weights = b"".join(bytes(row["model_weights"]) for row in found)
     about = found[0]["about"]
@@ -40,7 +40,7 @@ def save(found: Sequence[Row], checked: Callable[[Row], str], folder: Path) -> P
     }
     text = json.dumps(document, ensure_ascii=False, indent=1) + "\n"
     folder.mkdir(parents=True, exist_ok=True)
-    # The weights first: a folder without its description is no model, and a digest in it says whose they are.
+    # Weights are written first: without model.json a folder is no model, and its digest names the weights.
     for name, data in ((_WEIGHTS, _as_array_file(weights)), (_MODEL, text.encode())):
         part = folder / f"{name}.part"
         part.write_bytes(data)
@@ -59,7 +59,7 @@ def _net(row: Row, architecture: str) -> dict[str, Any]:
 
 
 def _groups(found: Sequence[Row], checked: Callable[[Row], str]) -> dict[str, Any]:
-    """Return each net once, and which one has which weights for which group."""
+    """Return the description of models of groups: each net once, and for each group its net and metrics."""
     one_of = {str(row["about"]["mst_key"]): row for row in found}
     return {
         "group_by": found[0]["about"]["group_by"],
@@ -77,9 +77,9 @@ def _groups(found: Sequence[Row], checked: Callable[[Row], str]) -> dict[str, An
 
 
 def _as_array_file(weights: bytes) -> bytes:
-    """Return 32-bit floats as a file of NumPy's, which can be written without NumPy."""
+    """Return the bytes of a NumPy file (.npy) for 32-bit floats, without using NumPy."""
     header = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({len(weights) // 4},), }}"
-    # Its length with the ten bytes before it is a multiple of 64, and its last character ends a line.
+    # The header and the ten bytes before it have a multiple of 64 bytes; the last is a line feed.
     header = header.ljust(-(-(len(header) + 11) // 64) * 64 - 11) + "\n"
     return b"\x93NUMPY\x01\x00" + len(header).to_bytes(2, "little") + header.encode() + weights
 
@@ -87,10 +87,10 @@ def _as_array_file(weights: bytes) -> bytes:
 def load_model(
     folder: str | Path, custom_objects: Mapping[str, Any] | None = None
 ) -> SavedClassifier | SavedRegressor:
-    """Read a model from a folder that `db.models.save` or `cerebro export` has written.
+    """Load a model from a folder that `db.models.save` or `cerebro export` has written.
 
-    `custom_objects` has the layers that are registered in the database, by their names. Keras is needed for
-    these, and for nets that NumPy does not compute.
+    `custom_objects` maps the names of layers that are registered in the database to their classes. Keras must
+    be installed for such layers, and for nets that the client cannot compute with NumPy.
     """
     path, known = Path(folder), custom_objects or {}
     found = read_document(path)
@@ -118,7 +118,7 @@ def _read_net(
 def _read_groups(
     portable: Any, folder: Path, found: Mapping[str, Any], weights: bytes, known: Mapping[str, Any]
 ) -> NetsOfGroups | None:
-    """Return the nets of groups; None if the folder holds one model."""
+    """Return the nets of models of groups, or None if the folder holds a single model."""
     if "group_by" not in found:
         return None
     try:
@@ -134,7 +134,7 @@ def _read_groups(
 
 
 def read_document(folder: Path) -> dict[str, Any]:
-    """Return what a folder says of the model in it."""
+    """Return the content of a folder's `model.json`; raise CerebroError if it cannot be read."""
     path = folder / _MODEL
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
@@ -149,7 +149,7 @@ def read_document(folder: Path) -> dict[str, Any]:
 
 
 def read_weights(folder: Path, digest: object) -> bytes:
-    """Return the weights in a folder; refuse those that its description was not written with."""
+    """Return the weights in a folder; raise CerebroError if they do not have the SHA-256 digest `digest`."""
     import numpy as np
 
     try:
@@ -165,7 +165,7 @@ def read_weights(folder: Path, digest: object) -> bytes:
 
 
 def no_model(folder: Path, problem: str) -> CerebroError:
-    """Return the error for a folder that cannot be read."""
+    """Return the error which says that a folder has no readable model, and why (`problem`)."""
     return CerebroError(
         f"{folder} holds no model that can be read: {problem}",
         hint="db.models.save('name@alias', folder) and cerebro export name@alias FOLDER write one.",

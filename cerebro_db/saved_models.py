@@ -1,4 +1,4 @@
-"""Models that were read from a folder: their nets, of all rows or of groups, and what they answer."""
+"""Classes for models that were loaded from a folder: with one net, or with a net for each group."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from typing import Any
 from cerebro_db import models
 from cerebro_db.errors import CerebroError
 
-# Rows that are answered at a time.
+# The number of rows predicted at a time.
 _BATCH = 1024
 
 
 @contextmanager
 def told(portable: Any) -> Iterator[None]:
-    """Turn errors of the server's code into the client's."""
+    """Raise errors of the server's package, within the block, as the client's CerebroError."""
     try:
         yield
     except portable.CerebroError as error:
@@ -28,7 +28,7 @@ def told(portable: Any) -> Iterator[None]:
 
 
 class SavedNet:
-    """A net that NumPy computes where it can, and else Keras."""
+    """A net that is computed with NumPy if possible, else with Keras."""
 
     def __init__(self, portable: Any, model: Any, weights: bytes, custom: Mapping[str, Any]) -> None:
         self.portable, self.model = portable, model
@@ -55,11 +55,11 @@ class SavedNet:
 
     @functools.cached_property
     def output(self) -> Any:
-        """The meaning of the output of the net."""
+        """The object that turns the net's raw output into class probabilities or quantities."""
         return self.model.output(self)
 
     def answers(self, rows: Any) -> list[Any]:
-        """Return the probabilities of the classes, or the quantities, batch by batch."""
+        """Return the class probabilities or the predicted quantities of the rows, an array for each batch."""
         return [self.output.read(self._answer(inputs)) for inputs in self._batches(rows)]
 
     def _batches(self, rows: Any) -> Iterator[list[Any]]:
@@ -79,13 +79,13 @@ class SavedNet:
             try:
                 return self.model.plain(inputs)[0]
             except self.portable.NotHere:
-                # Values of which an engine makes something else.
+                # The values need an engine, for example where NumPy would compute something else.
                 pass
         return self._by_keras().predict_on_batch(inputs if len(inputs) > 1 else inputs[0])
 
 
 class NetsOfGroups:
-    """Nets of groups: each row is answered by that of its group, else by that of all rows."""
+    """A net for each group. Rows of any other group are predicted by the net of all rows, if there is one."""
 
     def __init__(
         self, types: Mapping[str, str], nets: Sequence[tuple[Mapping[str, Any] | None, SavedNet]]
@@ -102,11 +102,11 @@ class NetsOfGroups:
 
     @property
     def output(self) -> Any:
-        """The meaning of the outputs of the nets."""
+        """The object that turns the raw output of any of the nets into class probabilities or quantities."""
         return self._any.output
 
     def answers(self, rows: Any) -> list[Any]:
-        """Return the probabilities of the classes, or the quantities; NaN where there is no net."""
+        """Return one array of class probabilities or quantities, with NaN for rows that no net predicts."""
         import numpy as np
 
         if isinstance(rows, np.ndarray):
@@ -140,7 +140,7 @@ class NetsOfGroups:
 
 
 def _comparable(value: Any, kind: str) -> Any:
-    """Return a value of a group as one that equals the same value in whatever form a frame has it."""
+    """Convert a value of the SQL type `kind` so that equal values compare equal, such as 3 and "3"."""
     if value is None or value != value:
         return None
     try:
@@ -178,11 +178,11 @@ class _SavedModel:
 
     @property
     def columns(self) -> list[str]:
-        """The columns that the rows must have."""
+        """The names of the columns that rows to predict must have."""
         return self._net.columns
 
     def _answers(self, rows: Any) -> Any:
-        """Return the probabilities of the classes, or the quantities, of all rows."""
+        """Return the class probabilities or the predicted quantities of all rows, as one array."""
         import numpy as np
 
         with told(self._net.portable):
@@ -192,7 +192,7 @@ class _SavedModel:
 
 
 def _columns(rows: Any, wanted: Sequence[str]) -> tuple[int, dict[str, list[Any]]]:
-    """Return how many rows there are, and the wanted columns that they have."""
+    """Return the number of rows, and the values of each wanted column that the rows have."""
     if hasattr(rows, "columns"):
         return len(rows), {name: list(rows[name]) for name in wanted if name in rows.columns}
     if isinstance(rows, Mapping | str) or not all(isinstance(row, Mapping) for row in rows):
@@ -217,12 +217,12 @@ class SavedClassifier(_SavedModel):
     def predict_proba(self, rows: Any) -> Any:
         """Return the probability of each class, for each row of a data frame or a list of dicts.
 
-        It is NaN for rows of groups without a model.
+        The probabilities are NaN for rows whose group has no model.
         """
         return self._answers(rows)
 
     def predict(self, rows: Any) -> Any:
-        """Return the most probable class of each row; None for rows of groups without a model."""
+        """Return the most probable class of each row, or None for rows whose group has no model."""
         import numpy as np
 
         found = self._answers(rows)
@@ -232,7 +232,7 @@ class SavedClassifier(_SavedModel):
 
 
 class SavedRegressor(_SavedModel):
-    """A model of a quantity that was saved to a folder."""
+    """A regression model that was saved to a folder."""
 
     def predict(self, rows: Any) -> Any:
         """Return the prediction for each row of a data frame or a list of dicts."""

@@ -1,7 +1,7 @@
-"""Imports the one module of the server's package that answers for rows without a server.
+"""Imports `portable`, the module of the server's package that predicts rows without a server.
 
-The client carries the source of the package, for `cerebro init`. So features are made and answers named by
-the very code that the server has, and there is no second one to keep like it.
+The client includes the source of the server's package, because `cerebro init` needs it. So predictions
+without a server use the same code as predictions in the server.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PYTHON = (3, 11)
 
 
 def portable() -> Any:
-    """Return the module `portable` of the server's package."""
+    """Import the server's module `cerebro_plpy.portable` and return it; raise CerebroError if that fails."""
     if sys.version_info < _PYTHON:
         raise CerebroError(
             f"models away from the database need Python {'.'.join(map(str, _PYTHON))} or newer",
@@ -37,7 +37,7 @@ def portable() -> Any:
 
 
 def _import_package() -> None:
-    """Import the package from where it lies, without a folder of it on Python's path."""
+    """Import the server's package from the client's own folder, without adding a folder to `sys.path`."""
     spec = importlib.util.spec_from_file_location(
         _PACKAGE, _SOURCE / "__init__.py", submodule_search_locations=[str(_SOURCE)]
     )

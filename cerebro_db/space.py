@@ -1,4 +1,4 @@
-"""The values that a parameter may take, and grids of them as the server reads them."""
+"""The values that a parameter may have, and grids of parameters in the form that the server reads."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Json = Any
 
 @dataclass(frozen=True)
 class Choice:
-    """A choice of one of some values."""
+    """The values of a parameter as a list to choose from."""
 
     values: tuple[Any, ...]
 
@@ -24,7 +24,7 @@ class Choice:
 
 @dataclass(frozen=True)
 class Range:
-    """A number between two bounds."""
+    """The values of a parameter as the numbers between two bounds."""
 
     kind: str
     low: float
@@ -43,7 +43,7 @@ class Range:
 
 @dataclass(frozen=True)
 class ByModel:
-    """Values that differ by architecture; an architecture that is not listed lacks the parameter."""
+    """The values of a parameter by model_id; architectures that are not listed do not have the parameter."""
 
     values: Mapping[int, Any]
 
@@ -55,45 +55,45 @@ Dimension = Choice | Range | ByModel
 
 
 def choice(values: Iterable[Any]) -> Choice:
-    """Choose one of some values: `choice(["relu", "tanh"])`. A plain list in a grid means the same."""
+    """Return a list of values to choose from: `choice(["relu", "tanh"])`. A plain list means the same."""
     return Choice(tuple(values))
 
 
 def uniform(low: float, high: float, step: float | None = None) -> Range:
-    """Choose a number, each as likely; with a step low, low + step and so on."""
+    """Return a range of numbers, all equally likely; with a step, only low, low + step and so on."""
     return Range("float", low, high, step=step)
 
 
 def loguniform(low: float, high: float) -> Range:
-    """Choose a number, each order of magnitude as likely: for learning rates."""
+    """Return a range of numbers, each order of magnitude equally likely, for example for learning rates."""
     return Range("float", low, high, log=True)
 
 
 def integer(low: int, high: int, step: int | None = None, *, log: bool = False) -> Range:
-    """Choose an integer, the bounds among them."""
+    """Return a range of integers that includes both bounds."""
     return Range("int", low, high, log=log, step=step)
 
 
 def by_model(values: Mapping[int, Any]) -> ByModel:
-    """Choose values that depend on the architecture: `by_model({1: [8, 16], 2: integer(32, 64)})`."""
+    """Return values by model_id: `by_model({1: [8, 16], 2: integer(32, 64)})`."""
     return ByModel(dict(values))
 
 
 FIT_KEYS = ("batch_size", "epochs", "shuffle", "class_weight")
 COMPILE_KEYS = ("loss", "metrics", "loss_weights", "weighted_metrics")
-# Where a list is one value, as it is to Keras, and not a list of alternatives.
+# Keys for which a list is one value, as in Keras, and not a list of alternatives.
 _LISTS = ("metrics", "weighted_metrics")
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A space in the two parts that the server takes: compile parameters, and fit parameters."""
+    """A grid in the two parts that the server takes: the compile parameters and the fit parameters."""
 
     compile: dict[str, Json]
     fit: dict[str, Json]
 
     def texts(self) -> tuple[str, str]:
-        """Return the two parts as text: JSON, except class weights, whose keys JSON cannot have: numbers."""
+        """Return both parts as text: JSON, but a Python dict for fit parameters with `class_weight`."""
         return json.dumps(self.compile), self._fit_text()
 
     def _fit_text(self) -> str:
@@ -106,12 +106,12 @@ class Grid:
 
     @property
     def is_finite(self) -> bool:
-        """Whether every combination can be listed."""
+        """Whether the grid has a finite number of combinations."""
         return not _endless(self.compile) and not _endless(self.fit)
 
 
 def read_grid(space: Mapping[str, Any]) -> Grid:
-    """Sort the keys of a grid into those of fit and of compile; all others are the optimizer's."""
+    """Split a grid into fit and compile parameters; all keys of neither kind belong to the optimizer."""
     fit = {key: _leaf(value) for key, value in space.items() if key in FIT_KEYS}
     compiled = {
         key: _list_leaf(value) if key in _LISTS else _leaf(value)
@@ -154,7 +154,7 @@ def _list_leaf(value: Any) -> Json:
 
 
 def _listed(value: Json) -> list[Any]:
-    """Return the values of a leaf that is no range, as a list."""
+    """Return the values of a parameter that is not a range, as a list."""
     if isinstance(value, Mapping):
         return value["choice"]
     return value if isinstance(value, list) else [value]
@@ -164,7 +164,7 @@ def _leaf(value: Any) -> Json:
     if isinstance(value, Choice | Range | ByModel):
         return value.to_json()
     if isinstance(value, list | tuple):
-        # The server takes numbers with a word behind them for a distribution.
+        # The server takes a list of numbers that ends with a word for a distribution.
         return {"choice": list(value)} if len(value) > 1 and isinstance(value[-1], str) else list(value)
     if isinstance(value, Mapping):
         return {"choice": [dict(value)]}

@@ -1,4 +1,4 @@
-"""Writes SQL as a person would: statements with their values in them, to be sent and to be shown."""
+"""Builds readable SQL statements with the values written in them, to be sent and shown to the user."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _TABLE = re.compile(rf"(?:{_NAME}\.)?{_NAME}")
 _FOLDED = 72
 
 
-# All columns that are no label, for tables that are packed as they are.
+# Stands for all columns except labels, in tables that are packed as they are.
 ALL = "*"
 
 
 class Raw(str):
-    """A piece of SQL that stands in a statement as it is."""
+    """A piece of SQL that `literal` returns unchanged."""
 
     __slots__ = ()
 
 
-# A column; several of them; and among these, a list for columns that together are one vector.
+# A column, or several; a list among several columns makes one vector of its columns.
 Columns = str | Sequence[str | Sequence[str]]
 
 
 def identifier(name: str) -> str:
-    """Write a name, in quotes where it needs them."""
+    """Return a name as an SQL identifier, in double quotes if it needs them."""
     return name if _PLAIN.fullmatch(name) else '"' + name.replace('"', '""') + '"'
 
 
 def select_list(columns: Mapping[str, str]) -> str:
-    """Write expressions by the names that they get."""
+    """Return the SELECT list of a dict from names to SQL expressions: `expression AS name, …`."""
     return ", ".join(f"{value} AS {identifier(name)}" for name, value in columns.items())
 
 
 def names(columns: Columns) -> str:
-    """Write columns as the preprocessors read them; a list inside the list is one vector of its columns."""
+    """Return columns as the preprocessors take them; a list inside the list becomes a vector, `ARRAY[…]`."""
     if isinstance(columns, str):
         return columns if columns == ALL else identifier(columns)
     written = [
@@ -51,7 +51,7 @@ def names(columns: Columns) -> str:
 
 
 def table_name(table: str, suffix: str = "") -> str:
-    """Give a table's name as it is written in SQL, `schema.table` or `"Odd Name"`, with a suffix to it."""
+    """Return the name of a table, such as `schema.table` or `"Odd Name"`, with a suffix added to it."""
     if not _TABLE.fullmatch(table):
         raise CerebroError(
             f"{table!r} is not the name of a table",
@@ -61,12 +61,12 @@ def table_name(table: str, suffix: str = "") -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a scalar of NumPy's as Python's own, and all else as it is."""
+    """Return a NumPy scalar as a Python value, and any other value unchanged."""
     return value.item() if type(value).__module__ == "numpy" and hasattr(value, "item") else value
 
 
 def literal(value: object) -> str:
-    """Write a value as a literal that means the same under every setting of the server."""
+    """Return a value as an SQL literal that means the same under every setting of the server."""
     value = plain(value)
     if value is None:
         return "NULL"
@@ -95,7 +95,7 @@ def _text(text: str) -> str:
 
 
 def call(function: str, *values: object, **named: object) -> str:
-    """Write the call of one of cerebro's functions; what is None among the named is left out."""
+    """Return a SELECT that calls one of cerebro's functions; named arguments that are None are left out."""
     given = [*map(literal, values), *(f"{k} => {literal(v)}" for k, v in named.items() if v is not None)]
     line = f"cerebro.{function}({', '.join(given)})"
     if len(line) > _FOLDED:
@@ -104,10 +104,10 @@ def call(function: str, *values: object, **named: object) -> str:
 
 
 def call_rows(function: str, *values: object, **named: object) -> str:
-    """Write the call of one of cerebro's functions that returns rows of several columns."""
+    """Return a `SELECT * FROM` one of cerebro's functions that return rows of several columns."""
     return call(function, *values, **named).replace("SELECT ", "SELECT * FROM ", 1)
 
 
 def parameters(values: Mapping[str, Any]) -> str:
-    """Write `name=value` pairs, as a search method takes them."""
+    """Return `name=value` pairs with commas, as search methods take them; leave out values that are None."""
     return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)

@@ -1,4 +1,4 @@
-"""Reads tables that a run names, safely: their owner may have put something else in their place."""
+"""Reads the tables of a run safely: their owner may have replaced a table, for example by a view."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
 """
 _FEATURES = "feature_specification"
 _CLASSES = "_class_values"
-# Plain ones and partitioned ones.
+# Plain tables and partitioned tables.
 _KINDS = ("r", "p")
-# What COPY writes otherwise than it is.
+# Characters that COPY escapes with a backslash.
 _ESCAPED = re.compile(r"\\(.)", re.DOTALL)
 _CHARACTERS = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 
 
 def table(db: Server, name: str) -> str:
-    """Return the name of a table that a run names; refuse what is no table.
+    """Return `name`; raise CerebroError if it names another role's object that is no table.
 
-    A view in its place would run its owner's functions with the rights of whoever reads it, who named no view
-    but a run. What one owns oneself may be anything.
+    A view in place of the table would run its owner's functions with the rights of the caller, who has named
+    only a run. An object of the caller's own may be of any kind.
     """
     for found in db.look(_TABLE, name):
         check_kind(found, name)
@@ -48,7 +48,7 @@ def table(db: Server, name: str) -> str:
 
 
 def check_kind(found: Row, name: str) -> None:
-    """Refuse what is no table and not the caller's own, by its row in the catalog."""
+    """Raise CerebroError if `found`, a row of pg_class, is another role's object that is no table."""
     if found["kind"] not in _KINDS and not found["own"]:
         raise CerebroError(
             f"{name} is no longer a table, and somebody else owns it",
@@ -58,7 +58,7 @@ def check_kind(found: Row, name: str) -> None:
 
 
 def check_of_run(db: Server, models: str, run_id: int) -> None:
-    """Refuse a table that holds the models of another run."""
+    """Raise CerebroError if the model table `models` holds the models of another run."""
     summary = table(db, table_name(models, "_summary"))
     for found in db.rows(f"SELECT run_id FROM {summary}"):
         if found["run_id"] != run_id:
@@ -70,19 +70,19 @@ def check_of_run(db: Server, models: str, run_id: int) -> None:
 
 
 def key_in(db: Server, models: str, mst_key: int) -> int | None:
-    """Return the key that a config has in a table of models; the table of one model has none."""
+    """Return `mst_key`, or None if the model table has no such column because it holds one model."""
     return mst_key if "mst_key" in _columns(db, models) else None
 
 
 def architecture(db: Server, models: str, mst_key: int) -> str | None:
-    """Return the architecture of a config in a table of models, if it has one."""
+    """Return the architecture of a config in a model table, or None if the table has no such config."""
     key = key_in(db, models, mst_key)
     rows = _copied(db, models, ["model_arch"] if key is None else ["mst_key", "model_arch"])
     return next((fields[-1] for fields in rows if key is None or fields[0] == str(key)), None)
 
 
 def specification(db: Server, models: str) -> dict[str, Any] | None:
-    """Return what the columns of the training rows became, with the classes; None if not prepared."""
+    """Return the feature specification of a model table, with the class values; None if it has none."""
     summary = table_name(models, "_summary")
     columns = _columns(db, summary)
     if _FEATURES not in columns:
@@ -102,10 +102,9 @@ def _columns(db: Server, name: str) -> list[str]:
 
 
 def _copied(db: Server, name: str, columns: Sequence[str]) -> list[list[str | None]]:
-    """Return the rows of a table, as text.
+    """Return the values of some columns of a table as text, read with COPY.
 
-    They are taken by COPY, as pg_dump takes rows: this reads tables alone, and runs nothing that is its
-    owner's.
+    Like pg_dump, this can read only tables, and runs no code of the table's owner.
     """
     rows = io.StringIO(newline="\n")
     listed = ", ".join('"' + column.replace('"', '""') + '"' for column in columns)
@@ -123,7 +122,7 @@ def _character(escape: re.Match[str]) -> str:
 
 
 def checked(db: Server, architecture: str) -> str:
-    """Return the architecture as the server takes it: parts on its list, of a size that it trains."""
+    """Return an architecture's JSON as the server has checked it; raise CerebroError if it is refused."""
     name = f"pg_temp.cerebro_checked_{secrets.token_hex(6)}"
     with db.session() as connection:
         link.execute(connection, call("load_keras_model", name, architecture), quietly=True)

@@ -1,4 +1,4 @@
-"""`Database.train`: from a table or a data frame to a run that searches nets for it."""
+"""Implements `Database.train`: packs a table or a data frame, and begins a run that searches for a net."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cerebro_db.architectures import Home
     from cerebro_db.link import Row
 
-# What the search is made from, besides the data frame's own rows.
+# Suffixes of the tables that the search reads, apart from the table of a data frame's rows.
 _PREPARED = ("_packed", "_packed_summary", "_packed_validation", "_packed_validation_summary", "_nets")
 _RANKED = """SELECT l.mst_key, coalesce(n.name, 'model ' || l.model_id) AS net,
     l.compile_params || ', ' || l.fit_params AS parameters, l.metric, l.value, l.loss, l.rank = 1 AS best
@@ -32,7 +32,7 @@ class TrainRequest:
     name: str | None
     budget: str | float
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    # Not where its tables are those of a transaction that is not over.
+    # False if the tables are made in the caller's transaction, which other sessions do not see.
     background: bool = True
 
     def __post_init__(self) -> None:
@@ -44,7 +44,7 @@ class TrainRequest:
 
     @property
     def rows_table(self) -> str | None:
-        """The table that a data frame becomes."""
+        """The name of the table that a data frame is loaded into; None if `source` is a table already."""
         if isinstance(self.source, str):
             return None
         if self.name is None:
@@ -53,13 +53,13 @@ class TrainRequest:
 
     @property
     def length(self) -> str:
-        """The budget as PostgreSQL reads it; a number is of seconds."""
+        """The budget as text for a PostgreSQL interval; a budget that is a number is in seconds."""
         return self.budget if isinstance(self.budget, str) else f"{self.budget} seconds"
 
     def begin(self, db: Home) -> Run:
-        """Load the rows, pack them, make the nets, and begin the search in the background.
+        """Load and pack the rows, make the nets, and begin the search; return its run.
 
-        A refusal leaves nothing behind, so that the call can be repeated with another argument.
+        After an error, all tables made so far are dropped, so that the call can be repeated.
         """
         loaded = self.rows_table
         source = table_name(self.source) if loaded is None else loaded
@@ -83,10 +83,10 @@ class TrainRequest:
 
 
 def finish(run: Run) -> None:
-    """Join the best models to an ensemble, and tell how well it answers, as `cerebro.train` does in SQL."""
+    """Join the best models of a run to an ensemble and report its quality, as `cerebro.train` does in SQL."""
     run.db.rows(call("finish_train", run.models()))
 
 
 def ranked(run: Run) -> list[Row]:
-    """Return the configs of such a run that have a model, the best first, with the names of their nets."""
+    """Return the measured configs of a run of `Database.train`, best first, with the names of their nets."""
     return run.rows(_RANKED.format(nets=table_name(run.models(), "_nets")))

@@ -1,4 +1,4 @@
-"""Shows a run as it goes on: bars in a terminal, bars in a notebook, a few lines in a file."""
+"""Shows the progress of a run: as bars in a terminal or a notebook, or as a few lines in a file."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ PARTS = 10
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of a run at one moment."""
+    """The progress of a run at one moment."""
 
     run: Row
     configs: list[Row]
@@ -35,10 +35,11 @@ class Snapshot:
 
     @property
     def seconds_left(self) -> float | None:
-        """The time that the configs still need, shared by the segments: no config is in two visits at once.
+        """The estimated seconds until the run is over; None before the first visits are over.
 
-        It comes from the server's figures for each config. Configs that the run has yet to take up are like
-        the others; None before the first visits are over.
+        The segments share the remaining time of all configs, but the run lasts at least as long as its
+        slowest config, because no config is in two visits at once. A config without an estimate of the
+        server's is taken to be as slow as the other configs.
         """
         left = [(c["visits_total"] - c["visits_done"], c["seconds_left"]) for c in self.configs]
         known = [(visits, seconds) for visits, seconds in left if seconds is not None]
@@ -51,7 +52,7 @@ class Snapshot:
     def headline(self) -> str:
         run = self.run
         of_groups = f" of {run['groups']} groups" if run["groups"] else ""
-        # How many visits a search will have, nobody knows.
+        # The total number of visits of a search is not known in advance.
         visits = f"{run['visits_done']} visits"
         if not run["search"]:
             visits = f"{run['visits_done']} of {run['visits_total']} visits"
@@ -86,7 +87,7 @@ def best_text(best: Row) -> str:
 
 
 def config_text(config: Row) -> str:
-    """Return one config on one line, without its bar."""
+    """Return a line of text with the progress of a config, to be shown beside its bar."""
     loss = "" if config["loss"] is None else f"  loss {config['loss']:.4g}"
     key = config["mst_key"] if config["config_key"] is None else config["config_key"]
     without = "" if config["fold"] is None else f" without fold {config['fold']}"
@@ -94,10 +95,10 @@ def config_text(config: Row) -> str:
 
 
 def look(run: RunRows) -> Snapshot:
-    """Read how a run stands."""
+    """Return a snapshot of a run's progress, read from the server."""
     info = run.info()
     if info["groups"]:
-        # They may be tens of thousands, and there is no best of all.
+        # A run of groups may have tens of thousands of configs, and no best config overall.
         return Snapshot(info, [], None)
     best = run.rows(
         "SELECT mst_key, dataset, metric, value FROM cerebro.leaderboard"
@@ -108,7 +109,7 @@ def look(run: RunRows) -> Snapshot:
 
 
 class Screen(Protocol):
-    """A place where a run is shown."""
+    """An output on which the progress of a run is shown: a terminal, a notebook or a file."""
 
     def show(self, snapshot: Snapshot) -> None: ...
 
@@ -120,7 +121,7 @@ class Screen(Protocol):
 
 
 class Lines:
-    """A screen for files: a line for each tenth of the visits."""
+    """A screen for files, which writes one line for each tenth of the visits."""
 
     def __init__(self, file: TextIO) -> None:
         self._file = file
@@ -143,7 +144,7 @@ class Lines:
 
 
 class Terminal:
-    """A screen for terminals: a bar for the run and one for each config, drawn in place by rich."""
+    """A screen for terminals: a bar for the run and one for each config, which rich redraws in place."""
 
     def __init__(self, file: TextIO) -> None:
         try:
@@ -184,7 +185,7 @@ class Terminal:
 
 
 class Notebook:
-    """A screen for notebooks: the bars as HTML that replaces itself."""
+    """A screen for notebooks: bars in HTML, which each update replaces."""
 
     def __init__(self) -> None:
         from IPython.display import HTML, display
@@ -220,14 +221,14 @@ def _bar(share: float, text: str) -> str:
 
 
 def foremost(snapshot: Snapshot, room: int) -> list[Row]:
-    """Return the configs to show if not all have room: first those at work, then those that wait."""
+    """Return at most `room` configs to show: those at work first, then those that wait, then all others."""
     order = {"training": 0, "evaluating": 0, "waiting": 1, "paused": 1}
     ranked = sorted(snapshot.configs, key=lambda c: (order.get(c["status"], 2), c["mst_key"]))
     return sorted(ranked[:room], key=lambda c: c["mst_key"])
 
 
 def screen(file: TextIO) -> Screen:
-    """Return the screen that suits the file, or the notebook that this program runs in."""
+    """Return the screen for `file`: a Terminal, Lines, or a Notebook if `file` is the stdout of one."""
     shell = sys.modules.get("IPython")
     if file is sys.stdout and shell is not None and getattr(shell.get_ipython(), "kernel", None) is not None:
         return Notebook()
@@ -235,7 +236,7 @@ def screen(file: TextIO) -> Screen:
 
 
 def watch(run: RunRows, shown: Screen, going: Callable[[], bool], stop: Callable[[], object]) -> None:
-    """Show a run until it is over. The first Ctrl-C asks the server to stop it, the second looks away."""
+    """Show a run until it is over. Ctrl-C asks the server to stop it; a second Ctrl-C ends the watching."""
     asked = False
     try:
         while True:
@@ -260,7 +261,7 @@ def _ask_to_stop(run_id: int, stop: Callable[[], object]) -> str:
     try:
         stop()
     except CerebroError as error:
-        # It may be over by now, or a person may have asked it already.
+        # The run may be over by now, or somebody else may have stopped it already.
         return harmless(error.message)
     return (
         f"asked run {run_id} to stop: it finishes the visits that have begun and leaves its tables."

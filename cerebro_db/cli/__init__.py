@@ -1,1 +1,1 @@
-"""The command `cerebro`: what a shell and its scripts can do with runs."""
+"""The command `cerebro`, which begins, watches and steers runs from a shell or a script."""

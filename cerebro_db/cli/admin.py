@@ -1,4 +1,4 @@
-"""Commands about the server: put the extension on it, look whether it is fit, open the live page."""
+"""Commands about the server: install the extension, check the server, and open the dashboard."""
 
 from __future__ import annotations
 

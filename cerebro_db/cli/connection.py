@@ -1,4 +1,4 @@
-"""Finds the database that a command talks to: `--dsn`, or the PG* variables, as with psql."""
+"""Connects a command to the database that `--dsn` or the PG* variables name, as psql does."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ SILENCE_MILLISECONDS = 20_000
 
 
 def connected(command: C) -> C:
-    """Give a command the option that all commands share that talk to a server."""
+    """Add the option `--dsn`, which names the database, to a command."""
     return click.option(
         "--dsn",
         metavar="DSN",
@@ -40,7 +40,7 @@ def connected(command: C) -> C:
 
 
 def _without_password(_context: click.Context, _option: click.Parameter, dsn: str) -> str:
-    """Refuse a password on the command line, which every user of the machine can see."""
+    """Return the DSN; raise BadParameter if it has a password, which every user of the machine could see."""
     import psycopg2.extensions
 
     # SQLAlchemy's way to name a driver in an address, which libpq does not know.
@@ -48,7 +48,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, dsn: st
     try:
         parts = psycopg2.extensions.parse_dsn(dsn)
     except psycopg2.ProgrammingError:
-        # The message would have parts of it, such as a password in the wrong place.
+        # psycopg2's message would repeat parts of the text, such as a misplaced password.
         raise click.BadParameter(
             "it is not the address of a database; write postgresql://user@host/name or 'host=… dbname=…'"
         ) from None
@@ -60,7 +60,7 @@ def _without_password(_context: click.Context, _option: click.Parameter, dsn: st
 
 
 def without_password(_context: click.Context, _option: click.Parameter, address: str | None) -> str | None:
-    """Refuse a password in an address of MLflow's, which every user of the machine can see."""
+    """Return MLflow's address; raise BadParameter if it has a password, which every user could see."""
     from urllib.parse import parse_qs, urlsplit
 
     try:
@@ -77,7 +77,7 @@ def without_password(_context: click.Context, _option: click.Parameter, address:
 
 
 def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
-    """Return an engine that checks connections before each use, so that it finds a restarted server again."""
+    """Return an engine that tests each connection before use, so that it survives a restart of the server."""
     import psycopg2
     from sqlalchemy import create_engine
 
@@ -96,7 +96,7 @@ def make_engine(dsn: str, name: str = "cerebro", spare: int = 4) -> Engine:
 
 
 def open_database(dsn: str, architectures: str = "nets") -> Database:
-    """Open the database, once the server has answered, with the table that has its architectures."""
+    """Return the database once its server has answered; `architectures` names its table of architectures."""
     from sqlalchemy.exc import OperationalError
 
     from cerebro_db.database import Database
@@ -116,7 +116,7 @@ def open_database(dsn: str, architectures: str = "nets") -> Database:
 
 
 class InCommands(Harmless):
-    """A formatter that turns the SQL which the server's messages recommend into commands."""
+    """A log formatter that replaces SQL in the server's messages by commands, such as `cerebro watch 7`."""
 
     def format(self, record: logging.LogRecord) -> str:
         said = super().format(record)
@@ -124,7 +124,7 @@ class InCommands(Harmless):
 
 
 def _let_be_heard() -> None:
-    """Show the server's notices and warnings on the error stream."""
+    """Print the server's notices and warnings to stderr."""
     notices = logging.getLogger("cerebro_db")
     if not notices.handlers:
         handler = logging.StreamHandler()

@@ -1,4 +1,4 @@
-"""Commands about rows and configs: pack, fit, predict."""
+"""Commands about rows and configs: train, pack, fit and predict."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_to
 
 
 def _columns(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
-    """Read columns: `a,b` is two columns that make one vector, `pixels;a,b` is two inputs."""
+    """Parse an option of column names: in `a,b` two columns make one vector, `pixels;a,b` has two inputs."""
     if text is None:
         return None
     inputs = [[name.strip() for name in part.split(",") if name.strip()] for part in text.split(";")]
@@ -219,7 +219,7 @@ def predict(
 
 
 def _many_models(run: Run, table: str, id_column: str, x: Any) -> Refused:
-    """Return the refusal of a run of groups, with the statement that predicts by each row's own model."""
+    """Return the error that refuses a run of groups; its hint is the SQL that predicts such rows."""
     from cerebro_db.statements import call, identifier, names, table_name
 
     prepared = run.specification() is not None
@@ -247,7 +247,7 @@ def _predict_into(
 def _predict_here(
     db: Database, arguments: tuple[str, ...], top: int | None, key: int | None
 ) -> list[dict[str, Any]]:
-    """Return predictions that leave no table behind."""
+    """Predict the rows of a table into a table, drop it, and return its rows."""
     into = db.free_name("cerebro_predictions")
     db.rows(PREDICT, *arguments, into, top or "response", key)
     try:

@@ -1,4 +1,4 @@
-"""How a command ends: codes that scripts can go by, and messages on the error stream."""
+"""The errors with which a command ends, each with its exit code and its message on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ INTERRUPTED = 130  # Ctrl-C, as shells say it
 
 
 class Refused(click.ClickException):
-    """An error that tells what could not be done, with its detail and hint if there are any."""
+    """An error that is shown with its message and, if there are any, its detail and its hint."""
 
     exit_code = REFUSED
 
@@ -34,7 +34,7 @@ class Refused(click.ClickException):
 
 
 class Unexpected(click.ClickException):
-    """A fault of the client's own, with its trace, which may hold names and messages of others."""
+    """An error that is a bug of the client, shown with its traceback."""
 
     exit_code = REFUSED
 
@@ -43,12 +43,12 @@ class Unexpected(click.ClickException):
 
 
 class NoServer(Refused):
-    """An error that says that no server answers."""
+    """The error that is shown if no server answers."""
 
     exit_code = NO_SERVER
 
 
 class BadSpec(Refused):
-    """An error in a spec file; nothing was asked of the server."""
+    """An error in a spec file, found before the server was asked for anything."""
 
     exit_code = USAGE

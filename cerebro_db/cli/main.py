@@ -1,4 +1,4 @@
-"""The command itself: its subcommands, and how everything that goes wrong is told."""
+"""The command `cerebro`: its subcommands, and how it shows errors."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _INIT = "The extension cerebro is not in this database: `cerebro init` says what
 
 
 class Cerebro(click.Group):
-    """A command group that lists commands in the order of work, and shows the client's errors as its own."""
+    """A command group that lists its commands in the order of use, and shows errors of the client."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(self.commands)
@@ -53,7 +53,7 @@ class Cerebro(click.Group):
 
 
 def _told(error: Exception) -> click.ClickException:
-    """Return the error to show for the client's; anything else is a fault of ours and keeps its trace."""
+    """Return the error to show: a CerebroError with its hint, any other error with its traceback."""
     from cerebro_db.errors import CerebroError
 
     if isinstance(error, CerebroError):

@@ -46,7 +46,7 @@ def models(name: str | None, form: str, dsn: str) -> None:
 
 
 def _tell_measured(metrics: Mapping[str, Any]) -> str:
-    """Return what was measured on the validation rows if there were any, and else on the training rows."""
+    """Return a version's metric as text: that of the validation rows, if any, else of the training rows."""
     what = "validation" if "validation" in metrics else "training"
     own = metrics.get(what, {})
     named = {own["metric"]: own["value"]} if own.get("metric") else {"loss": own.get("loss")}

@@ -1,4 +1,4 @@
-"""Prints rows for a person, or for a program."""
+"""Prints rows as a table for people, or as JSON or CSV for programs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cerebro_db.terminal import harmless
 C = TypeVar("C", bound=Callable[..., Any])
 Row = Mapping[str, Any]
 
-# Characters that terminals obey and JSON would leave as they are; spelled out, they are the same JSON.
+# Control characters that JSON does not escape by itself; escaped, they mean the same.
 _CONTROLS = re.compile(r"[\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]")
 # The longest cell of a table; the other formats have everything.
 LONGEST = 1000
@@ -43,7 +43,7 @@ STATUS_COLOURS = {
 
 
 def formatted(command: C) -> C:
-    """Give a command that shows rows the option that says how."""
+    """Add the option `--format`, for table, json or csv, to a command that shows rows."""
     return click.option(
         "--format", "form", type=click.Choice(FORMATS), default="table", show_default=True,
         help="How rows are printed; json and csv have every column.",
@@ -51,7 +51,7 @@ def formatted(command: C) -> C:
 
 
 def show(rows: Sequence[Row], form: str, columns: Sequence[str], all_columns: Sequence[str] = ()) -> None:
-    """Print rows: a table with the columns that matter, or everything for a program."""
+    """Print rows: as a table of the columns `columns`, or as JSON or CSV with every column."""
     if form == "json":
         text = json.dumps([_plain_row(row) for row in rows], indent=2, ensure_ascii=False, default=str)
         click.echo(_CONTROLS.sub(lambda found: f"\\u{ord(found[0]):04x}", text))
@@ -64,7 +64,7 @@ def show(rows: Sequence[Row], form: str, columns: Sequence[str], all_columns: Se
 
 
 def say(text: object, *, err: bool = False) -> None:
-    """Print a line that holds names or messages of other people's."""
+    """Print a line that may hold other people's text, with control characters spelled out."""
     click.echo(harmless(text), err=err)
 
 
@@ -73,7 +73,7 @@ def _plain_row(row: Row) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Return a value that JSON has."""
+    """Return a value in a form that JSON can hold."""
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, decimal.Decimal):
@@ -135,6 +135,6 @@ def _readable(value: Any) -> str:
         return ", ".join(map(_readable, value))[:LONGEST]
     if isinstance(value, Mapping):
         value = json.dumps(value, ensure_ascii=False, default=str)
-    # One row is one line, which a person can read to its end.
+    # A row is printed on one line, cut to a readable length.
     text = harmless(" ".join(str(value)[: 2 * LONGEST].split()))
     return text if len(text) <= LONGEST else f"{text[: LONGEST - 1]}…"

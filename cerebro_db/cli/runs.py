@@ -1,4 +1,4 @@
-"""Commands about runs: look at them, wait for them, steer them."""
+"""Commands about runs: list, watch, report, export, stop, resume and forget them."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ BOARD_COLUMNS = ("rank", "mst_key", "metric", "value", "loss", "epoch", "compile
 GROUP_COLUMNS = (
     "group_key", "rows", "status", "mst_key", "metric", "value", "loss", "epoch", "reason",
 )  # fmt: skip
-# The groups of a run that are shown if nobody says how many.
+# The number of groups shown without --limit.
 FIRST = 50
 METRIC_COLUMNS = ("mst_key", "epoch", "dataset", "metric", "value")
 
@@ -38,7 +38,7 @@ def of_run(command: C) -> C:
 
 
 def of_named_run(command: C) -> C:
-    """Give a command an argument RUN that must be given, since the wrong run would be a pity."""
+    """Add the argument RUN, without a default, to a command that must not act on the wrong run."""
     return click.argument("run", metavar="RUN", type=int)(command)
 
 
@@ -47,7 +47,7 @@ def of_config(text: str) -> Callable[[C], C]:
 
 
 def chosen(db: Database, run: int | None) -> Run:
-    """Return the run of that number, or the caller's newest; refuse if there is none."""
+    """Return the run with this number, by default the caller's newest; raise Refused if there is none."""
     found = db.look(
         "SELECT max(run_id) AS run_id FROM cerebro.runs WHERE run_id = %s OR (%s AND owner = current_user)",
         run, run is None,
@@ -60,8 +60,8 @@ def chosen(db: Database, run: int | None) -> Run:
 
 
 def finished(run: Run) -> Run:
-    """Return the run if its tables are there; else refuse."""
-    # As everywhere here: the client is imported where it is needed, so that help comes at once.
+    """Return the run if it is over, so that its tables exist; otherwise raise Refused."""
+    # The client is imported where it is needed, so that --help is quick.
     from cerebro_db.run import GOING
 
     status = run.status
@@ -144,7 +144,7 @@ def groups(run: int | None, worst: bool, limit: int, form: str, dsn: str) -> Non
       cerebro groups
       cerebro groups 7 --worst --limit 10
     """
-    # Whether a higher value is better stands with what was measured.
+    # Whether a higher value is better is in the rows of cerebro.metrics.
     query = (
         "SELECT g.* FROM cerebro.groups AS g WHERE g.run_id = %s ORDER BY"
         " CASE WHEN %s THEN CASE WHEN (SELECT bool_or(m.higher_is_better) FROM cerebro.metrics AS m"
@@ -214,7 +214,7 @@ def watch(run: int | None, dsn: str) -> None:
 
 
 def follow(run: Run) -> None:
-    """Watch a run to its end; end the command with an error if the run ends badly."""
+    """Watch a run until it is over; exit with code 4 unless the run has finished."""
     from cerebro_db.errors import CerebroError
 
     run.watch()
@@ -337,7 +337,7 @@ def _export_run(
 
 
 def _load_quietly() -> None:
-    """Import TensorFlow without its greetings on the error stream, which no setting keeps it from."""
+    """Import TensorFlow with stderr closed, since no setting stops the messages that it prints there."""
     import os
     from contextlib import suppress
     from importlib import import_module

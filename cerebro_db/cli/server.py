@@ -1,4 +1,4 @@
-"""Finds what a server has and lacks, and what is to be done about it."""
+"""Finds what a server lacks to run cerebro, for `cerebro init` and `cerebro doctor`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 SOURCE = Path(__file__).resolve().parents[1] / "server"
 SUPPORTED = range(13, 19)
 
-# Where the user's own names are found, which only the user's own search_path says.
+# The schemas of the user's search_path. This runs with that search_path, unlike LOOK.
 PATH = "SELECT pg_catalog.current_schemas(FALSE)::pg_catalog.text[] AS path"
 LOOK = """
 SELECT current_database()::text AS database, current_user::text AS role, r.rolsuper AS super,
@@ -43,7 +43,7 @@ Row = Mapping[str, Any]
 
 @dataclass
 class Plan:
-    """A plan for `init`: the steps that it takes itself, and what others must do first."""
+    """A plan for `init`: SQL that it can run (`steps`), and commands for an administrator (`others`)."""
 
     problem: str
     steps: list[str] = field(default_factory=list)
@@ -51,7 +51,7 @@ class Plan:
 
 
 def plan(db: Database, grants: Sequence[str]) -> Plan:
-    """Find the way from what the database has to what it needs."""
+    """Return the plan that installs or updates the extension, and grants the right to use it."""
     from cerebro_db.statements import literal
 
     found = _look(db)
@@ -82,12 +82,12 @@ def _statements(found: Row) -> list[str]:
 
 
 def _quoted(text: str) -> str:
-    """Quote a text for a shell, readably if nothing in it means anything to one."""
+    """Return a text in quotes for a shell: in double quotes if no character in it is special."""
     return f'"{text}"' if re.fullmatch(r"[\w .,;'()-]*", text) else shlex.quote(text)
 
 
 def _database(found: Row) -> str:
-    """Return the database's name for a shell and psql, which takes a name with = in it for an address."""
+    """Return the database's name for `psql -d`, which takes a name with `=` in it as a connection string."""
     name: str = found["database"]
     if re.fullmatch(r"\w+", name):
         return name
@@ -95,7 +95,7 @@ def _database(found: Row) -> str:
 
 
 def _by_hand(found: Row) -> Iterator[str]:
-    """Yield the commands to run on the server's machine, in Debian's places."""
+    """Yield the commands that install the extension on the server's machine, for a Debian system."""
     major, folder = found["major"], f"cerebro-{version('cerebro-db')}"
     if found["python"] is None:
         yield f"  sudo apt-get install postgresql-plpython3-{major}"
@@ -114,7 +114,7 @@ def _by_hand(found: Row) -> Iterator[str]:
 
 
 def unpack(folder: Path) -> None:
-    """Write the extension's source to a folder that is not there yet."""
+    """Copy the extension's source to a new folder; raise Refused if the folder exists."""
     if not SOURCE.is_dir():
         raise Refused("this installation of cerebro-db carries no source of the extension")
     try:
@@ -124,7 +124,7 @@ def unpack(folder: Path) -> None:
 
 
 def examine(db: Database) -> list[dict[str, Any]]:
-    """Return one row for each thing that was looked at: item, status, what was found, and what to do."""
+    """Return a row for each thing that `cerebro doctor` checks: item, status, found and advice."""
     found = _look(db)
     rows = [_row(*one) for one in (_server(found), _python(found), _files(found), _extension(found))]
     rows += [_row(*one) for one in _rights(found)]

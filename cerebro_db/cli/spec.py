@@ -1,4 +1,4 @@
-"""Spec files: what to train, as TOML. Errors are told with their line, before any server is asked."""
+"""Spec files, which describe a run in TOML. Errors in a file are found without a server, with their lines."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from cerebro_db.run import Run
 
 SCHEMA = Path(__file__).with_name("run.schema.json")
-# What a spec calls by the names that `Database.fit` has for it.
+# Keys of a spec that have the same names as arguments of `Database.fit`.
 PASSED = ("epochs", "validation", "seed", "out", "every", "name", "description", "gpus")
 
 Place = tuple[Any, ...]
@@ -31,17 +31,17 @@ Place = tuple[Any, ...]
 
 @dataclass(frozen=True)
 class Spec:
-    """A spec file that is right as far as it can be known here."""
+    """The content of a spec file that has passed every check that needs no server."""
 
     content: Mapping[str, Any]
 
     @property
     def architectures(self) -> str:
-        """The table that has the architectures."""
+        """The name of the table of architectures."""
         return self.content.get("architectures", "nets")
 
     def begin(self, db: Database) -> Run:
-        """Begin the run; errors that only the server can know are told then."""
+        """Begin the run, and return it; raise CerebroError for errors that only the server can find."""
         return db.fit(**self._arguments())
 
     def explain(self, db: Database) -> Plan:
@@ -64,7 +64,7 @@ class Spec:
 
 
 def read_spec(file: Path) -> Spec:
-    """Read a file and hold it against the schema."""
+    """Read a spec file; raise BadSpec with the lines of all errors if it does not fit the schema."""
     try:
         document = tomlkit.parse(file.read_text("utf-8"))
     except ParseError as error:
@@ -85,10 +85,9 @@ def read_spec(file: Path) -> Spec:
 
 
 def line_numbers(document: tomlkit.TOMLDocument) -> Iterator[tuple[Place, int]]:
-    """Yield the line of every key, by its place in the document.
+    """Yield the path of each key in a TOML document, with the number of its line.
 
-    The parser keeps no positions, but it keeps every character: a key stands as many lines down as what is
-    before it has, written out.
+    The parser keeps no line numbers, but it keeps all text: the line follows from the text before a key.
     """
     yield (), 1
     yield from _within(document, (), 1)
@@ -123,7 +122,7 @@ def key_parts(key: Any) -> tuple[str, ...]:
 
 
 def _beneath(item: Any, place: Place, line: int) -> Iterator[tuple[Place, int]]:
-    """Yield what stands in an array or an inline table, with the line on which that begins."""
+    """Yield the path of everything inside an array or inline table, with the line on which this begins."""
     if isinstance(item, Mapping):
         for name, value in item.items():
             yield (*place, name), line
@@ -207,7 +206,7 @@ def _path(place: Place) -> str:
 
 
 def _values(value: Any) -> Any:
-    """Turn ranges, which TOML writes as the server's JSON does, into the client's."""
+    """Convert ranges and values by model, as a spec file writes them, to those of `cerebro_db.space`."""
     from cerebro_db.space import Range, by_model
 
     if isinstance(value, list):

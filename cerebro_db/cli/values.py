@@ -1,4 +1,4 @@
-"""Reads options that are more than a word."""
+"""Parses values of command-line options: lists with commas, and JSON objects."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import click
 
 
 def read_list(_context: click.Context, _option: click.Parameter, text: str | None) -> list[str] | None:
-    """Return the words of an option that has commas between them."""
+    """Return the words of an option whose value is a list with commas."""
     return None if text is None else [word.strip() for word in text.split(",")]
 
 
 def read_object(_context: click.Context, _option: click.Parameter, text: str | None) -> dict[str, Any] | None:
-    """Return the JSON object that an option has."""
+    """Return the dict of an option whose value is a JSON object; raise BadParameter if it is none."""
     try:
         found = None if text is None else json.loads(text)
     except ValueError:

@@ -1,4 +1,4 @@
-"""The actions of a viewer on a run: the SQL that is sent, and what is said of it before."""
+"""The actions of the dashboard on a run: the SQL of each, and the sentence that announces it."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from cerebro_db import stored
 from cerebro_db.dashboard import views
 from cerebro_db.statements import table_name
 
-# An interrupted run is resumed by a call that lasts as long as the run; what is wrong with it shows at once.
+# How long to wait for the refusal of a resume, as a resume that is not refused lasts as long as the run.
 REFUSAL_SECONDS = 3.0
 
-# What the database takes as an integer.
+# The range of the SQL type integer.
 _LOWEST, _HIGHEST = -(2**31), 2**31 - 1
 _MOST_SHOWN = 50
 
-# Whether a summary is there, of what kind, and whether it is one of many models or of one.
+# The kind and owner of a summary, and whether it is of several models; no row if there is no summary.
 _SUMMARY = """
 SELECT c.relkind::text AS kind, pg_get_userbyid(c.relowner) = current_user AS own,
     array_agg(a.attname::text) && '{model_selection_table}' AS several
@@ -52,12 +52,12 @@ Row = Mapping[str, Any]
 
 
 class UnknownAction(ValueError):
-    """Raised if there is no action of this name, or what it needs was not given."""
+    """Raised if no action has this name, or if an argument of the action is missing or invalid."""
 
 
 @dataclass(frozen=True)
 class Action:
-    """An action; `says` makes a sentence of the run, the config and what was given."""
+    """An action on a run. `says` returns the sentence that announces it, from run, config and arguments."""
 
     sql: str
     says: Callable[[Row, Row, Row], str]
@@ -222,10 +222,10 @@ _KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
 
 
 class Desk:
-    """A desk that carries out what viewers ask, in the one role that the page is connected as.
+    """An object that carries out the actions of viewers, with the rights of its engine's role.
 
-    It takes one action at a time, over one connection: parameters of a clone are checked by Keras in that
-    session, and a second check costs nothing there.
+    It runs one action at a time over one connection: Keras checks the parameters of a cloned config in this
+    session, and each check after the first is quick there.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -234,7 +234,7 @@ class Desk:
         self._resumed: dict[int, Future[None]] = {}
 
     def preview(self, name: str, run_id: int, given: Row) -> dict[str, Any]:
-        """Say what would be done, with the SQL that would be sent, and do nothing."""
+        """Return the sentence that announces an action, and its SQL; do not carry out the action."""
         action, values = _checked(name, run_id, given)
         with self._engine.connect() as connection:
             run = _only(views.rows(connection, views.RUN, run=run_id), f"you have no run {run_id}")
@@ -249,7 +249,7 @@ class Desk:
             return {"says": action.says(run, config, values), "sql": _text(connection, sql, values)}
 
     def act(self, name: str, run_id: int, given: Row) -> dict[str, Any]:
-        """Carry out an action; return what its function gave."""
+        """Carry out an action, and return the values that its SQL function returned."""
         action, values = _checked(name, run_id, given)
         if name == "resume":
             return self._resume(run_id)
@@ -265,7 +265,7 @@ class Desk:
         return {"results": [value for value in results if value not in (None, "")]}
 
     def _resume(self, run_id: int) -> dict[str, Any]:
-        """Let a paused run go on; an interrupted one goes on in a session that does nothing else."""
+        """Resume a run in a session of its own, which an interrupted run occupies until it is over."""
         going = self._resumed.get(run_id)
         if going is None or going.done():
             going = self._resumed[run_id] = Future()
@@ -308,9 +308,9 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
 
 
 def _warm_start(connection: Connection, run: Row, values: Row) -> tuple[str, dict[str, Any]]:
-    """Return the statement and values of a warm start, with what it takes from the run's summary.
+    """Return the statement and the values for a run that continues from the models of another run.
 
-    Raise UnknownAction if the run has left no table of models that could be trained on.
+    Raise UnknownAction if the other run has left no model table to continue from.
     """
     none = UnknownAction(f"run {run['run_id']} has left no table of models that could be trained on")
     if not run["model_table"]:
@@ -320,10 +320,10 @@ def _warm_start(connection: Connection, run: Row, values: Row) -> tuple[str, dic
     if is_there is None:
         raise none
     stored.check_kind(is_there, summary)
-    # Policies on a table are code of its owner's.
+    # Do not run row security policies, which are code of the table's owner.
     connection.exec_driver_sql("SET LOCAL row_security = off")
     several = is_there["several"]
-    # pg_catalog stands before all names in it, and the table is named with its schema.
+    # The search_path begins with pg_catalog, and the table's name has its schema.
     query = f"{_LEFT if several else _LEFT_ONE} FROM {summary.replace('%', '%%')} WHERE run_id = %(run)s"
     left = _only(views.rows(connection, query, run=run["run_id"]), str(none))
     tables = {"source": run["source_table"], "model_table": run["model_table"]}
@@ -332,7 +332,7 @@ def _warm_start(connection: Connection, run: Row, values: Row) -> tuple[str, dic
 
 
 def _can_be_sent(value: object) -> bool:
-    """Return whether a value can be sent: no NUL and no half of a character in text, no infinity for JSON."""
+    """Return whether the database can hold a value: text without NUL or surrogates, no infinite number."""
     if isinstance(value, list):
         return all(_can_be_sent(item) and not isinstance(item, list) for item in cast("list[Any]", value))
     if isinstance(value, str):
@@ -347,7 +347,7 @@ def _only(found: list[dict[str, Any]], otherwise: str) -> dict[str, Any]:
 
 
 def _text(connection: Connection, sql: str, values: Row) -> str:
-    """Return the statement with its values in it, as the driver writes them."""
+    """Return the statement with its values in it, as psycopg2 sends it."""
     cursor = connection.connection.cursor()
     try:
         text: bytes = cursor.mogrify(sql, values)  # pyright: ignore[reportAttributeAccessIssue]

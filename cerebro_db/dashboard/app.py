@@ -1,4 +1,4 @@
-"""The server of the page: answers in JSON, the report of a run, and the files of the page."""
+"""The web application of the dashboard: JSON responses, the report of a run, and static files."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ from cerebro_db.errors import CerebroError, from_server
 T = TypeVar("T")
 
 STATIC = Path(__file__).parent / "static"
-# No connection, none any more, or none to be had: by itself this may heal.
+# The connection is lost or refused, which may pass.
 LOSSES = (psycopg2.OperationalError, psycopg2.InterfaceError)
 LOST_STATES = ("08", "53", "57P")
-# A view that is not there: nothing else is read here.
+# A missing relation can only be one of the extension's views: nothing else is read here.
 HINTS = {"42P01": "The extension cerebro is not in this database: `cerebro init` says what to do."}
 # What a bigint and an integer can hold; a timestamp holds a little more seconds.
 MOST_RUN, MOST_CONFIG, MOST_SECONDS = 2**63 - 1, 2**31 - 1, 9e12
@@ -42,7 +42,7 @@ _NO_SERIES = 'series must be a JSON object, such as {"shop": "shop 1"}'
 def make_app(
     reading: Engine, acting: Engine, token: str, host: str, port: int, code: str | None = None
 ) -> Starlette:
-    """Return the application; `acting` is the engine whose sessions do what viewers ask."""
+    """Return the application; it reads data with the engine `reading`, and acts for viewers with `acting`."""
     desk = Desk(acting)
 
     async def index(_request: Request) -> Response:
@@ -60,7 +60,7 @@ def make_app(
     async def action(request: Request) -> Response:
         try:
             given: Any = json.loads(await read_body(request, MOST_BYTES))
-        # Brackets within brackets within brackets end in the latter.
+        # JSON that is nested too deeply raises RecursionError.
         except (ValueError, RecursionError):
             given = None
         if not isinstance(given, dict) or not isinstance(given.get("with"), dict):
@@ -91,7 +91,7 @@ def make_app(
 
 
 def _run_routes(reading: Engine) -> list[Route]:
-    """Return the routes that show a run."""
+    """Return the routes that show a run, its groups, its plan and its report."""
 
     async def run(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
@@ -127,7 +127,7 @@ def _run_routes(reading: Engine) -> list[Route]:
 
 
 def _model_routes(acting: Engine) -> list[Route]:
-    """Return the routes that show what the models of configs predict."""
+    """Return the routes that show the predictions of a config's model."""
 
     async def suggestion(request: Request) -> Response:
         run_id: int = request.path_params["run_id"]
@@ -199,7 +199,7 @@ def _is_object(text: str) -> bool:
     """Return whether a text is a JSON object."""
     try:
         return isinstance(json.loads(text), dict)
-    # Digits without an end are a ValueError, too.
+    # A number with too many digits also raises ValueError.
     except (ValueError, RecursionError):
         return False
 
@@ -218,7 +218,7 @@ def _is_number(text: str) -> bool:
 
 def _seconds(name: str, text: str) -> float:
     with suppress(ValueError):
-        # NaN is not below anything.
+        # The comparison is false for NaN.
         if abs(value := float(text)) <= MOST_SECONDS:
             return value
     raise ValueError(
@@ -235,7 +235,7 @@ def _file(page: bytes, run_id: int) -> Response:
 async def _answer_about(
     texts: Sequence[str], work: Callable[[], T | None], missing: Callable[[], Response] | None = None
 ) -> Response:
-    """Answer a request that gives texts, if the database can hold them."""
+    """Respond with the result of `work`, or with status 400 if a text of the request contains NUL."""
     if "\0" in "".join(texts):
         return _problem(400, "the database can hold no such text")
     return await _answer(work, missing=missing)
@@ -246,7 +246,7 @@ async def _answer(
     form: Callable[[T], Response] = JSONResponse,
     missing: Callable[[], Response] | None = None,
 ) -> Response:
-    """Answer a request in a thread, since the driver blocks while it waits for the database."""
+    """Respond with the result of `work`, or with its error; run it in a thread, since it blocks."""
     try:
         found = await run_in_threadpool(work)
     except UnknownAction as error:

@@ -1,4 +1,4 @@
-"""Connections of the page: limits how many there are, and how long one may say and take nothing."""
+"""The dashboard's connections: limits their number, and the time that one may be idle."""
 
 from __future__ import annotations
 
@@ -11,11 +11,10 @@ SECONDS = 10.0
 
 
 class Connection(H11Protocol):
-    """A connection that ends if nothing moves on it: no request comes, or nothing of an answer is taken.
+    """A connection that ends if no request comes, or if its client reads nothing of the response, for 10 s.
 
-    It also ends if there are too many of them. Anybody who reaches the port may open one, before any token is
-    asked for; without an end to them, those who say nothing, or ask and never read, would use up the files
-    that the process may have open.
+    It also ends if there are too many connections. Anybody who reaches the port can open connections without
+    a token; idle ones would use up the file descriptors of the process.
     """
 
     _deadline: asyncio.TimerHandle | None = None

@@ -1,4 +1,4 @@
-"""Shows forecasts: which there are, how a series went and goes on, and why."""
+"""Shows forecasts on the dashboard: the past and the future of a series, and an explanation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from cerebro_db.dashboard.predicting import reading
 from cerebro_db.dashboard.views import Row
 
 MOST_SERIES, HISTORY, MOST_PARTS = 500, 60, 12
-# Times as the clock on the wall shows them.
+# Times are local times.
 _FORECAST = f"""
 WITH f AS MATERIALIZED (
     SELECT row_number() OVER () AS n, x.*
@@ -38,12 +38,12 @@ _REASONS = (
 
 
 def forecast(engine: Engine, name: str, series: str | None) -> Row:
-    """Return the series of a forecast, and the points of the one that is asked for, or of the first."""
+    """Return the names of all series of a forecast, and the values of one series, by default the first."""
     with reading(engine) as connection:
         return views.rows(connection, _FORECAST, name=name, series=series)[0]
 
 
 def explain(engine: Engine, name: str, series: str) -> Row:
-    """Return what the next value of a series consists of, the greatest part first."""
+    """Return how much each earlier value and each column adds to the next value of a series."""
     with reading(engine) as connection:
         return {"parts": views.rows(connection, _REASONS, name=name, series=series)}

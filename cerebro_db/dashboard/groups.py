@@ -1,4 +1,4 @@
-"""The page's view of a run of groups: how their results are spread, and a page of them at a time."""
+"""Shows a run of groups on the dashboard: the distribution of their results, and a list of groups."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from cerebro_db.dashboard.actions import UnknownAction
 Row = dict[str, Any]
 
 MOST_ROWS = 200
-# Each word is looked for in every group.
+# Limits the length of a search, each word of which is searched for in every group.
 MOST_SEARCH = 1000
 BARS = 40
 # Columns of cerebro.groups that rows may be sorted by; what begins with a dot is a column that makes groups.
 SORTED = ("group_key", "rows", "status", "mst_key", "value", "best_value", "loss", "epoch", "configs")
 MAKES_GROUPS = "."
 
-# All in one statement, which reads the groups once. What was measured may be NaN, which JSON has not.
+# One statement, so that the groups are read only once. NaN becomes NULL, as JSON has no NaN.
 _GROUPS = """
 WITH g AS MATERIALIZED (
     SELECT group_key, group_key::jsonb AS key, "rows", segments, status, left(reason, 500) AS reason, configs,
@@ -70,7 +70,7 @@ SELECT
 
 @dataclass(frozen=True)
 class Asked:
-    """A choice of groups and of their order."""
+    """A search for groups, with the order of the groups found and the part of them to show."""
 
     search: str = ""
     order: str = "group_key"
@@ -80,7 +80,7 @@ class Asked:
 
 
 def asked(given: Mapping[str, str]) -> Asked:
-    """Read the choice from the address of a request, whose numbers were checked before."""
+    """Return the search that a request's query string describes, whose numbers are already checked."""
     order = given.get("order", "group_key")
     if order not in SORTED and not order.startswith(MAKES_GROUPS):
         raise UnknownAction(f"groups are sorted by {', '.join(SORTED)}, or by .column")
@@ -93,7 +93,7 @@ def asked(given: Mapping[str, str]) -> Asked:
 
 
 def groups(engine: Engine, run_id: int, which: Asked) -> Row | None:
-    """Return a page of the groups of a run, and how all found are spread; None if there is no such run."""
+    """Return a part of the groups found, and the distribution of all found; None if there is no such run."""
     words = which.search.lower().split()
     pairs = [word.partition("=") for word in which.search.split() if word.partition("=")[1]]
     way = "DESC" if which.down else "ASC"

@@ -1,11 +1,11 @@
-"""Who may talk to the page: the holder of its token, from a page of its own.
+"""Admits only requests with the dashboard's token, and changes only from the dashboard's own page.
 
-The page acts in the database with the rights of the role that it is connected as, and a port on loopback is
-open to every user of the machine and to every site that a browser on it visits. So each request needs the
-token; its Host must be one that the page was started for (a name that a stranger lets point to loopback is
-none); and what changes something must come from the page's own origin. Whoever has no token is not listened
-to at length: what is sent has a limit and a time, and only a form that holds the token is read before it has
-been seen. A browser that has brought the token gets a cookie of its own, which is good for some days here.
+The page acts in the database with the rights of its role, and a port on loopback is open to every user of the
+machine and to every site that a browser on it visits. So each request needs the token. The name in its header
+Host must be one that the page was started for, as strangers can let other names point to loopback. A request
+that changes something must come from the page's own origin. Without a token, a request body is limited in
+size and time, and only the form that holds the token is read. A browser that has sent the token gets a
+cookie, which is valid for seven days.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 SAFE_METHODS = ("GET", "HEAD")
-# A grid of configs fits by far; a token more than does.
+# The first limit is ample for a grid of configs, the second for a token.
 MOST_BYTES, MOST_FORM_BYTES, MOST_PATH = 1_000_000, 4_000, 500
 BODY_SECONDS = 10.0
 COOKIE_SECONDS = 7 * 86_400
 _HOST = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::[0-9]*)?")
 LOOPBACK_NAMES = ("localhost",)
-# Open without the token: what is needed to ask for it.
+# Paths that need no token: the page that asks for it, and its files.
 OPEN_PATHS = ("/enter", "/static/style.css", "/static/icon.svg")
 POLICY = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data:; base-uri 'none';"
@@ -60,7 +60,7 @@ ENTRANCE = """<!doctype html>
 </main>
 </html>
 """
-# A browser that comes from another place, a file say, sends a new cookie only from this page on.
+# A browser that comes from elsewhere, such as a file, sends the new cookie only with requests from this page.
 WELCOME = """<!doctype html>
 <html lang="en">
 <meta charset="utf-8">
@@ -79,17 +79,17 @@ def is_loopback(host: str) -> bool:
 
 
 class NotRead(Exception):
-    """Raised with an answer if what is sent is more than is read, or comes too slowly."""
+    """Raised, with the response to send, if a request body is too large or comes too slowly."""
 
     def __init__(self, answer: Response) -> None:
         super().__init__()
-        # What is still on its way is not read: the connection ends with the answer.
+        # The rest of the body is not read: the connection ends with the response.
         answer.headers["Connection"] = "close"
         self.answer = answer
 
 
 async def read_body(request: Request, most: int) -> bytes:
-    """Return what was sent; raise NotRead if it is larger than `most`, whatever was promised, or too slow."""
+    """Return the body of a request; raise NotRead if it has more than `most` bytes or comes too slowly."""
     try:
         return await asyncio.wait_for(_read(request, most), BODY_SECONDS)
     except asyncio.TimeoutError:
@@ -110,12 +110,12 @@ def _too_large() -> NotRead:
 
 
 class Guard:
-    """A guard that stands before the whole application."""
+    """ASGI middleware that answers every request without the token itself, before the application sees it."""
 
     def __init__(self, app: ASGIApp, token: str, host: str, port: int, code: str | None = None) -> None:
         self._app = app
         self._token = token
-        # Good for one entry: it stands in for the token where more than its owner may get to see it.
+        # Replaces the token for one entry, where others than the owner might see it.
         self._code = code
         # Every other port of this host gets the cookie too, so it is not the token, tells nothing of it, and
         # has an end. It is good for the next page with the same token.
@@ -151,7 +151,11 @@ class Guard:
         return None
 
     async def _enter(self, request: Request) -> Response | None:
-        """Take the token once, and a cookie from then on, which no script can read and no other site send."""
+        """Return the response to a request that brings a token or a code; None for any other request.
+
+        If the token or the code is right, the response sets a cookie, which no script can read and no other
+        site can send.
+        """
         path = _path(request)
         if path == "/enter" and request.method == "POST":
             form = parse_qs((await read_body(request, MOST_FORM_BYTES)).decode("ascii", "replace"))
@@ -206,7 +210,7 @@ def _same(given: str, secret: str) -> bool:
 
 
 def _path(request: Request) -> str:
-    """Return the path that the application goes by; Starlette's address may have parts of the header Host."""
+    """Return the path that chooses the route; Starlette's `request.url` may have parts of the header Host."""
     return request.scope["path"]
 
 
@@ -216,15 +220,15 @@ def _without_port(host: str) -> str:
 
 
 def _promised(headers: Headers) -> int:
-    """Return the length that the body is said to have; the server below refuses what is no number."""
+    """Return the length in the header Content-Length, or 0 if it is no number, which uvicorn refuses."""
     given = headers.get("content-length", "0")
     return int(given) if given.isdecimal() and len(given) < 20 else 0
 
 
 def _same_origin(headers: Headers, host: str) -> bool:
-    """Return whether a change comes from the page itself.
+    """Return whether a request that changes something comes from the dashboard's own page.
 
-    A browser names the origin of what may change something; a program that does not has no cookies.
+    Browsers send the header Origin with such requests. A program without the header may send no cookie.
     """
     origin = headers.get("origin")
     if origin is None:

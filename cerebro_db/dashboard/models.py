@@ -1,4 +1,4 @@
-"""Shows registered models: their versions, how they stand to the rows of today, and what they go by."""
+"""Shows registered models on the dashboard: versions, checks, and how much each column is worth."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _IMPORTANCE = (
 
 
 def model(engine: Engine, name: str) -> Row | None:
-    """Return the versions and the checks of a model; None if there is none of this name."""
+    """Return the versions and the checks of a registered model; None if no model has this name."""
     with engine.connect() as connection:
         versions = views.rows(connection, _VERSIONS, name=name)
         if not versions:
@@ -42,14 +42,14 @@ def model(engine: Engine, name: str) -> Row | None:
 
 
 def importance(engine: Engine, reference: str, table: str) -> Row:
-    """Return what the columns of a table are worth to a model, the greatest first."""
+    """Return how much each column of a table is worth to a model, the greatest first."""
     with reading(engine) as connection:
         source = still(connection, table)
         return {"columns": views.rows(connection, _IMPORTANCE, model=reference, table=source)}
 
 
 def explain(engine: Engine, reference: str, table: str, id_column: str, row: str) -> Row:
-    """Return what columns of a row add to the answer of a model, the greatest part first."""
+    """Return how much each column of a row adds to a model's prediction, the greatest first."""
     with reading(engine) as connection:
         query = explanation(still(connection, table), id_column)
         found = connection.exec_driver_sql(query, ([row], reference, MOST_COLUMNS)).mappings()
@@ -57,5 +57,5 @@ def explain(engine: Engine, reference: str, table: str, id_column: str, row: str
 
 
 def _shown(value: Any) -> Any:
-    """Return a value that JSON has: a map as base64."""
+    """Return a value in a form that JSON can hold: bytes as base64."""
     return base64.b64encode(value).decode() if isinstance(value, bytes | memoryview) else views.plain(value)

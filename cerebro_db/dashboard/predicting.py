@@ -1,4 +1,4 @@
-"""Shows what a config's model predicts: counts for all rows of a packed table, a few rows of any table."""
+"""Shows the predictions of a config's model: a confusion matrix, or predictions for some rows."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from cerebro_db.run import GOING
 from cerebro_db.statements import ALL, identifier, names, table_name
 
 MOST_ROWS = 50
-# A field may be an image.
+# Fields are cut to this many characters, as a field may be an image.
 MOST_TEXT = 60
 
 _COLUMNS = """
@@ -37,13 +37,13 @@ _PREDICT = (
     f"SELECT cerebro.madlib_predict(%(model)s, '{_SHOWN}', '{_NUMBER}', %(columns)s, '{_PREDICTED}',"
     " 'response', mst_key => %(key)s)"
 )
-# What is no news beside the rows themselves.
+# Columns of the predictions that are not shown beside the rows.
 _HIDDEN = (_NUMBER, "rank", "class_name")
 
 
 @dataclass(frozen=True)
 class Rows:
-    """The first rows of a table, with the columns that are the features, as they were packed."""
+    """A request for predictions: for how many rows of which table, from which feature columns."""
 
     table: str
     columns: str
@@ -51,7 +51,7 @@ class Rows:
 
 
 def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
-    """Count how many rows of each label the model takes for what, of the validation rows if there are any."""
+    """Return the confusion matrix of a model on the validation rows, if any, else on the training rows."""
     with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
@@ -64,7 +64,7 @@ def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
 
 
 def suggestion(engine: Engine, run_id: int) -> Row | None:
-    """Suggest a table of rows to predict and its columns: those that the run's rows were packed from."""
+    """Return the table that the run's rows were packed from, and its feature columns, as rows to predict."""
     with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
@@ -73,7 +73,7 @@ def suggestion(engine: Engine, run_id: int) -> Row | None:
         (found,) = _rows_of(connection, "to_jsonb(t) AS row", summary)
         row: Row = found["row"]
         listed: Sequence[str] = row["independent_varname"]
-        # Columns that were packed as one vector are not named there.
+        # The summary does not name columns that were packed as one vector.
         known = "" if listed == ["independent_var"] else names(list(listed))
         prepared = row.get("feature_specification") is not None
         schema = run["source_table"].rpartition(".")[0]
@@ -83,7 +83,7 @@ def suggestion(engine: Engine, run_id: int) -> Row | None:
 
 
 def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | None:
-    """Return the first rows of a table with the model's predictions; leave nothing in the database."""
+    """Return the first rows of a table with a model's predictions; leave nothing in the database."""
     with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:
@@ -102,7 +102,7 @@ def predict(engine: Engine, run_id: int, mst_key: int, asked: Rows) -> Row | Non
 
 @contextmanager
 def reading(engine: Engine) -> Iterator[Connection]:
-    """Open a transaction of which nothing stays. Policies on tables, their owners' code, are not run."""
+    """Open a transaction that is rolled back; table policies, which are other people's code, do not run."""
     with engine.connect() as connection:
         connection.exec_driver_sql("SET LOCAL row_security = off")
         yield connection
@@ -115,7 +115,7 @@ def _run(connection: Connection, run_id: int) -> Row | None:
 
 
 def _texts(connection: Connection, table: str, alias: str) -> list[tuple[str, str]]:
-    """Return the columns of a table, each with the expression that shows it."""
+    """Return the columns of a table, each with the SQL expression that shows it as short text."""
     found = [row["name"] for row in views.rows(connection, _COLUMNS, table=table)]
     return [
         (name, f"left({alias}.{identifier(name).replace('%', '%%')}::text, {MOST_TEXT})")
@@ -125,7 +125,7 @@ def _texts(connection: Connection, table: str, alias: str) -> list[tuple[str, st
 
 
 def _model(connection: Connection, run: Row, mst_key: int) -> tuple[str, int | None]:
-    """Return the table that has the config's model, and the key that it goes by there."""
+    """Return the name of the run's model table, and the config's key in it; None if it holds one model."""
     if run["status"] in GOING:
         raise UnknownAction(f"run {run['run_id']} is {run['status']}: its models are there when it is over")
     if not run["model_table"]:
@@ -139,7 +139,7 @@ def _model(connection: Connection, run: Row, mst_key: int) -> tuple[str, int | N
 
 
 def still(connection: Connection, name: str) -> str:
-    """Return the name of a table; refuse what is no table."""
+    """Return a table's name as SQL; raise an error if it names another role's object that is no table."""
     written = table_name(name)
     found = views.rows(connection, _KIND, table=written)
     if not found:

@@ -1,4 +1,4 @@
-"""Starts the page: its connections, its port, its token."""
+"""Starts the dashboard: opens its port, prints its address with the token, and serves requests."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from cerebro_db.terminal import Harmless
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """Take the port before anything is promised; 0 takes any that is free."""
+    """Return a socket that listens at the port; port 0 means any free port."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     sock = socket.socket(family, socket.SOCK_STREAM)
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -44,7 +44,7 @@ def serve(
     say: Callable[[str], None],
     found_at: str | None = None,
 ) -> None:
-    """Answer until Ctrl-C; `found_at` is where browsers find the page, if that is not where it answers."""
+    """Serve the dashboard until Ctrl-C; `found_at` is its address for browsers, if that is another one."""
     port: int = sock.getsockname()[1]
     token, code = token or secrets.token_urlsafe(32), secrets.token_urlsafe(32)
     app = make_app(reading, acting, token, host, port, code if browse else None)
@@ -64,8 +64,8 @@ def serve(
 
 @contextmanager
 def _way_in(address: str) -> Iterator[None]:
-    """Open the browser by a file that nobody else may read: every user of the machine reads command lines."""
-    # Else the process would end, once the server has, without a way back to here.
+    """Open `address` in a browser through a private file, as other users can read command lines."""
+    # Without this handler, SIGTERM would end the process before the file is removed.
     signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
     handle, name = tempfile.mkstemp(prefix="cerebro-", suffix=".html")
     file = Path(name)

@@ -1,4 +1,4 @@
-"""Reads what the page shows from the public views, in the viewer's own role."""
+"""Reads what the dashboard shows from the public views, in the role of the viewer."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ MOST_RUNS = 50
 MOST_COMPARED = 8
 # What the report is drawn with: the extra `plot`.
 DRAWING = ("pandas", "matplotlib")
-# A run may have been called anything, of any length.
+# The name and the description of a run may have any length.
 MOST_NAME, MOST_DESCRIPTION = 200, 10_000
-# A row's own time is a little before its commit; what is sent twice the page knows by its key.
+# The time in a row is a little before its commit. The page recognizes rows that are sent twice by their keys.
 OVERLAP_SECONDS = 30.0
 
 _RUN_COLUMNS = f"""
@@ -173,7 +173,7 @@ Table = dict[str, list[Any]]
 
 
 def overview(engine: Engine) -> Row:
-    """Return who looks at which database, and the newest runs."""
+    """Return the role and the database, the newest runs, and the registered models and forecasts."""
     with engine.connect() as connection:
         draws = all(map(find_spec, DRAWING))
         return {
@@ -185,9 +185,9 @@ def overview(engine: Engine) -> Row:
 
 
 def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | None = None) -> Row | None:
-    """Return one run as it stands, with what is new since the page last asked; None if there is no such run.
+    """Return a run with its new metrics, visits and decisions; None if there is no such run.
 
-    `since` is what the answer before gave as `next`. For a run of groups, one group is shown, or none.
+    `since` is the value of `next` in the response before. A run of groups shows only the configs of `group`.
     """
     with engine.connect() as connection:
         found = rows(connection, RUN, run=run_id)
@@ -213,7 +213,7 @@ def run(engine: Engine, run_id: int, since: Mapping[str, float], group: str | No
             "metrics": metrics,
             "visits": visits,
             "decisions": decisions,
-            # While a run goes on, the page asks often, and what it costs has not come to its end.
+            # The costs are final only when the run is over; before, the page asks too often for them.
             "costs": [] if found[0]["status"] in GOING else rows(connection, COSTS, run=run_id),
             "next": {
                 "metrics": _last(metrics, "at", since.get("metrics", 0.0)),
@@ -231,7 +231,7 @@ def _of_group(connection: Connection, run_id: int, group: str | None) -> list[Ro
 
 
 def compare(engine: Engine, run_ids: Sequence[int]) -> Row:
-    """Return some runs side by side, each with its best config and what that has reached."""
+    """Return some runs side by side, each with its best config and the metrics of that config by epoch."""
     with engine.connect() as connection:
         return {"runs": [one for run_id in run_ids for one in _beside(connection, run_id)]}
 
@@ -248,7 +248,7 @@ def _beside(connection: Connection, run_id: int) -> list[Row]:
 
 
 def report(engine: Engine, run_id: int) -> bytes | None:
-    """Return the run as one HTML file; None if there is no such run."""
+    """Return the report of a run, as an HTML file; None if there is no such run."""
     with engine.connect() as connection:
         if not rows(connection, RUN, run=run_id):
             return None
@@ -259,7 +259,7 @@ def report(engine: Engine, run_id: int) -> bytes | None:
 
 
 def plan(engine: Engine, run_id: int) -> Row | None:
-    """Return the plan of a run beside what the run took; None if there is no such run."""
+    """Return the text of a run's plan with its actual times; None if there is no such run."""
     with engine.connect() as connection:
         if not rows(connection, RUN, run=run_id):
             return None
@@ -267,19 +267,19 @@ def plan(engine: Engine, run_id: int) -> Row | None:
 
 
 def rows(connection: Connection, query: str, **values: object) -> list[Row]:
-    """Return every row as a dict that JSON can carry."""
+    """Return the rows of a query, each as a dict of values that JSON can hold."""
     found = connection.exec_driver_sql(pinned(query), values)
     return [{name: plain(value) for name, value in row.items()} for row in found.mappings()]
 
 
 def table(connection: Connection, query: str, **values: object) -> Table:
-    """Return many rows in few bytes: the names of the columns once."""
+    """Return the rows of a query as lists of values, with the names of the columns once."""
     found = connection.exec_driver_sql(pinned(query), values)
     return {"columns": list(found.keys()), "rows": [[plain(value) for value in row] for row in found]}
 
 
 def plain(value: Any) -> Any:
-    """Return a value that JSON has: it has no NaN and no infinity, and the page shows both as nothing."""
+    """Return the value, but None for NaN and infinity, which JSON does not have."""
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
