@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 
 import psycopg2
 import pytest
 
+from cerebro_plpy.executor.calls import train_ensemble
 from fixtures import Connect, MakeRole, execute
 from mixed import CUSTOMERS
 from reference import BACKEND
@@ -37,6 +39,17 @@ def test_integers_are_classes_if_they_are_few_and_the_call_says_so(trial: Trial)
         )
 
 
+def test_many_rows_for_each_second_leave_the_dearest_nets_out(trial: Trial) -> None:
+    """4,000 rows of a segment train: few for three seconds, too many for two."""
+    trial.sql("CREATE TABLE many AS SELECT i % 7 AS x, i % 2 > 0 AS odd FROM generate_series(1, 5000) AS i")
+    for seconds, nets in ((3, {"linear", "tabular", "tabm"}), (2, {"linear", "tabular"})):
+        name = f"in_{seconds}"
+        options = json.dumps({"segments": 1})
+        trial.value("SELECT cerebro.prepare_train('many', 'odd', %s, %s, %s)", name, f"{seconds} s", options)
+        made = trial.sql(f"SELECT DISTINCT split_part(name, ' ', 1) FROM {name}_nets")
+        assert {net for (net,) in made} == nets
+
+
 def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     trial.notices()
     board = trial.sql(
@@ -48,6 +61,9 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     said = trial.notices()
     for function in ("training_preprocessor_dl", "load_net", "madlib_automl"):
         assert f"SELECT cerebro.{function}(" in said
+    # The search has what packing and the ensemble leave of a minute.
+    (searched,) = re.findall(r'"max_seconds": (\d+)', said)
+    assert 30 <= int(searched) <= 54
     # How long it takes, and whether that is within the budget, is up to the machine.
     lines = [line for line in said.splitlines() if " visits after " not in line and "budget" not in line]
     assert "model_id 1 is in" not in said and len(lines) < 16
@@ -228,6 +244,13 @@ def test_rows_that_were_packed_otherwise_are_refused(trial: Trial) -> None:
     trial.pack("bare", "divided", "gone", "x", normalizing_const=10)
     with pytest.raises(psycopg2.Error, match="normalizing_const is 10, not 1"):
         trial.call("madlib_evaluate", "bare_models", "divided", "never")
+
+
+def test_a_budget_is_that_of_the_whole_call() -> None:
+    """Packing and the ensemble have their share, and however long they take, the search has half."""
+    assert train_ensemble.share_budget(60, 17.2) == (37, 37)
+    assert train_ensemble.share_budget(60, 100) == (30, -46)
+    assert train_ensemble.share_budget(1, 0.3) == (1, 1)
 
 
 def test_a_budget_that_is_too_small_still_leaves_models(trial: Trial) -> None:

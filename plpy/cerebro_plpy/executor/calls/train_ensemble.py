@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +15,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble, folding, standings
+from cerebro_plpy.executor.running.report import duration
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.packing import preprocess
@@ -25,6 +27,9 @@ from cerebro_plpy.store.runs import measurements, results
 # Tables below FOLDED_ROWS are trained on in FOLDS folds. Below FEW_ROWS, folds matter more than the search,
 # which then gets SEARCH_SHARE of the budget; on other tables, folds get the seconds that the search leaves.
 FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
+# On a large table: the share of the budget that is left to the ensemble, and the share that the search gets
+# even if packing took longer than the rest.
+ENSEMBLE_SHARE, LEAST_SHARE = 0.1, 0.5
 Ranked = tuple[int, str, str, str, float | None, float | None, bool]
 
 
@@ -97,11 +102,30 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
 def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
     """Return how many seconds the search may take.
 
-    On a table of few rows, the search leaves a share of the budget to the training in folds.
+    On a table of few rows, the search leaves a share of the budget to the training in folds; on a large
+    table, what packing took and what the ensemble will take are subtracted from the budget.
     """
-    if in_folds is None or _count_rows(db, task) >= FEW_ROWS:
+    if in_folds is None:
+        spent = time.monotonic() - task.began
+        seconds, wanted = share_budget(task.seconds, spent)
+        if wanted < seconds and spent >= LEAST_SECONDS:
+            db.notice(
+                f"packing took {duration(spent)} of the budget of {task.seconds} s:"
+                f" the search has {seconds} s all the same"
+            )
+        return seconds
+    if _count_rows(db, task) >= FEW_ROWS:
         return task.seconds
     return max(LEAST_SECONDS, round(task.seconds * SEARCH_SHARE))
+
+
+def share_budget(seconds: int, spent: float) -> tuple[int, int]:
+    """Return how many seconds the search gets, and how many the call can spare within its budget.
+
+    `seconds` is the budget, `spent` how long the call has taken before the search.
+    """
+    left = round(seconds * (1 - ENSEMBLE_SHARE) - spent)
+    return max(left, math.ceil(seconds * LEAST_SHARE)), left
 
 
 def _count_rows(db: Database, task: TrainOrder) -> int:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.database import Database
@@ -21,7 +22,10 @@ LEAST_SECONDS = 1
 
 @dataclass(frozen=True)
 class TrainOrder:
-    """The checked arguments of cerebro.train: source, target, name of the tables, options and budget."""
+    """The checked arguments of cerebro.train: source, target, name of the tables, options and budget.
+
+    The budget counts from `began`, on the monotonic clock.
+    """
 
     source: str
     target: str
@@ -29,6 +33,7 @@ class TrainOrder:
     given: Mapping[str, Any]
     seconds: int
     recipe: Mapping[str, Any] | None
+    began: float = field(default_factory=time.monotonic)
 
     def table(self, suffix: str) -> str:
         return names.with_suffix(self.name, suffix)
