@@ -292,6 +292,28 @@ def test_asha_trains_no_more_to_the_end_if_that_made_the_best_no_better() -> Non
     assert done.epochs() == {1: 1, 2: 9} and not done.states("training")
 
 
+@pytest.mark.parametrize(
+    ("finished", "value", "promoted"),
+    [(2, 0.2, [2]), (2, 0.35, []), (1, 0.2, [])],
+    ids=["two", "worse", "one"],
+)
+def test_asha_leaves_no_segment_idle_while_the_best_trains_on(
+    finished: int, value: float, promoted: list[int]
+) -> None:
+    """Of two segments, one would be idle while config 3 trains alone: the second best is promoted.
+
+    It is not if one config is to be trained to the end, or if config 3 has lost by its training.
+    """
+    procedure = Asha(rows(3), [1, 3, 9], 3, width=4, finished=finished)
+    procedure.begin()
+    for key, first in ((1, 0.5), (2, 0.4)):
+        assert procedure.observe(Result(key, 1, first)) == []
+    assert procedure.observe(Result(3, 1, 0.3)) == [GoOn(3, 3, "rung 0: place 1 of 3 so far")]
+    decisions = procedure.observe(Result(3, 3, value))
+    assert decisions[0] == GoOn(3, 9, "rung 1: place 1 of 1 so far")
+    assert [made.mst_key for made in decisions[1:] if isinstance(made, GoOn)] == promoted
+
+
 def test_asha_promotes_no_config_that_has_failed() -> None:
     def failing(config: Config, epoch: int) -> float | None:
         return None if epoch > 1 else by_key(config, epoch)

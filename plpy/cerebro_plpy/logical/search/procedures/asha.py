@@ -24,7 +24,7 @@ def rung_epochs(least: int, most: int, eta: int) -> list[int]:
 
 
 class Asha:
-    """A procedure in which at most `width` configs train at a time.
+    """A procedure in which at most `width` configs train at a time: two for each segment.
 
     When a config has completed its rung, another config is promoted, or a new one begins.
     """
@@ -57,7 +57,7 @@ class Asha:
             return []
         del self._training[key]
         self._values[rung][key] = value
-        return self._fill() or self._last_decisions()
+        return self._fill() or self._fill_idle()
 
     def _fill(self) -> list[Decision]:
         decisions: list[Decision] = []
@@ -96,19 +96,41 @@ class Asha:
             reason="no config can be promoted",
         )
 
-    def _last_decisions(self) -> list[Decision]:
-        """Return the decisions once no config trains any more.
+    def _fill_idle(self) -> list[Decision]:
+        """Return the decisions if no config is promoted or begun although there is room for one.
 
-        The best configs are promoted until enough are trained to the end. Then the other configs are stopped.
+        The best configs that wait are promoted if a segment is idle and more configs should be trained to the
+        end. If nothing trains then, the other configs are stopped.
         """
-        if self._training:
-            return []
-        wanted = min(self._count_lacking(), self._width)
-        for rung in reversed(range(len(self._epochs) - 1)) if wanted > 0 else ():
+        training = len(self._training)
+        lacking = self._count_wanted() - len(rank(self._values[-1])) - training
+        promoted = self._promote_next(min(lacking, self._width // 2 - training))
+        return promoted if promoted or training else self._stop_others()
+
+    def _count_wanted(self) -> int:
+        """Return how many configs should be trained to the end: one, or `finished` if longer training helps.
+
+        It helps if the best config that was trained to the end had its best value there. Until a config is,
+        the best of the highest rung must only be better than in its first rung: the segment is idle anyway.
+        """
+        top = next((order for values in reversed(self._values[1:]) if (order := rank(values))), [])
+        if not top:
+            return 1
+        values = [value for rung in self._values if (value := rung.get(top[0])) is not None]
+        helps = values[-1] <= min(values) if top[0] in self._values[-1] else values[-1] < values[0]
+        return self._finished if helps else 1
+
+    def _promote_next(self, wanted: int) -> list[Decision]:
+        """Promote at most `wanted` of the configs that wait: those of the highest rung first, best first."""
+        decisions: list[Decision] = []
+        for rung in reversed(range(len(self._epochs) - 1)):
             order = rank(self._values[rung])
-            left = [(place, key) for place, key in enumerate(order, 1) if key not in self._promoted[rung]]
-            if left:
-                return [self._promote(rung, key, place, len(order)) for place, key in left[:wanted]]
+            for place, key in enumerate(order, 1):
+                if len(decisions) < wanted and key not in self._promoted[rung]:
+                    decisions.append(self._promote(rung, key, place, len(order)))
+        return decisions
+
+    def _stop_others(self) -> list[Decision]:
         return [
             Stop(key, f"rung {rung}: place {place} of {len(order)}, too low for rung {rung + 1}")
             for rung, values in enumerate(self._values[:-1])
@@ -116,21 +138,6 @@ class Asha:
             for place, key in enumerate(order, 1)
             if key not in self._promoted[rung]
         ]
-
-    def _count_lacking(self) -> int:
-        """Return how many more configs should be trained to the end.
-
-        One config always should be. If the best of the trained ones had its best value at the end, there
-        should be `finished` of them.
-        """
-        top = rank(self._values[-1])
-        if not top:
-            return 1
-        return self._finished - len(top) if self._has_gained(top[0]) else 0
-
-    def _has_gained(self, key: int) -> bool:
-        values = [value for rung in self._values if (value := rung.get(key)) is not None]
-        return values[-1] <= min(values)
 
 
 class AshaMethod(SearchMethod):
