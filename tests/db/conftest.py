@@ -1,4 +1,4 @@
-"""One warm connection for all modules that share a database: a new one would import TensorFlow again."""
+"""Fixtures of tests/db. Modules share one connection, so that TensorFlow is not imported for each module."""
 
 from __future__ import annotations
 
@@ -65,14 +65,14 @@ $$
 
 
 class Shared:
-    """The database that modules use one after the other, and the connection whose sessions they hand on."""
+    """The database that all test modules use in turn, and the connection that they share."""
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._connection: Connection | None = None
 
     def empty(self) -> None:
-        """Leave nothing but the extension there."""
+        """Empty the extension's tables, and drop everything else in the database."""
         with closing(_open(self.name)) as connection:
             owner = "pg_database_owner" if connection.server_version >= 140000 else connection.info.user
             execute(connection, EMPTY)
@@ -80,9 +80,9 @@ class Shared:
             execute(connection, "GRANT USAGE ON SCHEMA public TO PUBLIC")
 
     def connection(self, *, fresh: bool) -> Connection:
-        """Return the connection, which has forgotten what was set and made in it.
+        """Return the shared connection after DISCARD ALL, or a new connection if the shared one is unfit.
 
-        Unless it is to be fresh, it may have an engine from what it has predicted or trained before.
+        If `fresh` is true, no engine has started in the process behind the connection.
         """
         if self._connection is None or not self._is_fit(self._connection, fresh=fresh):
             self.close()
@@ -90,7 +90,7 @@ class Shared:
         return self._connection
 
     def _is_fit(self, connection: Connection, *, fresh: bool) -> bool:
-        """Have the connection forget; return whether it is alive, with few sessions and no engine."""
+        """Reset the session; return whether it works, has few sessions and, if `fresh`, no engine."""
         try:
             connection.autocommit = True
             connection.notices = []
@@ -122,14 +122,14 @@ def shared(shared_database: str) -> Iterator[Shared]:
 
 @pytest.fixture(scope="module")
 def database(shared: Shared) -> str:
-    """The name of a database that holds the extension alone."""
+    """The name of the shared database, emptied of everything except the extension."""
     shared.empty()
     return shared.name
 
 
 @pytest.fixture(scope="module")
 def trial(database: str, shared: Shared, request: pytest.FixtureRequest) -> Trial:
-    """Jobs on a superuser's connection; its sessions are warm if an earlier module has started them."""
+    """A `Trial` on a superuser's connection, whose segment sessions may be open from earlier modules."""
     fresh = request.node.get_closest_marker("fresh_caller") is not None
     # It would fail after some modules and not after others.
     assert fresh or '"backend": "jax"' not in request.path.read_text(), "a file that names JAX has the mark"
@@ -138,7 +138,7 @@ def trial(database: str, shared: Shared, request: pytest.FixtureRequest) -> Tria
 
 @pytest.fixture
 def run(trial: Trial, db: Connection) -> Iterator[Run]:
-    """A run that a person steers; what still goes on at the end is cancelled."""
+    """A `Run` that the test starts and steers; a call that goes on after the test is cancelled."""
     made = Run(trial, db)
     yield made
     if made.call is not None and not made.call.done():

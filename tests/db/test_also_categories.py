@@ -1,4 +1,4 @@
-"""A number is a category as well where the label jumps from value to value, and each is learned by itself."""
+"""Numeric columns are also encoded as categories if the target jumps from one value to the next."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SMALL: dict[str, Any] = {"configs": 2, "epochs": 27, "nets": ["tabular"], "singl
 
 @pytest.fixture(scope="module", autouse=True)
 def fares(trial: Trial) -> None:
-    """The fare follows from the route, which the distance names, and from nothing that is smooth in it."""
+    """Train on fares that jump from one distance to the next, because each distance is one route."""
     trial.sql(
         "CREATE TABLE fares AS SELECT i AS id,"
         " CASE WHEN i %% 90 = 0 THEN NULL ELSE 100.5 + (i * 37 %% %s) END::float8 AS dist,"
@@ -52,7 +52,7 @@ def test_values_have_codes_in_an_input_of_their_own(trial: Trial) -> None:
     ]
     order = np.argsort(column(trial.sql, "fare", "<f4", "packed")[:, 0])
     codes = column(trial.sql, "dist", "<f4", "packed")[order, 0]
-    # In the order of the numbers; what occurs once has the code of unseen values, and NaN that of NULL.
+    # Codes follow the values' order; a single value has the code 0 of unseen ones, NaN the code 1 of NULL.
     assert codes.tolist() == [2, 2, 3, 3, 0, 1, 1, 1]
 
 
@@ -117,7 +117,7 @@ def test_rows_and_tables_are_answered_alike(trial: Trial) -> None:
         " WHERE (p.source).id % 50 = 0 ORDER BY 1"
     )
     assert len(rows) == ROWS // 50 and [key for key, _ in rows] == [key for key, _ in table]
-    # The net learns fares of up to 102 on their scale: what rounding leaves there is as large for small ones.
+    # The net learns fares up to 102 on one scale, so rounding errors are as large for small fares.
     rounding = 1e-6 * 102
     assert [answer for _, answer in rows] == pytest.approx([answer for _, answer in table], abs=rounding)
 

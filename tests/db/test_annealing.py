@@ -1,4 +1,4 @@
-"""Learning rates that come down to some epochs: alone, in shared visits, from segment to segment."""
+"""Fit parameter `anneal_at`: the learning rate falls by half a cosine until each listed epoch."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def tables(trial: Trial) -> None:
 
 
 def test_each_epoch_trains_with_its_share_of_the_rate(trial: Trial) -> None:
-    """A warm start is given by hand what each epoch has, and makes the same bits."""
+    """Warm starts of one epoch each, at rates that are computed by hand, give the bits of `anneal_at`."""
     trial.fit("packed", "annealed", "mst", EPOCHS)
     for epoch, share in enumerate(SHARES):
         rate = float(np.float32(np.float64(np.float32(RATE)) * share))

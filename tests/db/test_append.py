@@ -1,4 +1,4 @@
-"""append_rows: rows that come later go into a packed table; what is there, and whoever reads it, stays."""
+"""append_rows adds rows to a packed table; its buffers and the rows of earlier runs do not change."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def tables(trial: Trial) -> None:
 
 @pytest.fixture
 def packed(trial: Trial) -> Iterator[str]:
-    """The early rows, in three segments."""
+    """Pack the table `early` into `p` with three segments, and drop `p` after the test."""
     trial.pack("early", "p", buffer_size=30, options={"segments": 3})
     yield "p"
     trial.sql("DROP TABLE p, p_summary")
 
 
 def stored(trial: Trial, below: int | None = None) -> list[tuple[object, ...]]:
-    """All buffers, or the first ones."""
+    """Return all buffers of the packed table `p`, or only buffers whose number is less than `below`."""
     rows = trial.sql("SELECT __dist_key__, buffer_id, x_shape, x, y FROM p ORDER BY buffer_id")
     return [(*row[:3], bytes(row[3]), bytes(row[4])) for row in rows if below is None or row[1] < below]
 
@@ -169,7 +169,7 @@ def test_what_fails_leaves_nothing(trial: Trial, packed: str) -> None:
     assert stored(trial) == before
     assert trial.read_row("SELECT * FROM p_summary") == summary
     assert not trial.sql("SELECT FROM cerebro.drift WHERE packed_table LIKE '%p'")
-    # By another name it can be said.
+    # The same call works if the column is named by independent_varname.
     assert trial.value("SELECT cerebro.append_rows('p', 'nameless', independent_varname => 'z')") == 2
 
 
@@ -235,7 +235,7 @@ def test_what_shifted_is_told(trial: Trial) -> None:
     assert stability > 0.25
     assert found["city"][2:4] == pytest.approx((0.0, ages["unseen"]))
     trial.sql("DROP TABLE pp, pp_summary")
-    # What is known of a table goes with it.
+    # If a packed table is dropped, its stored drift is deleted as well.
     assert not trial.sql(f"SELECT {of_these}")
 
 
@@ -269,7 +269,7 @@ def test_a_table_of_an_earlier_release_says_so(trial: Trial, packed: str) -> Non
     with pytest.raises(psycopg2.Error, match="does not record when its rows were packed") as caught:
         trial.sql("SELECT cerebro.append_rows('p', 'late')")
     assert "Pack the table again" in str(caught.value)
-    # It trains as ever.
+    # The packed table can still be trained on.
     trial.fit("p", "of_old", "mst", 1)
 
 

@@ -1,4 +1,4 @@
-"""Searches through SQL."""
+"""madlib_keras_automl: the search methods, their result tables, and how searches are resumed and replayed."""
 
 # ruff: noqa: E501
 from __future__ import annotations
@@ -83,7 +83,7 @@ def data(trial: Trial) -> Trial:
 
 
 def search(trial: Trial, out: str, method: str | None = None, params: str | None = None, **more: Any) -> str:
-    """Search, and give what the server said."""
+    """Run a search into the table `out`, and return the server's notices."""
     options = {"threads": 1, **more.pop("options", {})}
     named = {"random_state": 5, "validation_table": "packed_val", **more}
     arguments = [named.pop("compile", GRID), named.pop("fit", FIT)]
@@ -269,7 +269,7 @@ def test_names_that_are_taken(data: Trial) -> None:
 
 
 def left(trial: Trial, out: str) -> tuple[Any, ...]:
-    """Everything in a search's tables that must not depend on time."""
+    """Return the contents of a search's result tables, except for times."""
     info = trial.sql(
         "SELECT mst_key, model_id, compile_params, fit_params, status, reason, metrics_iters, training_loss,"
         f" validation_loss FROM {out}_info ORDER BY mst_key"

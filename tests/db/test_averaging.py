@@ -1,4 +1,4 @@
-"""Averaging: from an epoch on, all segments train a config at once, and their states are averaged."""
+"""Option `hybrid`: from a given epoch on, all segments train a config at once; its states are averaged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bad input: one clear error before any work, and nothing left behind."""
+"""Each call with bad input raises one clear error before it does any work, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def select(
     out: str = "'out'",
     arch: str = "arch",
 ) -> str:
-    """A model selection table from one compile and one fit parameter string."""
+    """Return the call that makes a selection table from one compile and one fit parameter string."""
     lists = f"'{ids}', ARRAY[$c${compiles}$c$], ARRAY[$f${fits}$f$]"
     return f"SELECT cerebro.load_model_selection_table('{arch}', {out}, {lists})"
 
@@ -242,13 +242,13 @@ FITS = [
 
 @pytest.fixture(autouse=True)
 def no_leftovers(trial: Trial) -> Iterator[None]:
-    """Drop what a statement leaves although it should not, so that it does not trouble the next."""
+    """After each test, drop the result tables that a refused call should not have made."""
     yield
     trial.sql("DROP TABLE IF EXISTS out, out_info, out_summary")
 
 
 def standing(trial: Trial) -> tuple[object, ...]:
-    """Everything that a call might leave behind."""
+    """Return everything that a refused call might leave: tables, runs, configs, nets and locks."""
     return trial.sql(
         "SELECT (SELECT array_agg(oid ORDER BY oid) FROM pg_class"
         " WHERE relnamespace = 'public'::regnamespace),"
@@ -296,7 +296,7 @@ ODD_NAMES = [
 
 @pytest.mark.parametrize("name", ODD_NAMES)
 def test_names_of_all_kinds_are_only_names(trial: Trial, name: str) -> None:
-    """Each is part of the name of every table and column of a whole job."""
+    """A job from packing to training works with this name in its schema, tables and columns."""
     schema, table, packed, arch, mst, out, x, y = (
         f'"{part}{name[1:-1]}"' for part in ("schema ", "t", "packed", "arch", "mst", "m", "x", "y")
     )

@@ -1,4 +1,4 @@
-"""A state of more than a field may hold: weights and Adam's moments of one net together over 1 GB."""
+"""A state over 1 GB, the limit of a field, hops between segments, and a warm start continues from it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A call that is cancelled leaves no session behind, and a run that says what it is."""
+"""A call that is cancelled or loses its client leaves no sessions, and its run has the right status."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ doors.internal(lambda: entry.Session().{way}("said"))()
 $$
 """
 
-# The collector of garbage runs Python while rows come in, as it does where a library watches it.
+# The garbage collector calls Python code while rows are read, as with a library that watches it.
 READ = """
 DO LANGUAGE plpython3u $$
 import gc
@@ -71,14 +71,14 @@ def connect(database: str) -> Connection:
 
 @pytest.fixture(scope="module")
 def watcher(database: str) -> Iterator[Connection]:
-    """A connection that looks on."""
+    """A second connection, which looks at the sessions and runs of the caller."""
     with closing(connect(database)) as connection:
         yield connection
 
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    """`slow` runs for minutes if nobody ends it; `quick` for a moment."""
+    """Make two selections: `slow` trains for minutes unless it is cancelled, `quick` for a moment."""
     trial.table("blobs", "x real[], y integer", rows_of(*blobs(400, features=FEATURES)))
     trial.pack("blobs", "packed")
     trial.model(nets.mlp(FEATURES))
@@ -87,7 +87,7 @@ def tables(trial: Trial) -> None:
 
 
 class Caller:
-    """Somebody whose run is to be ended."""
+    """A session that calls a fit in a thread of the test, so that the test can cancel the call."""
 
     def __init__(self, connection: Connection, watcher: Connection) -> None:
         self.trial = Trial(connection)
@@ -97,11 +97,11 @@ class Caller:
         self.call: Future[int] | None = None
 
     def start(self, out: str, selection: str = "slow", **more: Any) -> None:
-        """Begin a run in the background."""
+        """Call a fit in a thread of the test, and return at once."""
         self.call = self.pool.submit(self.trial.fit, "packed", out, selection, 200, **more)
 
     def wait_for(self, query: str) -> None:
-        """Wait until a query gives a row."""
+        """Wait until the query returns a row, or until the call has ended."""
         wait_until(lambda: bool(execute(self.watcher, query)) or self.done())
 
     def done(self) -> bool:
@@ -115,7 +115,7 @@ class Caller:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 60) -> float:
-    """Wait until something holds; gives the seconds that it took."""
+    """Wait until the condition is true, and return the time this took; fail after `seconds`."""
     started = time.monotonic()
     while not condition():
         assert time.monotonic() - started < seconds, "it never came to be"
@@ -135,18 +135,18 @@ VISITED = "SELECT 1 FROM cerebro.visits WHERE run_id = (SELECT max(run_id) FROM 
 
 
 def others(watcher: Connection, mine: set[int]) -> list[tuple[int, str]]:
-    """The segment and control sessions that are not those of the module's own connection."""
+    """Return the segment and control sessions, except for sessions whose process is in `mine`."""
     return [row for row in execute(watcher, SESSIONS) if row[0] not in mine]
 
 
 @pytest.fixture
 def mine(watcher: Connection, trial: Trial) -> set[int]:
-    """Sessions of the module's warm connection, which stay."""
+    """The processes of the segment and control sessions that are open before a test's own call."""
     return {pid for pid, _ in execute(watcher, SESSIONS)}
 
 
 def check_run(watcher: Connection, status: str) -> None:
-    """The newest run says what became of it, and has the visits that it committed."""
+    """Check that the newest run has this status and has ended, and that each config has its last state."""
     ((run_id, found, done, ended),) = execute(
         watcher, "SELECT run_id, status, visits_done, ended_at FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
     )
@@ -202,7 +202,7 @@ def test_statement_timeout(caller: Caller, watcher: Connection, mine: set[int]) 
 
 @pytest.mark.parametrize("way", ["notice", "warning"])
 def test_a_cancel_while_something_is_said(trial: Trial, greenplum: bool, way: str) -> None:
-    """The server looks for one then too, and it is as any other; Greenplum interrupts Python itself."""
+    """A cancel that arrives while a call sends messages raises QueryCanceled, as at any other time."""
     trial.sql("SELECT cerebro._boot()")
     message = f"^{'' if greenplum else 'cerebro: '}canceling statement due to user request"
     with pytest.raises(psycopg2.errors.QueryCanceled, match=message):
@@ -227,7 +227,7 @@ def test_terminated_caller(caller: Caller, watcher: Connection, trial: Trial, mi
 
 
 def test_cancel_while_sessions_start(caller: Caller, watcher: Connection, mine: set[int]) -> None:
-    """Importing Keras takes seconds, and nothing must be left of it either."""
+    """A cancel while new sessions import Keras, which takes seconds, leaves no session either."""
     caller.start("early")
     wait_until(lambda: len(others(watcher, mine)) >= 2)
     time.sleep(0.3)
@@ -238,7 +238,7 @@ def test_cancel_while_sessions_start(caller: Caller, watcher: Connection, mine: 
 
 
 def test_cancel_in_the_callers_own_session(caller: Caller, watcher: Connection, mine: set[int]) -> None:
-    """Inline, the run and all it wrote is part of the transaction, and goes with it."""
+    """With topology `inline`, all rows of the run are in the caller's transaction and are rolled back."""
     before = execute(watcher, "SELECT count(*) FROM cerebro.runs")
     caller.trial.sql("BEGIN; LOCK TABLE packed IN SHARE MODE")
     caller.start("inline")
@@ -254,7 +254,7 @@ def test_cancel_in_the_callers_own_session(caller: Caller, watcher: Connection, 
 
 @pytest.mark.slow
 def test_a_dropped_client_ends_the_run(caller: Caller, watcher: Connection, mine: set[int]) -> None:
-    """psql was killed: the caller's backend looks whether its client is there."""
+    """If the client's connection breaks, the caller's backend notices it, and the run is interrupted."""
     caller.trial.sql("SET client_connection_check_interval = '200ms'")
     caller.start("dropped")
     caller.wait_for(VISITED)

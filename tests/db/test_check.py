@@ -1,4 +1,4 @@
-"""cerebro.check: rows that came later beside those that a model was trained on."""
+"""cerebro.check compares new rows with the rows that a model was trained on."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_rows_that_are_alike_are_ok(trial: Trial) -> None:
     assert before == pytest.approx(measured, abs=1e-6)
     assert value == pytest.approx(measured, abs=0.05)
     assert found["age", "nulls"][:2] == pytest.approx((0.05, 0.05), abs=0.005)
-    # A result table gives the same, by the engine in place of NumPy.
+    # A model table gives the same results, computed by the engine in place of NumPy.
     of_table = check(trial, "after", "models")
     assert of_table.keys() == found.keys()
     for key, (value, before, verdict) in of_table.items():

@@ -1,4 +1,4 @@
-"""Columns as they are become the features that scikit-learn, Keras and Pillow make of them."""
+"""Packing makes the same features from table columns as scikit-learn, Keras and Pillow."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ def customers(trial: Trial) -> None:
 
 
 def made(sql: Sql, name: str, query: str) -> None:
-    """A table or view from a query, in place of what another test has left."""
+    """Create a table from a query, or a view if `name` ends with _view; drop an earlier one first."""
     kind = "VIEW" if name.endswith("_view") else "TABLE"
     sql(f"DROP {kind} IF EXISTS {name}")
     sql(f"CREATE {kind} {name} AS {query}")
 
 
 def vector(sql: Sql, said: dict[str, Any], width: int | None = 1, source: str = "customers") -> np.ndarray:
-    """The features that one column becomes, by the rows' ids."""
+    """Pack the ids and one other column, and return the features of this column in the order of the ids."""
     (name,) = said
     pack(sql, f"id, {name}", {"id": {"scale": "none"}, **said}, source=source)
     found = column(sql, "independent_var", "<f4", "packed")
@@ -52,7 +52,7 @@ def vector(sql: Sql, said: dict[str, Any], width: int | None = 1, source: str = 
 
 
 def rows(sql: Sql, name: str) -> np.ndarray:
-    """A column of the table in the order of the ids."""
+    """Return a column of `customers`, in the order of the ids, as an array with one column."""
     return np.array([value for (value,) in sql(f"SELECT {name} FROM customers ORDER BY id")], object)[
         :, np.newaxis
     ]
@@ -71,7 +71,7 @@ NUMBERS = {
 @pytest.mark.parametrize("scale", NUMBERS)
 @pytest.mark.parametrize("impute", ["mean", "median", "most_frequent", 7])
 def test_numbers_are_scikit_learns(sql: Sql, scale: str, impute: Any) -> None:
-    """Statistics are those of the values that are there; what is filled in is scaled as well."""
+    """Statistics do not count NULL, and the values that replace NULL are scaled like the others."""
     found = vector(sql, {"income": {"scale": scale, "impute": impute}}, 2)
     values = rows(sql, "income").astype(float)
     strategy: Any = (
@@ -119,7 +119,7 @@ def test_one_hot_categories_are_scikit_learns(sql: Sql) -> None:
     encoder = OneHotEncoder(min_frequency=700, handle_unknown="infrequent_if_exist", sparse_output=False)
     values = rows(sql, "city")
     assert (found == encoder.fit_transform(values)).all()
-    # A row that is not among them is with the rare ones.
+    # An unseen category is encoded as a rare one.
     made(sql, "elsewhere", "SELECT id, 'nowhere' AS city, gone FROM customers WHERE id <= 10")
     sql("DROP TABLE IF EXISTS w, w_summary")
     sql("SELECT cerebro.validation_preprocessor_dl('elsewhere', 'w', 'gone', '*', 'packed')")
@@ -203,7 +203,7 @@ def test_times_before_christ_and_far_away(sql: Sql) -> None:
         "SELECT * FROM (VALUES (1, '0044-03-15 BC'::date, 'a'), (2, '5000-12-31', 'b')) v(id, joined, gone)",
     )
     found = vector(sql, {"joined": {"parts": ["year", "month", "day"], "scale": "none"}}, 3, source="old")
-    # There is no year 0 in the calendar of historians; astronomers and NumPy have one.
+    # 44 BC is the year -43, because NumPy counts a year 0.
     assert found.tolist() == [[-43, 3, 15], [5000, 12, 31]]
 
 
@@ -251,7 +251,7 @@ def test_an_image_that_is_none_is_named(sql: Sql) -> None:
     images(sql, picture(1), picture(2, kind="JPEG")[:300], b"no image", picture(3))
     with pytest.raises(psycopg2.Error, match='"photo" is not an image in 2 of 4 rows') as caught:
         pack(sql, "photo", {"photo": {"decode": [8, 8, 3]}}, source="albums")
-    # On Greenplum each segment counts its own.
+    # On Greenplum each segment counts its own rows.
     assert re.search(r"the first is row \d of the scan", str(caught.value.diag.message_detail))
     assert sql("SELECT to_regclass('packed') IS NULL") == [(True,)]
 

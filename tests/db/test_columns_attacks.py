@@ -1,4 +1,4 @@
-"""cerebro.predict of rows and cerebro.predict_query give nobody more than his own statements would."""
+"""cerebro.predict and cerebro.predict_query show callers no more than their own statements would."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_model_of_another_roles_answers_nobody(trial: Trial, connect: Connect,
         trial.sql(f"GRANT SELECT ON {MODEL} TO {user}")
         assert execute(theirs, ROW)
         assert execute(theirs, QUERY, ALL) == [(60,)]
-        # What is kept in the session's memory is no way round.
+        # A model that is kept in the session's memory needs the right as well.
         trial.sql(f"REVOKE SELECT ON models FROM {user}")
         denied(theirs, ROW)
         denied(theirs, QUERY, ALL)
@@ -55,7 +55,7 @@ def test_a_model_of_another_roles_answers_nobody(trial: Trial, connect: Connect,
 def test_a_model_that_one_role_has_used_is_not_the_next_ones(
     trial: Trial, connect: Connect, role: MakeRole
 ) -> None:
-    """In one session, whoever it is at the moment."""
+    """After SET ROLE, a session may not use the model with which its earlier role has predicted."""
     user = role()
     trial.sql(f"GRANT SELECT ON guests TO {user}")
     with closing(connect()) as own:
@@ -82,7 +82,7 @@ def test_a_query_runs_as_its_caller_and_only_reads(trial: Trial, connect: Connec
         ):
             with pytest.raises(psycopg2.Error):
                 execute(theirs, QUERY, query)
-        # A comment at its end hides nothing of what follows.
+        # A comment at the end of the query does not hide the SQL that follows.
         assert execute(theirs, QUERY, f"{ALL} -- all of them") == [(60,)]
         assert execute(theirs, QUERY, f"{ALL} WHERE false") == [(0,)]
     assert trial.value("SELECT count(*) FROM guests") == 60
@@ -109,7 +109,7 @@ def test_null_rows_and_rows_of_nulls(trial: Trial) -> None:
         "SELECT p.class FROM cerebro.predict('models', ROW(NULL, NULL, NULL, NULL)::guests) AS p"
     )
     assert found[0][0] in ("true", "false")
-    # Of a query, too.
+    # The same for a row of a query.
     same = trial.sql(
         "SELECT p.class FROM cerebro.predict_query("
         "'models', 'SELECT NULL::int AS id, NULL::int AS age, NULL::text AS kind, NULL::bool AS y',"

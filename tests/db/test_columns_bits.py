@@ -1,4 +1,4 @@
-"""Columns of every kind are trained on as plain Keras trains on the packed rows, to the bit, and so again."""
+"""Training on columns of every kind gives the same bits as plain Keras on the packed rows, each time."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ COMPILE = "loss='categorical_crossentropy',optimizer='Adam(learning_rate=0.01)'"
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    """Small buffers, so that batches cross their borders, and a short last batch."""
+    """Pack rows into small buffers: batches span several buffers, and the last batch is short."""
     trial.sql(CUSTOMERS, ROWS)
     trial.table("photos", "id integer, photo bytea", [(i, picture(i)) for i in range(1, ROWS + 1)])
     trial.sql(
@@ -68,7 +68,7 @@ def test_columns_are_trained_on_as_by_plain_keras_and_again(trial: Trial, backen
 
 
 def plain(trial: Trial, backend: str) -> reference.Found:
-    """Train the same configs with Keras alone."""
+    """Train the two configs of the table `configs` with plain Keras, and return the result."""
     inputs = trial.value("SELECT independent_varname FROM packed_summary")
     rows, counts = buffers(trial, inputs)
     made = trial.value("SELECT model_arch::text FROM arch")
@@ -83,7 +83,7 @@ def plain(trial: Trial, backend: str) -> reference.Found:
 
 
 def buffers(trial: Trial, inputs: list[str]) -> tuple[dict[str, np.ndarray], list[int]]:
-    """All that is packed, and how many buffers each segment has."""
+    """Return the arrays in the buffers of `packed` by name, and the number of buffers of each segment."""
     names = {**dict.fromkeys(inputs, "<f4"), "gone": "<i2", "__weight__": "<f4"}
     listed = ", ".join(f"{name}, {name}_shape" for name in names)
     places: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""Columns that tell rows apart are no inputs, and columns that give the label away are named."""
+"""Columns that identify rows are left out of the inputs; a notice names columns that reveal the label."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ INPUTS = {
 
 
 def left_out(sql: Sql, source: str, **options: object) -> dict[str, str]:
-    """Pack a table as `packed`; gives what is left out of the inputs."""
+    """Pack a table as `packed`, and return the columns that packing left out, each with the reason."""
     sql("DROP TABLE IF EXISTS packed, packed_summary, packed_validation, packed_validation_summary")
     said = json.dumps({"columns": "auto", "segments": 2, **options})
     sql("SELECT cerebro.training_preprocessor_dl(%s, 'packed', 'gone', '*', options => %s)", source, said)

@@ -1,4 +1,4 @@
-"""Values so far from the rest of their column that its scale tells the rest no more apart."""
+"""Packing warns of values so far from the rest of a column that scaling makes the rest nearly equal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from trial import Trial
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    # Who earns nothing, and who much: what is spread as such things are is no outlier.
+    # Columns with a skewed but natural spread, such as `wealth`, have no outliers.
     trial.sql(
         'CREATE TABLE people AS SELECT i AS age, i % 2 AS sex, (i % 10 = 0)::integer * (i % 7) AS "b a",'
         " exp(i % 23)::float8 AS wealth, (i = 7)::integer * 1000000000 AS flag, (i % 101)::float8 AS income,"

@@ -1,4 +1,4 @@
-"""Columns from every kind of source, and the net's input from each kind: always the same bits."""
+"""Training on columns gives the same bits whatever the source, the session and the encoding."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ QUICK = {"numbers", "words", "images"}
     "kind", [kind if kind in QUICK else pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS]
 )
 def test_bits_are_the_same_in_one_session_and_in_several(trial: Trial, connect: Connect, kind: str) -> None:
-    """Whatever order the rows lie in, and whether the caller's session plays all segments."""
+    """Neither the order of the rows nor the sessions that train change the bits."""
     listed, said = KINDS[kind]
     weights = []
     trial.sql("CREATE OR REPLACE VIEW turned AS SELECT * FROM customers ORDER BY md5(id::text)")
@@ -86,7 +86,7 @@ def test_statistics_are_those_of_the_rows_that_a_role_sees(
         trial.sql("DROP POLICY young ON customers")
     wanted = {
         "own.p": "customers WHERE age < 40 AND plan <> 'pro'",
-        # A view reads as its owner, who sees all.
+        # A view reads with the rights of its owner, who may see all rows.
         "own.q": "few",
     }
     for packed, rows in wanted.items():
@@ -101,7 +101,7 @@ def test_statistics_are_those_of_the_rows_that_a_role_sees(
 
 @pytest.fixture
 def latin(database: str) -> Iterator[Trial]:
-    """A database whose text is not UTF-8."""
+    """A `Trial` in a new database with the encoding LATIN1."""
     name = f"{database}_latin"
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True

@@ -1,4 +1,4 @@
-"""Class counts of a packed table, and class weights that come of them."""
+"""The class counts of a packed table, and the class weights that are computed from these counts."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_the_summary_counts_classes(trial: Trial) -> None:
 
 
 def test_balanced_is_what_the_counts_say(trial: Trial) -> None:
-    """'balanced' gives the same bits as the weights written out."""
+    """`class_weight='balanced'` gives the same bits as equal weights that are written as numbers."""
     counts = trial.value("SELECT y_class_counts FROM packed_summary")
     rows = sum(counts)
     written = ", ".join(f"{place}: {rows / (len(counts) * count)!r}" for place, count in enumerate(counts))

@@ -1,4 +1,4 @@
-"""MADlib's conversions between arrays and the bytes of a packed table."""
+"""MADlib's functions that convert arrays to the bytes of a packed table and back."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bad inputs of tests/corpus as SQL calls: each is refused in good order, and the session goes on."""
+"""SQL calls with the bad inputs of tests/corpus: each raises a proper error, and the session goes on."""
 
 from __future__ import annotations
 

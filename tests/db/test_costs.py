@@ -1,4 +1,4 @@
-"""Runs say what they cost: time, bytes and, where an administrator has set them, money and energy."""
+"""The costs of a run: time and bytes and, if an administrator has set prices, money and energy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whatever ranks configs or tells of their quality speaks of the state that the run leaves."""
+"""Ranks, notices and views report the quality of the state that the run stores as a config's result."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from predicting import random_weights
 from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 12
-# Each swings so much that its last epoch is hardly its best.
+# The loss of each config swings so much that the last epoch is hardly the best.
 RESTLESS = [
     f"loss='categorical_crossentropy',optimizer='SGD(lr={rate},momentum=0.9)',metrics=['accuracy']"
     for rate in (0.5, 0.3, 0.2)
@@ -31,7 +31,7 @@ def tables(trial: Trial) -> None:
 
 
 def best_told(trial: Trial) -> tuple[float, int]:
-    """The best value and the config that has it, by the last line of a run."""
+    """Return the best value, and the `mst_key` of its config, from the last notice of a run."""
     found = re.findall(r"done in .*; best \w+ [\w ]+ (\S+) \(mst_key (\d+)\)", trial.notices())
     return float(found[-1][0]), int(found[-1][1])
 
@@ -108,7 +108,7 @@ def test_of_equally_good_configs_the_one_with_the_lower_loss_is_first(trial: Tri
 
 
 def test_twins_have_ranks_in_the_order_of_their_keys(trial: Trial) -> None:
-    """Neither learns anything, and so both are equally bad in every digit."""
+    """Two configs that learn nothing are equally bad; the one with the lower `mst_key` is ranked first."""
     still = f"loss='categorical_crossentropy',optimizer='SGD(lr=1e-30)',{ALWAYS_RIGHT}"
     net = nets.mlp(FEATURES)
     begun = trial.model(net, weights=random_weights(net))

@@ -1,6 +1,6 @@
-"""Commands that a cluster's coordinator passes on as they are, with PostgreSQL in its place.
+"""Commands that Greenplum's coordinator sends to a segment's process unchanged, tested on PostgreSQL.
 
-The session stands for the coordinator and for the segment's process: it is spoken to as a run does.
+One session stands for the coordinator and for the segment's process; it gets commands as from a run.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def other_run(trial: Trial, run_id: int) -> int:
 
 @pytest.fixture(scope="module")
 def there(trial: Trial, other_run: int) -> Iterator[ClusterSession]:
-    """A session that has its engine and its models: what it is told is done at once."""
+    """A session that has its engine and its compiled models, so that each command is carried out at once."""
     info = trial.connection.info
     place = info.host, str(info.port), info.dbname, info.user
     opened = ClusterSession(session.LoginTarget(None, *place, info.server_version, {}), session.SETTINGS)
@@ -54,7 +54,7 @@ def there(trial: Trial, other_run: int) -> Iterator[ClusterSession]:
 
 
 def look_holds(opened: ClusterSession, seconds: int) -> None:
-    """No second passes while a test is at work, or one has passed each time."""
+    """Set for how many seconds the session trusts its list of the packed table's buffers."""
     told = f"from cerebro_plpy.cluster import told; told._LOOK_SECONDS = {seconds}"
     with opened.connection.cursor() as cursor:
         cursor.execute(f"DO LANGUAGE plpython3u $$ {told} $$")
@@ -74,14 +74,14 @@ def do(opened: ClusterSession, name: str, run_id: int, mst_key: int = 1, **more:
 
 
 def statement(trial: Trial, opened: ClusterSession) -> str:
-    """Return the statement that the session was sent last."""
+    """Return the statement that was last sent to the session."""
     pid = opened.connection.info.backend_pid
     query = trial.value("SELECT query FROM pg_stat_activity WHERE pid = %s", pid)
     return " ".join(query.split("(")[0].split())
 
 
 def visit(trial: Trial, opened: ClusterSession, run_id: int, mst_key: int, step: int) -> str:
-    """Make a visit again that the run has made; gives what the session was sent last."""
+    """Repeat a visit of the run, and return the statement that was last sent to the session."""
     at = "SELECT epoch, segment FROM cerebro.visits WHERE run_id = %s AND mst_key = %s AND step = %s"
     ((epoch, segment),) = trial.sql(at, run_id, mst_key, step)
     trial.sql("DELETE FROM cerebro._visit WHERE run_id = %s AND mst_key = %s AND step = %s",
@@ -100,7 +100,7 @@ LOGGED = (
 def test_what_follows_goes_directly_to_the_same_bits(
     trial: Trial, run_id: int, there: ClusterSession
 ) -> None:
-    """Configs 1 and 3 go the same way; each segment's first command finds its process."""
+    """Configs 1 and 3 have one route: on each segment, config 1 goes step by step, config 3 directly."""
     before = trial.sql(LOGGED, run_id)
     sent = {(key, step): visit(trial, there, run_id, key, step) for step in (1, 2) for key in (1, 3)}
     assert sent == {(1, 1): STEPWISE, (3, 1): DIRECT, (1, 2): STEPWISE, (3, 2): DIRECT}
@@ -134,7 +134,7 @@ def test_the_caller_looks_again_when_the_last_look_is_old(
 def test_a_process_that_knows_another_run_is_told_of_this_one(
     trial: Trial, run_id: int, other_run: int, there: ClusterSession
 ) -> None:
-    """So is one that has taken the place of a process which is gone."""
+    """After a change of runs, the first command goes step by step, and the next command directly."""
     before = trial.sql(LOGGED, run_id), trial.sql(LOGGED, other_run)
     visit(trial, there, run_id, 1, 1)
     sent = [visit(trial, there, run, key, 1) for run in (other_run, run_id) for key in (1, 3)]
@@ -158,7 +158,7 @@ def test_an_error_comes_back_as_it_is(trial: Trial, run_id: int, there: ClusterS
 def test_a_session_that_rests_is_not_at_work_whatever_it_is_called(
     trial: Trial, run_id: int, there: ClusterSession
 ) -> None:
-    """It keeps the name of what it has done, by which a run would be taken for one that goes on."""
+    """An idle session keeps the name of its last command, but does not count as a running run."""
     for key in (1, 3):
         do(there, "evaluate", run_id, key, epoch=2, segment=0)
     assert statement(trial, there) == DIRECT

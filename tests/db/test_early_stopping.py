@@ -1,4 +1,4 @@
-"""Options of the fit calls that end configs and runs early, keep the best state, and repeat a run."""
+"""Options of the fit calls that end configs and runs early, keep the best state, and replay a run."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_config_that_gets_no_better_is_stopped(trial: Trial) -> None:
     assert decided == [
         ("go_on", 0, 1, None, None), ("go_on", 1, 2, 1, 1), ("go_on", 2, 3, 1, 2), ("stop", 3, None, 1, 3),
     ]  # fmt: skip
-    # It is what it was without any of this.
+    # The weights are the same as after three epochs without early stopping.
     fit(trial, "shorter", 3)
     assert trial.weights("shorter")[1] == trial.weights("patient")[1]
 

@@ -1,4 +1,4 @@
-"""Models and packed tables go elsewhere: states by variable, parameters as JSON, empty tables."""
+"""Functions for use elsewhere: the variables of a state, parameters as JSON, empty packed tables."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_parameters_are_read_as_json(trial: Trial) -> None:
 
 
 def summary(trial: Trial, **changes: Any) -> str:
-    """How `packed` was packed, with some of it changed."""
+    """Return the summary of `packed` as JSON, with `changes` in place of some of its values."""
     row = trial.value("SELECT to_json(s) FROM packed_summary AS s")
     kinds = {"y_class_values": "integer[]"}
     return json.dumps({**row, "y_class_values": [str(v) for v in row["y_class_values"]],

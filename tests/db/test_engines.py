@@ -1,4 +1,4 @@
-"""Several engines in one run, each architecture with its own; and what the planner chooses where it may."""
+"""Several engines in one run: each architecture trains with its own engine, or the planner chooses one."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def tables(trial: Trial) -> None:
 
 
 def fit(trial: Trial, selection: str, out: str, epochs: int = 2, **options: Any) -> dict[int, str]:
-    """Train; gives the engine of each config."""
+    """Train the selection, and return the engine of each config by `mst_key`."""
     trial.call("madlib_fit_multiple_model", "packed", out, selection, epochs, options={"seed": 7, **options})
     rows = trial.sql("SELECT mst_key, backend FROM cerebro.leaderboard WHERE run_id = cerebro.last_run()")
     return dict(rows)
@@ -101,7 +101,7 @@ def test_the_planner_chooses_an_engine_and_says_so(trial: Trial) -> None:
 
 
 def test_what_was_measured_changes_no_choice(trial: Trial) -> None:
-    """Rates that would make either engine look slow."""
+    """Measured rates that make one engine look slow do not change the planner's choice of engines."""
     fit(trial, "both", "seen_jax", backend="jax")
     fit(trial, "both", "seen_tf", backend="tensorflow")
     before = fit(trial, "both", "before", backend="auto")

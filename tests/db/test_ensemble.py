@@ -1,4 +1,4 @@
-"""cerebro.ensemble: one net that answers with the weighted mean of several."""
+"""cerebro.ensemble joins several nets to one net, which answers with their weighted mean."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def models(trial: Trial) -> None:
 
 
 def probabilities(trial: Trial, model: str, key: int | None) -> dict[tuple[int, str], float]:
-    """The probability of each class for each row, by a table of predictions."""
+    """Predict `customers` into a table, and return the probability for each row id and class."""
     trial.sql("DROP TABLE IF EXISTS said")
     trial.sql(
         "SELECT cerebro.madlib_predict(%s, 'customers', 'id', '*', 'said', 'prob', mst_key => %s)", model, key
@@ -60,7 +60,7 @@ def probabilities(trial: Trial, model: str, key: int | None) -> dict[tuple[int, 
 
 
 def quantities(trial: Trial, model: str, key: int | None) -> dict[int, float]:
-    """The answer for each row, by a table of predictions."""
+    """Predict `sums` into a table, and return the prediction for each row id."""
     trial.sql("DROP TABLE IF EXISTS said")
     trial.sql("SELECT cerebro.madlib_predict(%s, 'sums', 'id', '*', 'said', mst_key => %s)", model, key)
     return dict(trial.sql("SELECT id, prediction FROM said"))
@@ -96,7 +96,7 @@ def test_the_least_error_on_held_out_rows_counts(trial: Trial) -> None:
 
 
 def test_nets_that_are_too_sure_get_a_temperature(trial: Trial) -> None:
-    """They have learned by heart what a coin showed."""
+    """Nets that have memorized random labels are too sure; the ensemble's temperature softens answers."""
     trial.sql(
         "CREATE TABLE coins AS SELECT i AS id, sin(i) AS a, cos(i * i) AS b, sin(i * i * i) AS c,"
         " CASE WHEN hashint4(i) % 2 = 0 THEN 'heads' ELSE 'tails' END AS side"
@@ -134,7 +134,7 @@ def test_nets_that_are_too_sure_get_a_temperature(trial: Trial) -> None:
 
 
 def test_nets_of_a_quantity(trial: Trial) -> None:
-    """One of them is a chain with statistics that are no weights that train."""
+    """The ensemble predicts the weighted mean of numbers; one of its nets has moving statistics."""
     parts = dict(trial.sql("SELECT * FROM cerebro.ensemble('sum_out', 'sum_joined')"))
     alone = [(share, quantities(trial, "sum_out", key)) for key, share in parts.items()]
     for row, answer in quantities(trial, "sum_joined", None).items():

@@ -1,4 +1,4 @@
-"""Ensembles of models by fold: each row chooses by the answers of models that have not seen it."""
+"""Ensembles of cross-validated models: each row is judged by models that were not trained on it."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ def models(trial: Trial) -> None:
 
 
 def pack(trial: Trial, name: str, options: dict[str, Any]) -> None:
-    """Pack the rows, and make two nets for them."""
+    """Pack the table `rows` as `name`, and make two nets for the packed table."""
     trial.pack("rows", name, "label", "a, b, c", options={"columns": "auto", **options})
     for params in ('{"width": 4}', '{"width": 8}'):
         trial.sql("SELECT cerebro.load_net(%s, %s, 'tabular', %s)", f"{name}_nets", name, params)
 
 
 def told(trial: Trial, model: str, key: int | None = None) -> dict[tuple[int, str], float]:
-    """The probability of each class for each row."""
+    """Predict `rows` into a table, and return the probability for each row id and class."""
     trial.sql("DROP TABLE IF EXISTS told")
     ask = "SELECT cerebro.madlib_predict(%s, 'rows', 'id', '*', 'told', 'prob', mst_key => %s)"
     trial.sql(ask, model, key)
@@ -56,7 +56,7 @@ def test_models_by_fold_are_kept_with_keys_of_their_own(trial: Trial) -> None:
     kept = trial.sql("SELECT mst_key, config_key, fold FROM by_fold_info ORDER BY config_key, fold")
     assert [(config, fold) for _, config, fold in kept] == [(c, f) for c in (1, 2) for f in (1, 2, 3)]
     assert {key for key, _, _ in kept} == {key for (key,) in trial.sql("SELECT mst_key FROM by_fold")}
-    # What measured a model are the rows that it has not seen.
+    # Each model was measured on the rows of its fold, on which it was not trained.
     for key, _, fold in kept:
         trial.sql("DROP TABLE IF EXISTS unseen, unseen_summary, measured")
         trial.sql(f"CREATE TABLE unseen AS SELECT * FROM crossed WHERE __fold__ = {fold}")
@@ -78,7 +78,7 @@ def test_an_ensemble_answers_with_the_mean_of_all_folds(trial: Trial) -> None:
 
 
 def test_each_row_is_judged_by_models_that_have_not_seen_it(trial: Trial) -> None:
-    """With one config, what the ensemble is said to lose is what the folds have lost."""
+    """With one config, the ensemble's loss is the mean loss of the folds, weighted by their rows."""
     trial.sql("CREATE TABLE alone AS SELECT * FROM by_fold")
     trial.sql("CREATE TABLE alone_summary AS SELECT * FROM by_fold_summary")
     trial.sql("CREATE TABLE alone_info AS SELECT * FROM by_fold_info WHERE config_key = 1")
@@ -116,7 +116,7 @@ def test_an_ensemble_trains_the_best_configs_in_folds(trial: Trial) -> None:
 
 
 def test_without_time_for_folds_the_held_out_rows_choose(trial: Trial) -> None:
-    """Half-trained models by fold would be worse than those that there are."""
+    """If the time left is too short to train models in folds, the held-out rows choose the models."""
     longer = (
         "UPDATE cerebro._visit SET train_seconds = train_seconds + %s"
         " WHERE run_id = (SELECT run_id FROM whole_summary)"
@@ -235,7 +235,7 @@ def test_folds_of_other_rows_say_nothing(trial: Trial) -> None:
 
 @pytest.mark.postgresql
 def test_a_source_that_somebody_else_has_named_is_no_trap(trial: Trial, role: MakeRole) -> None:
-    """A view would run its owner's functions with the caller's rights."""
+    """A source table that is another role's view is refused: it would run code with the caller's rights."""
     other = role()
     trial.sql("CREATE FUNCTION spring() RETURNS integer LANGUAGE plpgsql AS $$BEGIN RAISE 'sprung'; END$$")
     trial.sql("CREATE VIEW trap AS SELECT *, spring() AS sprung FROM rows")

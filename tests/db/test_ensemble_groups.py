@@ -1,4 +1,4 @@
-"""cerebro.ensemble of models of groups: one net for all, with the weights of each group's own models."""
+"""cerebro.ensemble for models of groups: one net for all groups, with joined weights for each group."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def tables(trial: Trial) -> None:
 
 
 def probabilities(trial: Trial, model: str, key: int | None = None) -> dict[tuple[int, str], float]:
-    """The probability of each class for each row, by a table of predictions."""
+    """Predict `sales` into a table, and return the probability for each row id and class."""
     trial.sql("DROP TABLE IF EXISTS said")
     asked = "SELECT cerebro.madlib_predict(%s, 'sales', 'id', 'x', 'said', 'prob', mst_key => %s)"
     trial.sql(asked, model, key)
@@ -43,7 +43,7 @@ def probabilities(trial: Trial, model: str, key: int | None = None) -> dict[tupl
 
 @pytest.fixture(scope="module")
 def parts(trial: Trial) -> dict[int, float]:
-    """The configs that are in the ensemble, with their shares."""
+    """The share of each config in the ensemble `joined`, by `mst_key`."""
     trial.notices()
     return dict(trial.sql("SELECT * FROM cerebro.ensemble('models', 'joined', 8, 'accuracy')"))
 

@@ -1,4 +1,4 @@
-"""An epoch may have a part of the rows: configs of large tables are compared early."""
+"""Option `epochs_per_pass`: an epoch trains on a part of the rows, so that configs are compared early."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_configs_that_share_visits_come_to_the_same_bits(trial: Trial) -> None:
 
 
 def test_rows_are_measured_in_the_same_part_each_time(trial: Trial) -> None:
-    """The metrics of a net that does not learn stay as they are."""
+    """A net that does not learn has the same loss after each epoch, so the measured rows are the same."""
     still = trial.model(nets.mlp())
     trial.select("still", [still], [SGD.replace("0.1", "1e-30")], ["batch_size=16,epochs=1"])
     run = trial.fit("packed", "unmoved", "still", 3, metrics_compute_frequency=1, options=PARTS)

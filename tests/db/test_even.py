@@ -1,4 +1,4 @@
-"""Configs side by side: none an epoch ahead of the others, and ranked at an epoch that all have reached."""
+"""Option `order`: with `even`, no config is more than an epoch ahead, and all are ranked at one epoch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def tables(trial: Trial) -> None:
     trial.table("blobs", "x real[], y integer", rows_of(*blobs(240, features=FEATURES)))
     trial.pack("blobs", "packed")
     trial.model(nets.mlp(FEATURES))
-    # The first has far more to do.
+    # Visits with the first fit parameters take far longer than visits with the second.
     trial.select("configs", [1], [ADAM, SGD], ["batch_size=4,epochs=6", "batch_size=60,epochs=1"])
 
 

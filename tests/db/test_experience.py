@@ -1,4 +1,4 @@
-"""Option experience: a search begins with what earlier searches on like tables have shown."""
+"""Option `experience`: a search begins with the best configs of earlier searches on similar tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CONFIGS = "SELECT model_id, compile_params, fit_params FROM"
 
 @pytest.fixture(scope="module")
 def data(trial: Trial) -> Trial:
-    """Two like tables, another one, and nets for the first two."""
+    """Pack two similar tables and one with more features, load nets, and search on the first table."""
     for name, rows, seed, features in (("one", 90, 0, 16), ("two", 120, 1, 16), ("large", 90, 0, 700)):
         trial.table(f"{name}_rows", "x real[], y integer", rows_of(*blobs(rows, seed, features)))
         trial.pack(f"{name}_rows", name)
@@ -33,7 +33,7 @@ def data(trial: Trial) -> Trial:
 
 
 def search(trial: Trial, source: str, out: str, random_state: int, arch: str = "arch", **options: Any) -> str:
-    """Search with six configs, and return what the server said."""
+    """Search with six configs, and return the server's notices."""
     trial.notices()
     models = [1, 2] if arch == "arch" else [1]
     trial.call(
@@ -45,7 +45,7 @@ def search(trial: Trial, source: str, out: str, random_state: int, arch: str = "
 
 
 def rank(trial: Trial, out: str, losses: str = "training_loss") -> list[tuple[Any, ...]]:
-    """Return the configs of a search by their least loss after any epoch."""
+    """Return the configs of a search, ordered by the least loss that each had after any epoch."""
     return trial.sql(
         f"{CONFIGS} {out}_info ORDER BY (SELECT min(loss) FROM unnest({losses}) AS loss), mst_key"
     )
@@ -64,7 +64,7 @@ def test_a_search_begins_with_the_best_of_an_earlier_one_and_loses_none_of_its_o
 
 
 def test_a_space_without_other_configs_is_searched_whole(data: Trial) -> None:
-    """It need not draw others in place of those that come first."""
+    """A search of a small space trains all of its configs, although earlier configs come first."""
     grid = GRID.replace("[0.0001, 0.5, 'log']", "[0.001, 0.1]")
     for out, source, options in (("few", "one", {}), ("few_again", "two", {"experience": True})):
         data.call(
@@ -94,7 +94,7 @@ def test_a_table_that_is_unlike_gets_no_configs(data: Trial) -> None:
 
 def test_searches_of_others_do_not_count(data: Trial, connect: Connect, role: MakeRole) -> None:
     user = role()
-    # Greenplum's segments would ask whether the new owner may make a schema.
+    # No owner is set: Greenplum would check whether the owner may create schemas.
     data.sql(f"CREATE SCHEMA own; GRANT ALL ON SCHEMA own TO {user}")
     data.sql(f"GRANT SELECT ON one, one_summary, arch TO {user}")
     with closing(connect(user=user)) as connection:

@@ -1,4 +1,4 @@
-"""Plans: what a run would cost before it begins, and beside what it has cost; nothing is left by asking."""
+"""Plans of runs: estimates before a run, and estimates beside measured costs after it."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def tables(trial: Trial) -> None:
 
 
 def explain(trial: Trial, selection: str = "two", epochs: int | None = EPOCHS, **more: Any) -> dict[str, Any]:
-    """The plan of a fit as a program reads it."""
+    """Return the plan of a fit from cerebro.explain_fit, read from JSON."""
     named = {"validation_table": "packed_val", "format": "json", **more}
     named = {k: json.dumps(v) if isinstance(v, dict) else v for k, v in named.items()}
     places = "".join(f", {name} => %s" for name in named)
@@ -51,7 +51,7 @@ def explain(trial: Trial, selection: str = "two", epochs: int | None = EPOCHS, *
 
 @pytest.fixture(scope="module")
 def run(trial: Trial) -> int:
-    """A run that was asked about before and afterwards."""
+    """Train both configs of the selection `two`, and return the number of the run."""
     return trial.fit("packed", "models", "two", EPOCHS, validation_table="packed_val")
 
 
@@ -97,7 +97,7 @@ def test_a_state_has_the_size_that_the_plan_says(trial: Trial, run: int) -> None
 
 
 def test_asking_writes_nothing_and_opens_nothing(connect: Connect, trial: Trial, sql: Sql) -> None:
-    """In a session that has done nothing before: no transaction id, no row, no session."""
+    """In a new session, explaining writes no row, opens no session and assigns no transaction id."""
     other = connect()
     # In this database alone: other tests run beside, on the same server.
     sessions = (
@@ -115,7 +115,7 @@ def test_asking_writes_nothing_and_opens_nothing(connect: Connect, trial: Trial,
     modes = execute(other, LOCKS)
     assert {mode for (mode,) in modes} <= {"AccessShareLock"}
     execute(other, "COMMIT")
-    # Those of earlier tests may just be ending.
+    # Sessions of earlier tests may be ending at this moment.
     assert set(sql(sessions)) <= before
     assert {table: sql(f"SELECT count(*) FROM {table}") for table in tables} == rows
 
@@ -163,7 +163,7 @@ def test_it_refuses_what_a_fit_would_refuse(trial: Trial, call: str, error: str)
 
 
 def test_the_errors_are_those_of_the_fit(trial: Trial) -> None:
-    """A config that does not fit the rows: message, detail, hint and SQLSTATE."""
+    """A config that does not fit the rows raises the same error in explain_fit as in a fit."""
     trial.model(nets.mlp(FEATURES + 1), table="wide")
     trial.select("too_wide", [1], [ADAM], ["batch_size=10"], arch="wide")
     said: list[tuple[str | None, ...]] = []
@@ -229,7 +229,7 @@ def test_other_facts_can_be_supposed(trial: Trial, run: int) -> None:
 
 
 def test_a_few_batches_can_be_timed_first(trial: Trial) -> None:
-    """Timing narrows the range if nothing was measured yet, and nothing is kept of it."""
+    """With `probe`, some batches are timed: the estimated range is narrower, and no rate is stored."""
     trial.sql("DELETE FROM cerebro._rate")
     plain, probed = explain(trial), explain(trial, probe=True)
     assert plain["Calibration"].startswith("never measured here")
@@ -243,7 +243,7 @@ def test_a_few_batches_can_be_timed_first(trial: Trial) -> None:
 
 @pytest.mark.greenplum
 def test_one_alternative_uses_all_segments_of_the_cluster(trial: Trial) -> None:
-    """Not as many as the coordinator has cores."""
+    """The plan's alternative has as many segments as the cluster, not as the coordinator has cores."""
     segments = "SELECT count(*) FROM gp_segment_configuration WHERE content >= 0 AND role = 'p'"
     plan = explain(trial, what_if={"segments": 1})
     found = [a["Detail"].split(" of ")[0] for a in plan["Alternatives"] if " segments of " in a["Detail"]]
@@ -338,7 +338,7 @@ def test_a_run_is_its_owners_to_explain(run: int, role: MakeRole, connect: Conne
 
 
 def test_rates_name_nobody(trial: Trial, run: int) -> None:
-    """The rates behind all estimates do not tell whose rows or tables were measured."""
+    """The table of measured rates has no column for an owner, a table or a result of a run."""
     query = "SELECT attname FROM pg_attribute WHERE attrelid = 'cerebro._rate'::regclass AND attnum > 0"
     columns = {name for (name,) in trial.sql(query)}
     assert columns.isdisjoint({"owner", "source_table", "model_table", "logs", "loss"})

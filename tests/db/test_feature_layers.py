@@ -1,4 +1,4 @@
-"""New layers on several layers of one trained net: nets to compare, whose common layers are computed once."""
+"""Nets with new layers on several layers of one trained net; a run computes their common layers once."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_new_layers_sit_on_layers_of_a_trained_net(trial: Trial) -> None:
         rows = trial.sql("SELECT layer, parameters FROM cerebro.show_net('arch', %s)", model_id)
         names = [name for name, _ in rows]
         kept = names[: names.index(before) + 1]
-        # Layers behind it in the trained net are not there; their names are free for new ones.
+        # The net has no later layers of the trained net, so new layers may have their names.
         assert names[len(kept)] == first and names[-1] == "out_y"
         own = bytes(trial.value("SELECT model_weights FROM arch WHERE model_id = %s", model_id))
         size = 4 * sum(count for name, count in rows if name in kept)
@@ -66,7 +66,7 @@ def test_new_layers_sit_on_layers_of_a_trained_net(trial: Trial) -> None:
     assert name == "Dense(8, 'relu', name='new') on map"
 
 
-# Counts what a run in this session computes: models of one trunk, and of several.
+# Sends notices when this session computes outputs of frozen layers, and when it drops some.
 COUNT = """
 DO LANGUAGE plpython3u $$
 from cerebro_plpy import memory
@@ -91,7 +91,7 @@ $$
 
 @pytest.mark.postgresql
 def test_layers_in_common_are_computed_in_one_pass_and_kept_as_long_as_needed(trial: Trial) -> None:
-    """On Greenplum another process trains, which the test cannot look into."""
+    """Two nets share one pass over the rows. The test looks into its own process, not into a cluster's."""
     trial.sql("BEGIN")
     try:
         made = load(trial, NET, feature_layer=["first", "second"])

@@ -1,4 +1,4 @@
-"""Fewer rows than segments: what is visited in vain changes nothing."""
+"""Tables with fewer rows than segments: visits to segments without rows change nothing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def run(trial: Trial, tables: None) -> int:
 
 
 def segments(trial: Trial, packed: str) -> tuple[int, int]:
-    """How many segments there are, and how many have rows."""
+    """Return the number of segments of a packed table, and the number of segments that have rows."""
     declared = trial.value(f"SELECT segments FROM {packed}_summary")
     return declared, trial.value(f"SELECT count(DISTINCT __dist_key__) FROM {packed}")
 

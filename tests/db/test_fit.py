@@ -1,4 +1,4 @@
-"""madlib_fit_multiple_model: its tables, its parameters, and the kinds of nets and targets that it trains."""
+"""madlib_fit_multiple_model: its result tables, its parameters, and the nets and targets that it trains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def tables(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def base(trial: Trial, tables: None) -> int:
-    """A run with everything that can be asked for; gives its number."""
+    """Train with every parameter set, and return the number of the run."""
     return trial.fit(
         "packed", "base", "mst", 5, use_gpus=False, validation_table="packed_val",
         metrics_compute_frequency=2, warm_start=False, name="a name", description="what it is for",
@@ -109,7 +109,7 @@ def test_info_table(trial: Trial, base: int) -> None:
 
 @pytest.mark.parametrize("dataset", ["training", "validation"])
 def test_history_in_info(trial: Trial, base: int, dataset: str) -> None:
-    """After epochs 2, 4 and the last, as the frequency says."""
+    """The info table has metrics of epochs 2, 4 and 5: every second epoch and the last."""
     for row in trial.sql(
         f"SELECT {dataset}_metrics, {dataset}_loss, {dataset}_metrics_final, {dataset}_loss_final,"
         " metrics_elapsed_time, mst_key FROM base_info"
@@ -263,7 +263,7 @@ def test_a_run_all_of_whose_configs_fail_still_says_so(trial: Trial) -> None:
 def run_one(
     trial: Trial, name: str, packed: str, model: int, compile_params: str, **more: Any
 ) -> dict[str, Any]:
-    """Train one config for two epochs; gives its row of the info table."""
+    """Train one config for two epochs, and return its row of the info table."""
     fit_params = more.pop("fit_params", "batch_size=16,epochs=1")
     trial.select(f"{name}_mst", [model], [compile_params], [fit_params])
     trial.fit(packed, name, f"{name}_mst", 2, metrics_compute_frequency=1, **more)
@@ -295,7 +295,7 @@ def test_regression_on_arrays(trial: Trial) -> None:
 
 
 def test_sparse_loss_equals_the_one_hot_loss(trial: Trial, base: int) -> None:
-    """Labels are stored once and serve both losses."""
+    """The sparse and the one-hot loss are equal, and use the same stored labels."""
     sparse = "loss='sparse_categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accuracy']"
     row = run_one(trial, "sparse", "packed", 1, sparse)
     other = run_one(trial, "dense", "packed", 1, SGD)
@@ -349,11 +349,11 @@ def test_rows_in_their_own_order(trial: Trial) -> None:
     assert trial.weights("unshuffled") != trial.weights("dense")
 
 
-# What was there before, and where a call is made
+# Existing tables and kept rows, and the places from which a call is made
 
 
 def test_rows_that_changed_are_read_again(trial: Trial) -> None:
-    """The sessions are warm and hold the rows of the run before."""
+    """Sessions that keep the rows of an earlier run read a packed table again if it has changed."""
     trial.keep("again_mst", "mst", [2])
     trial.pack("blobs", "moving")
     trial.fit("moving", "moved_1", "again_mst", 1)
@@ -427,7 +427,7 @@ def test_fewer_rows_than_a_batch(trial: Trial) -> None:
 
 @pytest.mark.alone
 def test_more_segments_than_sessions(trial: Trial) -> None:
-    """An administrator's bound on sessions changes no bit, nor does it leave a visit out."""
+    """A limit of two sessions for three segments changes neither the bits nor the visits."""
     trial.pack("blobs", "in_three", options={"segments": 3})
     trial.keep("three_mst", "mst", [1, 2])
     trial.fit("in_three", "without_bound", "three_mst", 2)
@@ -461,7 +461,7 @@ METRIC_TEXT = (
 
 
 def packed_rows(trial: Trial, packed: str) -> tuple[dict[str, np.ndarray], list[int]]:
-    """The buffers of a packed table by segment and number, and how many each segment has."""
+    """Return the arrays in a packed table's buffers by name, and the number of buffers of each segment."""
     found, counts = {}, Counter()
     for segment, x, y in trial.buffers(packed):
         place = f"{segment}_{counts[segment]}"

@@ -1,4 +1,4 @@
-"""Options `folds` of packing and `cross_validate` of a fit: each config is trained without each fold."""
+"""Option `folds` of packing and option `cross_validate` of a fit: a config leaves out each fold in turn."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def packed(trial: Trial, folds: Any, source: str = "people", **more: Any) -> str
 
 
 def units(trial: Trial, out: str) -> dict[tuple[int, int | None], int]:
-    """The number of each config with its fold."""
+    """Return the `mst_key` of each config and fold of a run; the fold None stands for all rows."""
     return {
         (key, fold): number
         for number, key, fold in trial.sql(
@@ -83,7 +83,7 @@ def test_each_fold_has_its_share_of_each_class(trial: Trial) -> None:
 
 
 def test_the_buffers_of_a_fold_are_those_of_its_rows_packed_alone(trial: Trial) -> None:
-    """So that what is trained without a fold is what is trained where its rows never were."""
+    """The buffers outside a fold are the same as if the rows of the fold had never been packed."""
     trial.sql("CREATE VIEW fewer AS SELECT * FROM people WHERE part <> 'part 1'")
     trial.pack("fewer", "without", options={"folds": {"column": "part"}}, buffer_size=17)
     kept = "SELECT __dist_key__, x, y FROM {} WHERE {} ORDER BY __dist_key__, buffer_id"

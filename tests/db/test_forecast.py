@@ -1,4 +1,4 @@
-"""cerebro.train_forecast and cerebro.forecast: series by series, with baselines beside the nets."""
+"""cerebro.train_forecast and cerebro.forecast: nets and baselines forecast each series of a table."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 from fixtures import Connect, MakeRole, Sql, execute
 from trial import Trial
 
-# Twenty shops with a rhythm of ten days, which no baseline looks for, and series in which something is odd.
+# Twenty shops whose sales repeat every ten days, which no baseline expects, and some unusual series.
 SALES = """
 SELECT setseed(0.5);
 CREATE TABLE sales AS
@@ -48,7 +48,7 @@ ODD = {
 
 @pytest.fixture(scope="module")
 def board(trial: Trial) -> dict[str, Any]:
-    """Train on the sales once; gives the notices and the standings."""
+    """Train a forecast on `sales` once, and return the ranked nets and baselines, and the notices."""
     trial.sql(SALES)
     trial.notices()
     rows = trial.sql(TRAIN, "sales_f", json.dumps(QUICK))
@@ -68,7 +68,7 @@ def test_a_net_that_knows_the_rhythm_answers(board: dict[str, Any]) -> None:
 
 
 def keep(trial: Trial, forecast: str, table: str) -> None:
-    """Keep what a forecast gives in a table. On Greenplum a query that fills one cannot call it."""
+    """Store a forecast in a table; the call is in a subquery, because Greenplum refuses it otherwise."""
     trial.sql(
         f"CREATE TABLE {table} AS SELECT * FROM json_to_recordset("
         f"(SELECT json_agg(f) FROM cerebro.forecast('{forecast}') AS f)) AS f (series jsonb,"
@@ -137,13 +137,13 @@ def test_no_net_answers_for_random_walks(trial: Trial) -> None:
     assert found[0][0] == {"id": 1}
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match="which has no net to explain"):
         trial.sql("SELECT * FROM cerebro.explain_forecast('walks_forecast')")
-    # A version keeps the forecast as it is, with a net that does not answer.
+    # A registered version keeps the baseline as the answer, and a net that is not used.
     trial.sql("SELECT cerebro.register('walks_forecast', 'walking')")
     assert trial.sql("SELECT series, value FROM cerebro.forecast('walking@1', 1) LIMIT 1") == found
 
 
 def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
-    # A promotion, on days that nobody can guess, lifts the sales by 30; the next days are planned.
+    # Promotions on random days add 30 to the sales; promotions of the next days are known.
     trial.sql(
         "CREATE TABLE promoted AS SELECT s AS item, '2026-01-01'::date + d AS day,"
         " CASE WHEN d < 120 THEN 10 * s + 30 * p + 4 * r END AS sold, p::int::bool AS promo"
@@ -165,7 +165,7 @@ def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
         " ON p.item = (f.series->>'item')::int AND p.day = f.forecast_time WHERE f.status = 'ok'"
     )
     assert 20 < gap < 40
-    # The promotion of a day says most, for it or against it.
+    # The promotion contributes most to the forecast of a day, whether it adds or subtracts.
     first = trial.sql(
         "SELECT e.column_name, (e.column_value = '1') = (e.contribution > 0), abs(e.contribution) > 5"
         " FROM cerebro.explain_forecast('promoted_f', top => 1) AS e"
@@ -176,7 +176,7 @@ def test_columns_that_are_known_ahead_say_what_comes(trial: Trial) -> None:
 
 
 def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
-    # On Sundays the north sells more, the south less; windows are too short to see the last Sunday.
+    # On Sundays the north sells more and the south less; windows are shorter than a week.
     trial.sql(
         "CREATE TABLE regions AS SELECT s AS item, (ARRAY['north', 'south'])[1 + s % 2] AS region,"
         " '2026-01-01'::date + d AS day, 50 + (hashint4extended(d, s) & 1023) / 256.0"
@@ -200,7 +200,7 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
     )
     found = dict(trial.sql("SELECT series->>'item', value FROM cerebro.forecast('regions_f', 1)"))
     assert found["2"] > 58 and found["13"] > 58 and found["3"] < 46
-    # What is north's is so by the region and the weekday, which add up to most of the answer.
+    # The contributions of region and weekday explain most of the forecast for the north.
     parts = dict(
         trial.sql(
             "SELECT e.column_name || coalesce(' ' || e.column_value, ''), e.contribution"
@@ -210,7 +210,7 @@ def test_a_net_knows_the_weekday_and_what_never_changes(trial: Trial) -> None:
     )
     assert sorted(name[:14] for name in parts) == ["day 2026-05-31", "region north"]
     assert min(parts.values()) > 2
-    # One whose word has changed since has an answer, too.
+    # A series whose region has changed since the training still gets a forecast.
     trial.sql("UPDATE regions SET region = 'west' WHERE item = 3 AND day > '2026-05-01'")
     assert len(trial.sql("SELECT FROM cerebro.forecast('regions_f', 1) WHERE value IS NOT NULL")) == 13
 
@@ -262,7 +262,7 @@ def test_a_registered_forecast_goes_on_without_its_tables(trial: Trial, board: d
 
 
 def test_a_registered_forecast_is_trained_anew(trial: Trial, board: dict[str, Any]) -> None:
-    """A version that sees two steps is worse than the next one, which sees weeks, on the same windows."""
+    """A version with windows of two steps is worse than the next version, with windows of four weeks."""
     trial.sql("SELECT cerebro.register('sales_f', 'anew')")
     trial.sql("INSERT INTO sales SELECT * FROM kept")
     call = "SELECT * FROM cerebro.retrain('anew', promote => %s, options => %s)"
@@ -277,7 +277,7 @@ def test_a_registered_forecast_is_trained_anew(trial: Trial, board: dict[str, An
     assert (second["version"], second["promoted"], second["previous"]) == (3, True, 2)
     assert second["reason"] == "it is better by more than noise"
     assert second["value"] < second["previous_value"]
-    # Four weeks of each shop report, and of that with few gaps; a forecast begins on all days but six.
+    # 21 series (20 shops and a series with few gaps) with 22 forecast starts each in four weeks.
     assert second["judged_rows"] == 21 * 22
     document = "SELECT lineage -> 'forecast' FROM cerebro.model_versions WHERE name = 'anew' AND version = 3"
     found = trial.value(document)
@@ -289,7 +289,7 @@ def test_a_registered_forecast_is_trained_anew(trial: Trial, board: dict[str, An
 def test_a_caller_whose_session_ends_leaves_nothing(
     trial: Trial, connect: Connect, board: dict[str, Any]
 ) -> None:
-    """The whole call is one transaction, so there is nothing to resume, and the name is free."""
+    """The whole call is one transaction: if its session ends, no tables and no run remain."""
     caller = connect()
     pid = execute(caller, "SELECT pg_backend_pid()")[0][0]
     ended = list[str]()
@@ -302,7 +302,7 @@ def test_a_caller_whose_session_ends_leaves_nothing(
 
     thread = threading.Thread(target=train)
     thread.start()
-    # Until its tables are being made.
+    # Wait until the call makes its tables.
     made = "SELECT FROM pg_locks WHERE pid = %s AND mode = 'AccessExclusiveLock' AND locktype = 'relation'"
     while thread.is_alive() and not trial.sql(made, pid):
         time.sleep(0.01)
@@ -313,7 +313,7 @@ def test_a_caller_whose_session_ends_leaves_nothing(
     assert not trial.sql("SELECT FROM cerebro.runs WHERE model_table LIKE '%%ended%%'")
 
 
-# What takes a model of rows, given a forecast: {} is a version of it, or the table of its nets.
+# Calls that take a model of rows. {} is a version of a forecast, or the table of its nets.
 OF_ROWS = {
     "importance": "SELECT * FROM cerebro.importance('{}', 'sales')",
     "check": "SELECT * FROM cerebro.check('{}', 'sales')",
@@ -326,7 +326,7 @@ OF_ROWS = {
     "predict an array": "SELECT p.* FROM cerebro.predict('{}', NULL, ARRAY[1.0, 2.0]) AS p",
     "predict_query": "SELECT * FROM cerebro.predict_query('{}', 'SELECT * FROM sales', NULL::sales)",
 }
-# What tells of a version, and of a table takes windows, which are packed.
+# Calls that refuse a version of a forecast, but accept its table of nets with packed windows.
 OF_PACKED_ROWS = {
     "predict_related": "SELECT * FROM cerebro.predict_related('{}', 'SELECT * FROM sales')",
     "madlib_predict": "SELECT cerebro.madlib_predict('{}', 'sales', 'shop', 'sold', 'predicted')",
@@ -339,13 +339,13 @@ OF_PACKED_ROWS = {
 
 @pytest.fixture(scope="module")
 def of_rows(trial: Trial, board: dict[str, Any]) -> str:
-    """Register the forecast; gives the version."""
+    """Register the forecast `sales_f`, and return the reference of its first version."""
     trial.sql("CREATE TABLE items AS SELECT 1 AS id; SELECT cerebro.register('sales_f', 'of_rows')")
     return "of_rows@1"
 
 
 def named(calls: dict[str, str]) -> list[Any]:
-    """Return the calls as parameters; Greenplum refuses those that predict in a query, whatever the model."""
+    """Return test parameters for the calls; calls that predict in a query are not tested on Greenplum."""
     mark = pytest.mark.postgresql
     return [
         pytest.param(call, id=name, marks=[mark] * name.startswith(("predict", "explain")))
@@ -449,7 +449,7 @@ def test_parts_of_a_forecast_add_up_to_it(trial: Trial, board: dict[str, Any]) -
 
 
 def test_the_name_of_the_source_is_not_that_of_its_forecast(trial: Trial, board: dict[str, Any]) -> None:
-    """A forecast without a name is called as its source, with _forecast: its nets, not its description."""
+    """cerebro.forecast takes the name of a forecast, such as things_forecast, not its source's, things."""
     trial.sql("CREATE TABLE things_forecast AS TABLE sales_f")
     wrong = "SELECT * FROM cerebro.forecast('things')"
     with pytest.raises(psycopg2.errors.UndefinedTable, match="forecast things does not exist") as caught:
@@ -472,7 +472,7 @@ def test_others_forecast_with_their_own_rights(
             execute(user, call)
         trial.sql(f"GRANT SELECT ON {grant} TO {other}")
     assert execute(user, call) == [(23,)]
-    # A document that names a stranger's view is refused: the view would run code as whoever asks.
+    # A forecast whose document names another role's view is refused: it would run code as the caller.
     trial.sql("CREATE VIEW trap AS SELECT * FROM sales")
     trial.sql(f"GRANT SELECT ON trap TO {other}")
     rename = "UPDATE sales_f_forecast SET document = jsonb_set(document, '{source}', to_jsonb(%s::text))"

@@ -11,7 +11,7 @@ from trial import Trial
 
 
 def test_times_without_a_zone_are_what_the_clock_shows(trial: Trial) -> None:
-    """In whatever zone a session is, days of a date are those days, and hours of a timestamp those hours."""
+    """Forecast days and hours are those of the source table, whatever the session's time zone."""
     quick = json.dumps({"nets": ["nlinear"], "configs": 1, "epochs": 1})
     trial.sql(
         "CREATE TABLE hours AS SELECT s, '2026-03-01'::timestamp + h * interval '1 hour' AS at,"
@@ -48,7 +48,7 @@ def test_names_may_be_hostile(trial: Trial) -> None:
     )  # fmt: skip
     found = trial.sql("""SELECT series->>'k"''', value FROM cerebro.forecast('"a ""b"."f"', 3)""")
     assert len(found) == 12 and {key for key, _ in found} == {f"{s}\"';" for s in range(1, 5)}
-    # Weeks that never change: the last one says what comes.
+    # The weeks repeat exactly, so the forecast continues the last week.
     assert [value for _, value in found][:3] == [4, 5, 6]
 
 

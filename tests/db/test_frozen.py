@@ -1,4 +1,4 @@
-"""Layers that are not trained: their weights stand once for a run, and its states hold what changes."""
+"""Frozen layers: their weights are stored once for each run, and states contain only values that change."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from trial import ADAM, SGD, Trial, blobs, rows_of
 pytestmark = pytest.mark.fresh_caller
 
 UNITS, EPOCHS, SEGMENTS, SEED = 200, 2, 2, 7
-# So many epochs that a run is under way for a while.
+# Enough epochs for a test to interrupt the run.
 LONG = 30
 LOSS = "categorical_crossentropy"
 OPTIMIZERS = {"adam": ["Adam", {"learning_rate": 0.01}], "sgd": ["SGD", {"learning_rate": 0.1}]}
-# A trunk whose dropout draws all the same, and a layer whose statistics move.
+# Frozen layers with a Dropout layer, which still draws numbers, and a layer with moving statistics.
 TRUNK = nets.sequential(
     [nets.FEATURES],
     nets.layer("Dense", units=UNITS, activation="relu", trainable=False),
@@ -38,7 +38,7 @@ TRUNK = nets.sequential(
 )
 FROZEN_BYTES = 4 * (nets.FEATURES * UNITS + 5 * UNITS)
 
-# Greenplum keeps states whole; the bits are the same there.
+# Greenplum stores whole states, so tests of frozen parts do not apply there.
 parted = pytest.mark.postgresql
 
 
@@ -107,7 +107,7 @@ def test_what_is_frozen_stands_once_where_the_weights_are_given(trial: Trial, gi
     sizes = trial.read_row("SELECT * FROM cerebro.sizes WHERE run_id = %s", given_run)
     assert sizes["frozen_bytes"] == size
     assert sizes["hopped_bytes"] <= 4 * EPOCHS * SEGMENTS * largest
-    # And the plan knew it.
+    # The plan shows the frozen bytes as well.
     plan = trial.value(
         "SELECT string_agg(line, E'\\n') FROM cerebro.explain_fit('packed', 'given', 2) AS line"
     )
@@ -147,7 +147,7 @@ def test_averages_have_the_frozen_weights(trial: Trial, given_run: int) -> None:
 
 
 def stopped(trial: Trial, connect: Connect, out: str) -> int:
-    """A run that ended with its caller's session, in the middle."""
+    """Start a run, end its caller's session after 13 visits, and return the number of the run."""
     trial.select(f"{out}_mst", [2], [ADAM, SGD], ["batch_size=10,epochs=5"])
     caller = Trial(connect())
     pid = caller.connection.info.backend_pid
@@ -209,7 +209,7 @@ def test_what_is_frozen_goes_with_its_run(trial: Trial) -> None:
 
 
 def test_a_search_that_copies_and_stops_configs_keeps_what_is_frozen(trial: Trial) -> None:
-    """Population based training clones states; each config begins with the same frozen weights."""
+    """Population based training clones states; the frozen weights of all configs stay as they were loaded."""
     space = (
         '{"loss": "categorical_crossentropy", "metrics": ["accuracy"],'
         ' "optimizer_params_list": [{"optimizer": "SGD", "lr": {"float": [0.0001, 0.3], "log": true}}]}'

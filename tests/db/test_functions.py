@@ -1,4 +1,4 @@
-"""Registered functions: losses, metrics and layers of a superuser's, in every call that may name them."""
+"""Registered losses, metrics and layers, in every call that can name them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ class MyScore(keras.metrics.Metric):
 
 
 def with_layer(name: str = "Scaled", **config: object) -> str:
-    """A net as to_json() writes it for a layer of one's own."""
+    """Return the JSON of a net in which one layer has the custom class `name`."""
     model = json.loads(nets.mlp(FEATURES))
     model["config"]["layers"][1] = {
         "module": "__main__",
@@ -94,7 +94,7 @@ def register(trial: Trial, name: str, source: str, kind: str = "loss", **more: o
 
 
 def undo(trial: Trial, run_id: int, after: int) -> None:
-    """Take a run back to where its configs had so many visits behind them."""
+    """Delete the visits and states of a run after step `after`, and all of its metrics."""
     for table in ("_visit", "_state"):
         trial.sql(f"DELETE FROM cerebro.{table} WHERE run_id = %s AND step > %s", run_id, after)
     for table in ("_metric", "_evaluation"):
@@ -102,7 +102,7 @@ def undo(trial: Trial, run_id: int, after: int) -> None:
 
 
 def unfinished(trial: Trial, out: str, mst: str, epochs: int, backend: str, after: int) -> int:
-    """A run that lost its tables and some of its visits; gives its number."""
+    """Return the number of a run without result tables, whose configs have made `after` visits."""
     trial.sql("BEGIN")
     run_id = trial.fit("packed", out, mst, epochs, options={"backend": backend})
     trial.sql("ROLLBACK")
@@ -112,7 +112,7 @@ def unfinished(trial: Trial, out: str, mst: str, epochs: int, backend: str, afte
 
 @pytest.fixture(scope="module")
 def mine(trial: Trial, tables: None) -> str:
-    """A selection table of one config with a registered loss, whose source is that of Keras' mse."""
+    """Make a selection of one config, whose registered loss has the source of Keras' mse; return its name."""
     assert register(trial, "my_loss", LOSS) == 1
     trial.select("mine", [1], [MINE], [FITTED])
     trial.select("theirs", [1], [SGD], [FITTED])
@@ -134,7 +134,7 @@ def test_a_registered_loss_trains_to_the_bits_of_keras_own(trial: Trial, mine: s
 
 
 def test_a_run_keeps_its_version_until_its_end(trial: Trial, mine: str) -> None:
-    """Resumed after the function was changed, it comes to the same; a new run comes to something else."""
+    """A resumed run uses the function's version with which it began; a new run uses the newest version."""
     trial.fit("packed", "whole", mine, 2, options={"backend": "jax"})
     run_id = unfinished(trial, "kept", mine, 2, "jax", 1)
     assert register(trial, "my_loss", OTHER) == 2
@@ -218,7 +218,7 @@ def test_metrics_of_ones_own(trial: Trial, mine: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_layer_of_ones_own(trial: Trial, backend: str) -> None:
-    """The model names its version; every call that takes the model uses that one."""
+    """A stored model names the version of its layer, and each call on the model uses this version."""
     name = f"Scaled{backend.title()}"
     source = LAYER.replace("Scaled", name)
     register(trial, name, source, "layer")
@@ -353,7 +353,7 @@ def test_what_a_config_cannot_say(trial: Trial, mine: str, compiled: str, text: 
 
 
 def test_a_function_of_this_very_transaction(trial: Trial) -> None:
-    """No other session sees it, so that the run stays in this one."""
+    """No other session can see a function of an open transaction, so the caller's session trains."""
     trial.sql("BEGIN")
     try:
         register(trial, "fresh", LOSS.replace("my_loss", "fresh"))
@@ -382,7 +382,7 @@ def test_a_search_names_functions(trial: Trial, mine: str) -> None:
 
 @pytest.mark.postgresql
 def test_configs_that_come_in_later_name_functions(trial: Trial, mine: str) -> None:
-    """The run's functions keep their versions, others are the newest; the run's own session knows neither."""
+    """Configs added to a run use its versions of its functions, and the newest versions of others."""
     register(trial, "my_loss", OTHER)
     trial.sql(
         "SELECT cerebro.madlib_fit_multiple_model('packed', 'steered', 'mine', 100000, options =>"
@@ -464,7 +464,7 @@ def test_faults_about_object_tables(trial: Trial, call: str, code: str) -> None:
 
 
 def test_rubbish_is_no_serialized_function(trial: Trial) -> None:
-    """The error depends on whether the server can read what dill writes."""
+    """Bytes that are no function are refused; the error code depends on whether the server has dill."""
     reads = trial.server_has("dill")
     with pytest.raises(psycopg2.Error) as raised:
         trial.sql("SELECT cerebro.load_custom_function('o', 'x', 'my_f')")

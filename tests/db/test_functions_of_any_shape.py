@@ -1,4 +1,4 @@
-"""Registered losses that give any number of values, what fails, and functions of users' own PL/Python."""
+"""Losses with any number of values, configs that fail, and functions that users pickle in PL/Python."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def register(trial: Trial, name: str, source: str) -> None:
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_a_loss_may_give_a_number_for_each_class(trial: Trial, backend: str) -> None:
-    """It trains as with Keras alone; where rows have weights, each counts by the mean of its numbers."""
+    """A loss with a value for each class trains as the mean of these values does, also with weights."""
     source = "from keras import ops\n\ndef {}(y_true, y_pred):\n    return {}"
     register(trial, "each", source.format("each", "ops.square(y_pred - y_true)"))
     register(trial, "row", source.format("row", "ops.mean(ops.square(y_pred - y_true), axis=-1)"))
@@ -55,7 +55,7 @@ def test_a_run_says_at_its_end_which_configs_are_missing(trial: Trial) -> None:
 
 
 def test_a_function_of_ones_own_python_is_pickled_without_ours(trial: Trial) -> None:
-    """In MADlib's scripts it is dill that does so, in PL/Python, with all that the function can see."""
+    """A function that dill pickles in PL/Python can be loaded and called, and GD stays empty."""
     if not trial.server_has("dill"):
         pytest.skip("needs dill on the server")
     trial.sql(

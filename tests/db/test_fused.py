@@ -1,4 +1,4 @@
-"""Option `fuse`: configs of one program share visits, and come to what they come to alone."""
+"""Option `fuse`: configs of one program share visits, with the same results as when they train alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from trial import Trial, blobs, cancelled, rows_of
 pytestmark = pytest.mark.fresh_caller
 
 FEATURES, EPOCHS = 6, 4
-# On JAX each kind of net takes its time to compile.
+# JAX compiles each kind of net for a long time.
 ENGINES = ("tensorflow", pytest.param("jax", marks=pytest.mark.slow))
 RATES = ("0.01", "0.003", "0.02", "0.001")
 LOSS = "loss='categorical_crossentropy',metrics=['accuracy'],optimizer="
@@ -55,7 +55,7 @@ def fit(
 
 
 def apart(trial: Trial, selection: str, backend: str, fuse: str = "off") -> str:
-    """Train a selection without fusion, or by another form, once; give the name of its models."""
+    """Train a selection once with this `fuse`, by default without, and return the name of its model table."""
     out = f"{selection}_{backend}_by_{fuse}"
     if trial.value("SELECT to_regclass(%s)", out) is None:
         run_id = fit(trial, out, selection, fuse, backend=backend)
@@ -93,7 +93,7 @@ def test_configs_that_share_visits_come_to_the_same_bits(
     losses = "SELECT mst_key, step, loss FROM cerebro._visit WHERE run_id = %s ORDER BY 1, 2"
     alone = trial.value(f"SELECT run_id FROM {off}_summary")
     if backend != "jax":
-        # XLA may round the running loss, which is only reported, in another way within a loop.
+        # XLA may round the running loss differently inside a loop; it is only reported.
         assert trial.sql(losses, run_id) == trial.sql(losses, alone)
     each = "SELECT count(*), count(DISTINCT (mst_key, step)) FROM cerebro._visit WHERE run_id = %s"
     assert trial.sql(each, run_id) == [(8 * 2 * EPOCHS, 8 * 2 * EPOCHS)]
@@ -175,7 +175,7 @@ def test_a_search_shares_visits_and_compares_as_it_does_without(trial: Trial, ba
         assert trial.weights(f"searched_{out}") == trial.weights(f"searched_{backend}_exact")
 
 
-# Of full batches it is always the same.
+# The loss gives the same value for all full batches.
 UNSTEADY = """
 import keras, tensorflow
 

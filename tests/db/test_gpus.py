@@ -1,4 +1,4 @@
-"""GPUs as the driver lists them: gpu_configuration, and use_gpus where no engine finds one."""
+"""gpu_configuration lists the GPUs that the driver reports; use_gpus where the engine finds no GPU."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tables(trial: Trial) -> None:
 
 @pytest.fixture
 def fresh(database: str) -> Iterator[Trial]:
-    """A session whose variables nobody has changed yet."""
+    """A `Trial` in a new session, whose process has no changed environment variables."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         yield Trial(connection)
@@ -111,7 +111,7 @@ def test_a_role_with_usage_makes_a_table_of_its_own(database: str, role: MakeRol
 
 @pytest.mark.postgresql
 def test_segments_share_the_gpus_of_the_server(fresh: Trial) -> None:
-    """The engine finds none, in the end: but it was told which to look for."""
+    """Each session is told which of the server's two GPUs to use; the engine then finds no GPU."""
     fresh.connection.notices = []
     with smi.command("Tesla T4", "Tesla T4") as folder:
         smi.show(fresh, folder)

@@ -1,4 +1,4 @@
-"""Option `group_by` of packing: each config is trained on each group by itself."""
+"""Option `group_by` of packing: each config is trained separately on the rows of each group."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_groups_trained_as_one_program_equal_those_trained_one_by_one(
         )  # fmt: skip
     kept = "SELECT country, shop, model_weights FROM {} ORDER BY 1, 2"
     assert trial.sql(kept.format("fused")) == trial.sql(kept.format("apart"))
-    # What is measured is summed up in another order: the last digit may differ.
+    # Metrics may differ in the last digit, because they are summed in another order.
     measured = "SELECT training_loss, training_metrics FROM {}_info ORDER BY country, shop"
     ours, theirs = (np.array(trial.sql(measured.format(name))) for name in ("fused", "apart"))
     np.testing.assert_allclose(ours, theirs, rtol=1e-6)

@@ -1,4 +1,4 @@
-"""A row is of a group if its values are equal as the group's type has it, however they are written."""
+"""A row belongs to a group if their values are equal by the rules of the type, however they are written."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def fresh(trial: Trial) -> None:
     "name, fallback", [*((name, False) for name in CASES), ("numeric", True), ("interval", True)]
 )
 def test_all_forms_find_the_same_group(trial: Trial, name: str, fallback: bool) -> None:
-    """Rows of no group get no answer, or that of the model of all rows."""
+    """Rows, queries and tables find the same group's model, or else no model or that of all rows."""
     kind, values, rows = CASES[name]
     fresh(trial)
     trial.sql(

@@ -1,4 +1,4 @@
-"""madlib_evaluate on models of groups: each is measured on the rows of its group."""
+"""madlib_evaluate measures each model of a group on the rows of its group."""
 
 from __future__ import annotations
 

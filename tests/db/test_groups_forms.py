@@ -1,4 +1,4 @@
-"""The form in which groups train together is that of their run, whatever becomes of its table."""
+"""A resumed run keeps the batched form for its groups, even if its packed table has outgrown memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups that are too small: left out with a reason, and answered for by a model of all rows."""
+"""Groups that are too small are not trained, with a reason; a model of all rows predicts their rows."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def test_the_table_of_groups_says_of_how_many_classes_each_is(trial: Trial) -> N
 
 
 def test_a_group_that_is_too_small_is_left_out_with_the_reason(trial: Trial) -> None:
-    # Which rows come first, a cluster does not say.
+    # The size of this group depends on the order of rows, which differs on a cluster.
     few = trial.value("SELECT count(*) FROM sales WHERE shop = 'few rows'")
     assert trial.sql(
         "SELECT shop, count(*), min(reason), count(model_size) FROM models_info WHERE status = 'left out'"

@@ -1,4 +1,4 @@
-"""Runs of groups with budgets, with balanced classes, of one config."""
+"""Runs of groups with a budget, with balanced classes, and with a single config."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A group whose state is damaged, or whose measurements are gone, is trained from its beginning again."""
+"""On a resume, a group whose state is damaged or whose metrics are gone is trained from the beginning."""
 
 from __future__ import annotations
 

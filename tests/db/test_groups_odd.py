@@ -1,4 +1,4 @@
-"""Groups as they should not be: tiny, NULL, of the label, unknown, another role's."""
+"""Unusual groups: tiny, NULL, by the label or a feature, of unknown values, or of another role's run."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def fresh(trial: Trial, *names: str) -> None:
     ],
 )
 def test_groups_of_any_size_are_trained_and_predicted(trial: Trial, group_by: object, groups: int) -> None:
-    """Each is smaller than a batch."""
+    """Groups with a NULL value, or with a single row each, are trained, and their rows are predicted."""
     fresh(trial, "packed", "models", "told")
     trial.pack("sales", "packed", options={"group_by": group_by})
     trial.fit("packed", "models", "configs", 2, options=JAX)
@@ -158,7 +158,7 @@ def test_more_than_a_million_groups_are_refused_and_a_million_packed(trial: Tria
 
 @pytest.mark.postgresql
 def test_what_is_said_of_all_configs_is_read_once(trial: Trial) -> None:
-    """A hundred thousand groups make megabytes of JSON, and the server may keep a plan for any values."""
+    """The statement that drops states parses its JSON argument once, also with a generic plan."""
     statement, _ = state_rows.dropping(1, {1: [1]})
     trial.sql("SET plan_cache_mode = force_generic_plan")
     try:

@@ -1,4 +1,4 @@
-"""Plans of runs of groups, before and after."""
+"""Plans of runs of groups: estimates before a run, and estimates beside measured costs after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Groups and rights: a role packs, trains and sees the groups of the rows that it may see."""
+"""Groups and rights: a role packs, trains and sees only the groups of rows that it may read."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def tables(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def theirs(trial: Trial, database: str) -> Iterator[Trial]:
-    """A session of a role that row-level security lets see two of three groups."""
+    """A session of a role that, by row-level security, may read the rows of two of three groups."""
     user = f"{database}_near"
     trial.sql(f"CREATE ROLE {user} LOGIN; SELECT cerebro.grant_usage('{user}')")
     trial.sql(f"CREATE SCHEMA own; GRANT ALL ON SCHEMA own TO {user}; GRANT SELECT ON sales TO {user}")

@@ -1,4 +1,4 @@
-"""Searches on a table in groups: of each group by itself, or one of all groups."""
+"""Searches on a packed table in groups: one search for each group, or one search for all groups."""
 
 # ruff: noqa: E501
 
@@ -86,7 +86,7 @@ def test_groups_stop_and_promote_their_own_configs(trial: Trial, method: str, pa
         "SELECT country, array_agg(cardinality(training_loss) ORDER BY mst_key) FROM found_info GROUP BY 1"
     )
     assert all(len(found) == 5 and len({*found}) > 1 for _, found in epochs)
-    # Each is compared with those of its group alone.
+    # Each config is compared only with configs on the same group.
     compared = trial.value(
         "SELECT max(substring(reason from '(?:of|place \\d+ of) (\\d+)')::int) FROM cerebro.decisions"
         " WHERE run_id = %s AND reason ~ 'the median of|place'", run

@@ -1,4 +1,4 @@
-"""Steering a run of groups: a config of a group by its number, new configs for all of them."""
+"""Steering a run of groups: a config is steered on one group, and new configs train on all groups."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def unit(run: Run, country: str, key: int = 1) -> int:
 
 
 def steered(run: Run, out: str) -> dict[str, int]:
-    """One stopped, one with more epochs, one cloned, and another config for all."""
+    """Stop a config on one group, extend and clone one on another, and add one; return their keys."""
     run.start(out, "configs", EPOCHS, **OPTIONS)
     run.until(lambda: run.ask("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run.run_id) > 2)
     run.steer("pause")
@@ -121,7 +121,7 @@ def test_a_search_on_groups_takes_no_configs_but_its_own(run: Run, trial: Trial)
 
 @pytest.mark.slow
 def test_a_config_counts_once_and_is_told_once(run: Run, trial: Trial) -> None:
-    """On however many groups it is trained."""
+    """A config on three groups counts once against `max_configs`, and one notice says that it starts."""
     trial.notices()
     run.start("counted", "configs", EPOCHS, max_configs=2, **OPTIONS)
     run.until(lambda: run.ask("SELECT count(*) FROM cerebro._visit WHERE run_id = %s", run.run_id) > 2)

@@ -1,4 +1,4 @@
-"""Early stopping of groups: each (config, group) by itself, as in a run on its rows alone."""
+"""Early stopping of groups: a config is stopped on each group as in a run on the rows of this group."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def test_a_run_in_the_background_leaves_the_same_and_can_be_repeated(trial: Tria
     assert trial.value("SELECT cerebro.wait(cerebro.last_run())") == "finished"
     weights = "SELECT country::text, mst_key, md5(model_weights) FROM {} ORDER BY 1, 2"
     assert trial.sql(weights.format("behind")) == trial.sql(weights.format("models"))
-    # No code of a user's runs in the session that has written these.
+    # The session that wrote the table runs no code of user-defined types, so group columns are text.
     assert trial.value("SELECT pg_typeof(country)::text FROM behind LIMIT 1") == "text"
     trial.fit("packed", "repeated", "configs", EPOCHS, options={**OPTIONS, "replay": stopped})
     assert trial.sql(weights.format("repeated")) == trial.sql(weights.format("models"))

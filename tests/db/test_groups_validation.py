@@ -1,4 +1,4 @@
-"""Validation rows of a table in groups: each model is measured on those of its group."""
+"""Validation rows of a table in groups: each model is measured on the validation rows of its group."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def tables(trial: Trial) -> None:
         "CREATE TABLE numbered AS SELECT x, y, number, (ARRAY['NL', 'BE', 'FR', NULL])[1 + number % 4]"
         " AS country FROM (SELECT *, row_number() OVER () AS number FROM blobs) AS b;"
         " CREATE TABLE sales AS SELECT * FROM numbered WHERE number <= 300;"
-        # FR has no rows to validate on, DE none to train on.
+        # FR has no validation rows, and DE has no training rows.
         " CREATE TABLE held AS SELECT x, y,"
         " CASE country WHEN 'FR' THEN 'DE' ELSE country END::varchar AS country"
         " FROM numbered WHERE number > 300"
@@ -107,7 +107,7 @@ def test_a_group_that_is_cut_is_measured_on_all_segments(trial: Trial) -> None:
     trial.sql(
         "CREATE TABLE uneven AS SELECT x, y, n, CASE WHEN n % 12 > 0 THEN 'large' ELSE 'small' END AS size"
         " FROM (SELECT *, row_number() OVER () AS n FROM many) AS m;"
-        # None of them is of the small group, and one alone of the large: one segment has none.
+        # The only validation row is of the large group, so one segment has no validation rows.
         " CREATE TABLE one_row AS SELECT * FROM uneven WHERE n = 1"
     )
     trial.pack("uneven", "uneven_packed", options={"group_by": "size"})

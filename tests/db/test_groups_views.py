@@ -1,4 +1,4 @@
-"""The views on a run of groups."""
+"""The views of schema cerebro, for a run of groups."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trial import ADAM, SGD, Trial, blobs, rows_of
 
 FEATURES, ROWS = 6, 300
 OPTIONS = {"min_rows": 10, "min_classes": 2, "fallback": True}
-# What a view reads of every config.
+# Tables with rows for each config or group.
 READ = ("_config", "_group", "_metric")
 
 
@@ -50,7 +50,7 @@ def test_groups_have_their_best_configs_and_reasons(trial: Trial, runs: list[int
                 assert (key, value, reason, configs) == (best[4], pytest.approx(best[5]), None, 2)
             else:
                 assert ours[0][2] == status == "left out"
-                # How many classes a group has is not kept with the run.
+                # The number of classes of a group is not stored with the run.
                 known = "fewer classes than min_classes 2" if shop == "one class" else ours[0][3]
                 assert (reason, configs) == (known, 0)
         assert trial.value("SELECT groups FROM cerebro.runs WHERE run_id = %s", run) == 4
@@ -72,11 +72,11 @@ def test_the_number_of_a_unit_leads_to_its_progress_and_metrics(trial: Trial, ru
 
 @pytest.mark.parametrize("view", ["groups", "leaderboard"])
 def test_of_one_run_nothing_else_is_read(trial: Trial, runs: list[int], view: str) -> None:
-    """Else ten thousand groups of another run would cost time."""
+    """A view that is read for one run reads no rows of another run, which may have thousands of groups."""
     ((plan,),) = trial.sql(f"EXPLAIN (FORMAT JSON) SELECT * FROM cerebro.{view} WHERE run_id = {runs[1]}")
     root = (json.loads(plan) if isinstance(plan, str) else plan)[0]["Plan"]
     scans = [node for node in _nodes(root) if node.get("Relation Name") in READ]
-    # But for what looks for runs that have groups.
+    # Except for the scans that find runs of groups.
     read = [node for node in scans if not node["Alias"].startswith("q")]
     assert read
     for node in read:

@@ -1,4 +1,4 @@
-"""Warm starts of models of groups, and rows that are added to groups."""
+"""Warm starts of models of groups, also after rows were added to the groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOMENTUM = "loss='categorical_crossentropy',optimizer='SGD(lr=0.05,momentum=0.9)
 
 
 def fresh(trial: Trial, *names: str) -> None:
-    """Drop the tables of runs and of packing."""
+    """Drop the packed tables and model tables of these names, with the tables that belong to them."""
     tables = [name + suffix for name in names for suffix in ("", "_info", "_summary", "_groups")]
     trial.sql(f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
@@ -112,7 +112,7 @@ def test_tables_of_other_groups_or_of_none_are_no_beginning(trial: Trial) -> Non
 
 @pytest.fixture
 def grown(trial: Trial) -> None:
-    """A table in groups whose models are trained, to which rows were added: of a group, and of a new one."""
+    """Train on the table `growing` in groups, then add rows of an old and of a new group to it."""
     fresh(trial, "growing", "kept")
     trial.pack("sales", "growing", options={"group_by": "country"})
     trial.fit("growing", "kept", "configs", 2, options={**JAX, "fuse": "off"})
@@ -280,7 +280,7 @@ def test_a_large_group_goes_on_where_its_rows_ended(trial: Trial) -> None:
 
 
 def test_groups_are_known_again_in_another_time_zone(trial: Trial) -> None:
-    """The key of a group is kept as text, which the session's settings have a say in."""
+    """A warm start finds its groups, although settings change how the text of a group's key is written."""
     fresh(trial, "zoned", "zoned_packed", "unzoned")
     trial.sql(
         "CREATE TABLE zoned AS SELECT x, y, (ARRAY['2026-01-01 12:00Z'::timestamptz, '2026-07-01 12:00Z'])"

@@ -1,4 +1,4 @@
-"""Runs on tables of the caller's own transaction: other sessions train on rows that they are handed."""
+"""Runs on tables that only the caller's transaction sees: other sessions read the rows from a file."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def test_they_leave_the_same_bits(trial: Trial, made: str) -> None:
     trial.notices()
     trial.sql("BEGIN")
     if made == "CREATE TEMP TABLE":
-        # A packed table of a session alone, as a function that works in pg_temp makes it.
+        # A packed table that only this session sees, as functions make it in pg_temp.
         for end in ("", "_summary"):
             trial.sql(f"CREATE TEMP TABLE own{end} AS SELECT * FROM packed{end}")
         trial.sql("UPDATE own_summary SET output_table = 'own'")
@@ -93,7 +93,7 @@ def test_nothing_is_left_of_a_run_that_fails(trial: Trial) -> None:
 
 
 def test_a_run_goes_on_when_its_tables_are_committed(trial: Trial) -> None:
-    """The file is gone with the run: what another epoch needs is read from the tables."""
+    """A run that is resumed after the commit reads its rows from the tables, because the file is gone."""
     trial.sql("BEGIN")
     trial.pack("rows", "kept", buffer_size=300)
     trial.sql("SAVEPOINT packed")
@@ -134,7 +134,7 @@ def test_train_shares_its_rows(trial: Trial) -> None:
 
 
 def test_runs_of_both_kinds_go_together_in_one_transaction(trial: Trial) -> None:
-    """The rows that the first has written are locked until the end, and the second waits for none."""
+    """A run inside the caller's session and a run with other sessions do not wait for each other's locks."""
     trial.sql("BEGIN; SET LOCAL statement_timeout = '60s'; CREATE TABLE few AS SELECT * FROM rows LIMIT 1900")
     trial.pack("few", "few_packed")
     first = trial.fit("few_packed", "few_out", "mst", 1)

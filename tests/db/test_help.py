@@ -1,4 +1,4 @@
-"""cerebro.help: the short list by task, and all about one name."""
+"""cerebro.help: a short list of functions by task, and all details about one function."""
 
 from __future__ import annotations
 

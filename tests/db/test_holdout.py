@@ -1,4 +1,4 @@
-"""Option `validation`: rows are held out by what they are, into a table beside the training table's."""
+"""Option `validation` of packing: some rows are held out, and packed into a second table for validation."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def pack(
 
 
 def parts(sql: Sql, place: int = 0) -> tuple[set[float], set[float]]:
-    """Return a column's values on both sides."""
+    """Return the values of an input column in the training table and in the validation table."""
     kept, held = (
         column(sql, "independent_var", "<f4", table)[:, place] for table in ("packed", "packed_validation")
     )
@@ -88,7 +88,7 @@ def test_what_comes_later_is_held_out(sql: Sql) -> None:
 
 @pytest.mark.parametrize("equal", [False, True], ids=["different rows", "equal rows"])
 def test_each_class_gives_its_share(sql: Sql, equal: bool) -> None:
-    """Equal rows lie on both sides where only some of them are of the share."""
+    """A share of each class is held out; equal rows may then be in both tables."""
     if equal:
         sql("UPDATE patients SET id = patient, dose = 0, at = '2026-01-01'")
     pack(sql, {"share": 0.25, "stratify": True})
@@ -119,7 +119,7 @@ SOURCES = {
 def test_rows_of_a_table_are_held_out_as_those_of_other_sources(
     sql: Sql, validation: Any, equal: bool
 ) -> None:
-    """The held-out rows of a plain table are found once, and held out by their places in it."""
+    """A plain table, whose held-out rows are found by their positions, is split as other sources are."""
     if equal:
         sql("UPDATE patients SET id = id % 40, dose = 0, patient = id % 40, at = '2026-01-01'")
     packed = "md5(string_agg(independent_var::text, ',' ORDER BY __dist_key__, buffer_id))"
@@ -136,7 +136,7 @@ def test_rows_of_a_table_are_held_out_as_those_of_other_sources(
 
 
 def test_a_caller_with_rights_on_columns_alone_holds_rows_out(sql: Sql, role: MakeRole) -> None:
-    """The place of a row is for those who may read the whole table."""
+    """A role with rights on columns alone can hold rows out, without the positions of rows."""
     reader = role()
     sql(f"GRANT SELECT (id, patient, dose, at, state) ON patients TO {reader}")
     sql(f"GRANT CREATE ON SCHEMA public TO {reader}")

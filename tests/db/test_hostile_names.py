@@ -1,4 +1,4 @@
-"""Columns that are called as what our statements call theirs: all works, or packing refuses them."""
+"""Columns with names that our own SQL statements use: everything works, or packing refuses the columns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from trial import ADAM, Trial
 pytestmark = pytest.mark.fresh_caller
 
 STORE = Path(cerebro_plpy.__file__).parent / "store"
-# What stands behind AS in a statement, and the letters that stand for tables.
+# Names after AS in SQL statements: columns and aliases of tables.
 ALIAS = re.compile(r"\bAS (?:\{?)([a-z_][a-z_0-9]*)\b")
 WORDS = [
     "select", "from", "where", "group", "order", "user", "current_user", "row", "array", "all", "end",
@@ -30,7 +30,7 @@ ROWS = 60
 
 
 def aliases(files: str = "*.py") -> list[str]:
-    """All names that statements in these files give, and words that are not easily names."""
+    """Return the names after AS in the SQL of these store files, and words that are unusual as names."""
     found = {name for file in STORE.rglob(files) for name in ALIAS.findall(file.read_text())}
     return sorted({*found, *WORDS} - {"id", "y"})
 
@@ -41,7 +41,7 @@ def quoted(name: str) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def source(trial: Trial) -> None:
-    """One table has all the names, so that each meets all the others in each statement."""
+    """Make one table with all hostile names as columns, so that each statement meets all of them."""
     names = aliases()
     assert len(names) > 100 and {"__place__", "found", "key"} <= {*names, *groups.TAKEN}
     # A multiple of 13 would make nothing but zeros.
@@ -65,7 +65,7 @@ def fresh(trial: Trial) -> None:
 
 
 def go_through(trial: Trial, source: str, **options: object) -> None:
-    """Pack, train, evaluate, and predict in all three forms."""
+    """Pack, train, evaluate and predict; check that tables, queries and rows get equal predictions."""
     fresh(trial)
     listed = ", ".join(quoted(name) for name in aliases() if name not in APART or source == "hostile")
     trial.pack(source, "packed", "y", listed, options={"columns": "auto", "validation": 0.3, **options})
@@ -122,7 +122,7 @@ def test_windows_are_made_of_columns_called_as_ours(trial: Trial) -> None:
         trial.call("windows", "hostile", "w2", "label", "id", listed, 2)
 
 
-# What says the part of a row; rows with such a column are refused where rows are in parts.
+# Names of a row's group and fold; source tables with these columns cannot be packed in groups or folds.
 APART = {"__group__", "__fold__"}
 IN_GROUPS = sorted(
     {*WORDS, *aliases("group*.py"), *aliases("same_group.py"), *aliases("pred*.py")} - groups.TAKEN - APART

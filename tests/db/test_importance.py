@@ -1,4 +1,4 @@
-"""The columns that a model goes by, for all rows and for each, and the rows that it answers worse."""
+"""The importance of columns for all rows and for one row, and the rows that a model answers worse."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SELECT = "SELECT cerebro.load_model_selection_table(%s, %s, ARRAY[1], ARRAY[%s],
 
 @pytest.fixture(scope="module", autouse=True)
 def model(trial: Trial) -> None:
-    """A class that follows from two columns, and a third that is noise; in the east labels are noise, too."""
+    """Train on a class that two of three columns decide; in the east the class is random."""
     trial.sql(
         "CREATE TABLE calls AS SELECT i, sin(i * 1.7)::real AS first,"
         "  (ARRAY['a','b','c'])[1 + i * 7 %% 3] AS kind,"
@@ -132,7 +132,7 @@ def test_parts_have_every_metric(trial: Trial) -> None:
         assert known["east", metric][3] and not known["west", metric][3]
         value, low, high, _ = known[None, metric]
         assert low < value < high and known["west", metric][0] > value > known["east", metric][0]
-    # Rows of one class are not ranked.
+    # No AUC is computed for rows that all have one class.
     trial.sql("CREATE VIEW agreed AS SELECT * FROM calls WHERE region = 'west' OR answer = 'yes'")
     parts = {part for part, metric, *_ in trial.sql(ask, "agreed", ["region"]) if metric == "auc"}
     assert parts == {None, "west"}
@@ -222,7 +222,7 @@ def test_what_columns_add_makes_the_prediction(trial: Trial) -> None:
 
 
 def cut_into_steps(at: Callable[[float], tuple[float, np.ndarray]], move: np.ndarray) -> list[float]:
-    """Return the points of a plain calculation: steps whose slopes do not tell their scores become eight."""
+    """Return points from 0 to 1, so dense that the slopes at them add up to the change of the score."""
     shares = [place / 31 for place in range(32)]
     while True:
         found = [(value, slopes @ move) for value, slopes in map(at, shares)]
@@ -244,7 +244,7 @@ def cut_into_steps(at: Callable[[float], tuple[float, np.ndarray]], move: np.nda
 
 @pytest.mark.postgresql
 def test_contributions_are_those_of_a_plain_calculation(trial: Trial) -> None:
-    """The net is exported, and all is written out in double precision."""
+    """Contributions equal a calculation in double precision with the weights of the trained net."""
     data = np.frombuffer(trial.weights("models")[1], "<f4").astype(float)
     kernel, bias, last, end = np.split(data, np.cumsum([5 * 16, 16, 16 * 2]))
     first, second = kernel.reshape(5, 16), last.reshape(16, 2)

@@ -1,4 +1,4 @@
-"""cerebro.inspect_net says in words what is wrong inside a net, and nothing of one that is well."""
+"""cerebro.inspect_net says in words what is wrong inside a net, and has no complaints about a sound net."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def rows(trial: Trial) -> None:
 
 
 def inspected(trial: Trial, name: str, hidden: list[tuple[str, Any, Any]]) -> dict[str, dict[str, Any]]:
-    """Train next to nothing from these kernels and biases of hidden layers, and look into what came out."""
+    """Train almost nothing from these hidden layers; return the row of inspect_net for each layer."""
     layers = [nets.layer("Dense", units=len(bias), activation=kind) for kind, _, bias in hidden]
     net = nets.sequential([3], *layers, nets.layer("Dense", units=2, activation="softmax"))
     last = np.ones((len(hidden[-1][2]), 2)) * [1, -1], np.zeros(2)
@@ -57,7 +57,7 @@ def test_of_a_net_that_is_well_nothing_is_said(trial: Trial) -> None:
 
 
 def test_the_unit_of_a_quantity_is_no_matter(trial: Trial) -> None:
-    """Grams or tons: what cerebro.train makes puts the unit behind the last layer."""
+    """The unit of the target does not matter: the net has it in a Rescaling layer behind the last layer."""
     trial.sql("CREATE TABLE heavy AS SELECT id, x, 5000 + 800 * x[1] AS grams FROM points")
     trial.pack("heavy", "heavy_packed", "grams")
     layers = [nets.layer("Dense", units=1), nets.layer("Rescaling", scale=800.0, offset=5000.0)]
@@ -72,7 +72,7 @@ def test_the_unit_of_a_quantity_is_no_matter(trial: Trial) -> None:
 
 
 def test_gradients_are_those_of_the_loss(trial: Trial) -> None:
-    """The last layer's are known: the mean of what goes in, times by how much the answer is off."""
+    """The last layer's gradient equals a calculation by NumPy, from the layer's inputs and the errors."""
     found = inspected(trial, "known", [("tanh", GOOD, np.zeros(4))])
     x = np.array([row[0] for row in trial.sql("SELECT x FROM points ORDER BY id")])
     y = np.array([row[0] == "up" for row in trial.sql("SELECT y FROM points ORDER BY id")])

@@ -1,4 +1,4 @@
-"""Completeness, isolation, whole visits, and the same bits whatever happens around."""
+"""The invariants of a run: completeness, isolation, whole visits, and the same bits whatever happens."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ CONFIGS = [
 
 
 def as_text(call: list) -> str:
-    """An optimizer as compile parameters have it."""
+    """Return an optimizer as text for compile parameters, for example `SGD(learning_rate=0.1)`."""
     name, arguments = call
     parts = [f"{key}={as_text(v) if isinstance(v, list) else v}" for key, v in arguments.items()]
     return f"{name}({','.join(parts)})"
@@ -62,7 +62,7 @@ def compile_text(optimizer: str) -> str:
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    """Small buffers, so that batches cross their borders, and a short last batch."""
+    """Pack rows into small buffers: batches span several buffers, and the last batch is short."""
     trial.table("blobs", "x real[], y integer", rows_of(*blobs(240)))
     trial.pack("blobs", "packed", buffer_size=37)
     models = {name: trial.model(make()) for name, make in ARCHITECTURES.items()}
@@ -79,7 +79,7 @@ def tables(trial: Trial) -> None:
 
 @dataclass(frozen=True)
 class Done:
-    """A run of all configs."""
+    """The number of a finished run of all configs, and the weights of each config."""
 
     run_id: int
     weights: dict[int, bytes]
@@ -99,7 +99,7 @@ def jax(trial: Trial, tables: None) -> Done:
 
 
 def plain_keras(trial: Trial, backend: str, keys: Sequence[int]) -> reference.Found:
-    """Configs trained by Keras alone."""
+    """Train the configs with these keys by plain Keras, and return the result."""
     found, counts = {}, Counter()
     for segment, x, y in trial.buffers("packed"):
         place = f"{segment}_{counts[segment]}"
@@ -123,7 +123,7 @@ def test_every_config_visits_every_segment_once_in_every_epoch(trial: Trial, don
 
 @pytest.mark.parametrize("whose", ["mst_key", "segment"])
 def test_visits_do_not_overlap(trial: Trial, done: Done, whose: str) -> None:
-    """A config is in one visit at a time, and a segment runs one at a time."""
+    """A config is in only one visit at a time, and a segment works on only one visit at a time."""
     overlaps = trial.value(
         f"SELECT count(*) FROM cerebro.visits a JOIN cerebro.visits b USING (run_id, {whose})"
         " WHERE run_id = %s AND a.started_at < b.started_at AND b.started_at < a.ended_at",
@@ -155,7 +155,7 @@ def test_jax_run_equals_plain_keras_bit_for_bit(trial: Trial, jax: Done) -> None
 
 @pytest.mark.tensorflow
 def test_backends_are_not_the_same(done: Done, jax: Done) -> None:
-    """Or the option would do nothing and the two tests above prove one thing."""
+    """TensorFlow and JAX give different bits; otherwise the option `backend` would have no effect."""
     same = {key: done.weights[key] for key in JAX_KEYS}
     assert len(differing(same, jax.weights)) == len(JAX_KEYS)
 
@@ -167,7 +167,7 @@ def test_same_bits_from_a_second_run(trial: Trial, done: Done) -> None:
 
 @pytest.mark.parametrize("key", [1, 4, 6])
 def test_same_bits_alone(trial: Trial, done: Done, key: int) -> None:
-    """A config's result does not depend on the configs beside it."""
+    """A config's result does not depend on the other configs of the run."""
     trial.keep(f"mst_{key}", "mst", [key])
     trial.fit("packed", f"alone_{key}", f"mst_{key}", EPOCHS)
     assert differing(trial.weights(f"alone_{key}"), {key: done.weights[key]}) == []
@@ -180,7 +180,7 @@ def test_another_seed_gives_other_bits(trial: Trial, done: Done) -> None:
 
 @pytest.mark.slow
 def test_same_bits_in_the_transaction_that_packed(trial: Trial, done: Done) -> None:
-    """No other session can see the rows, so the caller's own trains, and says so."""
+    """No other session can see the rows, so the caller's session trains, and a notice says so."""
     trial.notices()
     trial.sql("BEGIN")
     trial.pack("blobs", "fresh", buffer_size=37)
@@ -213,7 +213,7 @@ def test_number_of_segments_decides_the_bits(trial: Trial, done: Done) -> None:
 
 
 def test_same_bits_when_rows_are_streamed(trial: Trial) -> None:
-    """Partitions of 20 MB, with a budget that holds them and with one that does not."""
+    """Partitions of 20 MB give the same bits with enough memory for all rows and with too little."""
     trial.sql(
         "CREATE TABLE wide AS SELECT array_fill(sin(i)::real, ARRAY[4096]) AS x, i %% 3 AS y"
         " FROM generate_series(1, %s) AS i",
@@ -231,7 +231,7 @@ def test_same_bits_when_rows_are_streamed(trial: Trial) -> None:
 
 
 def test_a_visit_is_written_whole_or_not_at_all(trial: Trial, done: Done) -> None:
-    """Its log row is refused at the end of a visit: the state that was written before it must go too."""
+    """If the log row of a visit cannot be written, the state of the visit is not stored either."""
     trial.keep("mst_refused", "mst", [1])
     trial.sql(
         "CREATE FUNCTION refuse() RETURNS trigger LANGUAGE plpgsql AS"
@@ -251,7 +251,7 @@ def test_a_visit_is_written_whole_or_not_at_all(trial: Trial, done: Done) -> Non
 
 
 def test_a_lost_session_changes_nothing(trial: Trial, database: str) -> None:
-    """A segment session is killed in a visit: that visit is made again, and the bits are the same."""
+    """If a segment session is killed in a visit, the visit is made again, and the bits are the same."""
     trial.select("long_mst", [1], [ADAM, SGD], ["batch_size=4,epochs=5"])
     trial.fit("packed", "undisturbed", "long_mst", 4)
     with ThreadPoolExecutor() as pool, closing(psycopg2.connect(dbname=database)) as other:
@@ -269,7 +269,7 @@ def test_a_lost_session_changes_nothing(trial: Trial, database: str) -> None:
 
 
 def kill_a_visit(other: Connection, run: Future[int]) -> bool:
-    """Wait for the run's second epoch, then end the session of a visit."""
+    """Wait for a visit after the first epoch, and end its session; return False if the run ends first."""
     while not run.done():
         killed = execute(
             other,
@@ -283,7 +283,7 @@ def kill_a_visit(other: Connection, run: Future[int]) -> bool:
 
 
 def differing(found: Mapping[int, bytes], expected: Mapping[int, bytes]) -> list[str]:
-    """The configs whose bytes differ, with the largest difference."""
+    """Return a line for each config whose bytes differ, with the largest difference."""
     assert found.keys() == expected.keys()
     return [
         f"config {key} {CONFIGS[key - 1][:2]}: {largest(data, expected[key])}"

@@ -1,4 +1,4 @@
-"""Nets whose states move into the engine and out of it come to the bits that copies come to."""
+"""Large states that the engine takes over without a copy give the same bits as copies of them."""
 
 from __future__ import annotations
 

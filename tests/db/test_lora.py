@@ -1,4 +1,4 @@
-"""Low-rank adapters: what hops is small, and the bits are those of Keras' own fit."""
+"""Low-rank adapters (LoRA): the states that hop are small, and the bits are those of Keras' own fit."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def tables(trial: Trial) -> None:
     trial.select("first", [1], [ADAM], ["batch_size=32,epochs=1"])
     trial.fit("packed", "trained", "first", 1)
     trial.call("load_keras_model", "arch", nets.encoder(), trial.weights("trained")[1])
-    # Of the weights of a net as it was trained; those of the attention are adapted, the last layer trains.
+    # Start from trained weights; attention kernels get adapters, and the last layer trains as a whole.
     made = "SELECT cerebro.enable_lora('arch', 2, %s, ARRAY['query_*', 'value_*', 'wide_*'])"
     assert trial.value(made, 2) == 3
     trial.select("adapters", [3], [ADAM, SGD], ["batch_size=32,epochs=1"])
@@ -131,7 +131,7 @@ def test_what_cannot_be_is_refused(trial: Trial, call: str, code: str, message: 
 @pytest.mark.slow
 @pytest.mark.postgresql
 def test_a_grid_of_adapters_hops_less_than_a_twentieth(trial: Trial) -> None:
-    """Eight configs of a transformer of four blocks, fine-tuned by adapters and whole."""
+    """Eight configs of a transformer with adapters hop at most 5 % of the bytes of eight without."""
     whole = trial.model(nets.encoder(128, 4), weights=None)
     made = "SELECT cerebro.enable_lora('arch', %s, %s, ARRAY['query_*', 'value_*'])"
     adapters = [trial.value(made, whole, rank) for rank in (2, 4)]

@@ -1,4 +1,4 @@
-"""The iris scripts of MADlib's documentation: unchanged through cerebro_madlib, or in schema cerebro."""
+"""The iris scripts of MADlib's documentation run unchanged with cerebro_madlib, or in schema cerebro."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ NAMES = ["Iris-setosa", "Iris-versicolor", "Iris-virginica"]
 
 
 def dense(number: int, units: int, activation: str, first: str = "") -> str:
-    """A layer as Keras 2 wrote it."""
+    """Return the JSON of a Dense layer as Keras 2 wrote it."""
     return (
         '{"class_name": "Dense", "config": {"kernel_initializer": {"class_name": "VarianceScaling", "config":'
         ' {"distribution": "uniform", "scale": 1.0, "seed": null, "mode": "fan_avg"}}, "name": "dense_'
@@ -26,7 +26,7 @@ def dense(number: int, units: int, activation: str, first: str = "") -> str:
 
 
 def keras_2(*units: int) -> str:
-    """A Sequential with its layers as a plain list, and a softmax over three classes at the end."""
+    """Return the JSON of a net as Keras 2 wrote it: Dense layers, and a softmax over three classes."""
     layers = [dense(1, units[0], "relu", '"batch_input_shape": [null, 4], ')]
     layers += [dense(number, width, "relu") for number, width in enumerate(units[1:], 2)]
     layers.append(dense(len(units) + 1, 3, "softmax"))
@@ -157,7 +157,7 @@ SELECT madlib.madlib_keras_predict('iris_multi_model', -- model
 
 @pytest.fixture(scope="module", autouse=True)
 def iris(trial: Trial) -> None:
-    """The documentation's table, its random split replaced by every fifth row."""
+    """Make the tables of the documentation, but split them by every fifth row and not at random."""
     features, labels = load_iris(return_X_y=True)
     rows = [
         (number, list(map(float, x)), NAMES[y], int(y) + 1)
@@ -170,7 +170,7 @@ def iris(trial: Trial) -> None:
 
 
 def run(trial: Trial, script: str, schema: str) -> None:
-    """Statement by statement, as psql does."""
+    """Run a script's statements one by one, as psql does, with this schema in place of madlib."""
     text = re.sub(r"--.*", "", script.replace("madlib.", f"{schema}."))
     for statement in text.split(";\n"):
         if statement.strip():

@@ -1,6 +1,6 @@
-"""Jobs as MADlib's user documentation teaches them, from the table of flowers to the last prediction.
+"""Jobs from MADlib's user documentation, from the table of flowers to the last prediction.
 
-Every statement is written for schema madlib and runs there as it is, with nothing left out between.
+Every statement is written for schema madlib; all run there, unchanged and in their order.
 """
 
 # ruff: noqa: E501
@@ -20,9 +20,9 @@ HIDDEN = 10
 
 
 def net(*hidden: int, frozen: int = 0) -> str:
-    """Hidden layers and a softmax over the three species; the first ones may be frozen.
+    """Return a net with these hidden layers and a softmax over the three species.
 
-    Runs draw their seeds: a few units with relu die now and then, and such a net learns two species only.
+    Its first `frozen` layers do not train. Units have tanh: with relu, some seeds leave dead units.
     """
     layers = [nets.layer("Dense", units=units, activation="tanh") for units in hidden]
     layers.append(nets.layer("Dense", units=3, activation="softmax"))
@@ -143,7 +143,7 @@ SELECT madlib.madlib_keras_predict_byom('iris_brought', 1, 'iris_test', 'id', 'a
 
 
 def walk(trial: Trial, script: str) -> None:
-    """Statement by statement, as psql does."""
+    """Run a script's statements one by one, as psql does."""
     for statement in script.split(";\n"):
         if statement.strip():
             execute(trial.connection, statement)
@@ -151,7 +151,7 @@ def walk(trial: Trial, script: str) -> None:
 
 @pytest.fixture(scope="module", autouse=True)
 def prepared(trial: Trial) -> None:
-    """The data, split and packed, and two architectures."""
+    """Make, split and pack the table of flowers, and load two architectures."""
     trial.sql("CREATE EXTENSION cerebro_madlib")
     walk(trial, PREPARE)
     features, kinds = load_iris(return_X_y=True)
@@ -164,14 +164,14 @@ def prepared(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def one_model(trial: Trial, prepared: None) -> str:
-    """Train one model and give the server's notices."""
+    """Train one model, and return the server's notices."""
     trial.notices()
     walk(trial, ONE_MODEL)
     return trial.notices()
 
 
 def right(trial: Trial) -> float:
-    """The share of test rows whose species was told right."""
+    """Return the share of test rows whose species was predicted correctly."""
     return trial.value(
         "SELECT avg((class_value = class_text)::integer)::float8 FROM iris_told JOIN iris_test USING (id)"
     )

@@ -1,4 +1,4 @@
-"""Everything in scripts for MADlib but the names of functions: parameters, tables, messages."""
+"""Compatibility with MADlib beyond the names of functions: parameters, tables and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Outputs of frozen layers are computed once for a run, whose weights are those of a run without that."""
+"""Option `materialize`: a run computes outputs of frozen layers once, and its weights stay the same."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ UNITS, EPOCHS = 1500, 6
 
 
 def net(*between: nets.Layer) -> str:
-    """A wide frozen trunk, and what trains on it."""
+    """Return a net of wide frozen layers, with `between` among them, and of layers that train."""
     return nets.sequential(
         [nets.FEATURES],
         nets.layer("Dense", units=UNITS, activation="relu", trainable=False),
@@ -41,7 +41,7 @@ def tables(trial: Trial) -> None:
 
 
 def make_net(trial: Trial, selection: str, text: str) -> None:
-    """A net with weights, and configs of it."""
+    """Store a net with the weights of a short training, and make a selection of four configs."""
     random = trial.model(text)
     trial.select(f"{selection}_seeded", [random], [SGD], ["batch_size=32,epochs=1"])
     trial.fit("packed", f"{selection}_start", f"{selection}_seeded", 1)
@@ -51,13 +51,13 @@ def make_net(trial: Trial, selection: str, text: str) -> None:
 
 
 def cuts(trial: Trial, run: int) -> Sequence[str]:
-    """The layers behind which the run keeps what comes out."""
+    """Return the names of the layers whose outputs the run keeps."""
     found = trial.value("SELECT limits::json -> 'cuts' FROM cerebro._run WHERE run_id = %s", run)
     return [name for one in found.values() for name in one[0]["leaving"]]
 
 
 def both(trial: Trial, selection: str, options: Mapping[str, object], **more: object) -> tuple[int, int]:
-    """Do a run with features and without, compare their bits, and return both numbers."""
+    """Run a selection with kept outputs and without, compare the bits, and return both run numbers."""
     with_it = trial.fit("packed", f"{selection}_auto", selection, EPOCHS, options=options, **more)
     without = trial.fit(
         "packed", f"{selection}_off", selection, EPOCHS, options={**options, "materialize": "off"}, **more
@@ -136,7 +136,7 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
 
 @pytest.mark.slow
 def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
-    """The layers before it are too few to be worth it."""
+    """Outputs after a layer that draws numbers or changes are not kept; too few layers are before it."""
     for name, layer in (
         ("dropping", nets.layer("Dropout", rate=0.2)),
         ("moving", nets.layer("BatchNormalization")),

@@ -1,4 +1,4 @@
-"""Searches and steered runs keep what a trunk gives: their bits are those of runs that compute everything."""
+"""Searches and steered runs keep outputs of frozen layers, with the same bits as if they did not."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def cuts(trial: Trial, out: str) -> int:
 )
 def test_a_search_prunes_as_without(trial: Trial, method: str, params: str) -> None:
     found = []
-    # What a search decides depends on what ends first: the second repeats the decisions of the first.
+    # A search decides by what ends first, so the second search replays the decisions of the first.
     replay: dict[str, object] = {}
     for materialize in ("auto", "off"):
         out = f"{method}_{materialize}"

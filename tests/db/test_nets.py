@@ -1,4 +1,4 @@
-"""Nets without Python: a line of layers, or a name, makes what fits the packed table."""
+"""cerebro.load_net makes a net that fits a packed table, from a line of layers or from a name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A net with an adapted Normalization layer: its statistics are weights, and travel as they do."""
+"""A net with an adapted Normalization layer: its statistics are stored and loaded as weights are."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ NET = nets.sequential(
 
 @pytest.fixture(scope="module")
 def features() -> np.ndarray:
-    """Features far from what a net wants."""
+    """Features whose scale and offset are too large for a net without normalization."""
     return blobs(ROWS)[0] * np.float32(SCALE) + np.float32(SHIFT)
 
 
 @pytest.fixture(scope="module")
 def weights(features: np.ndarray) -> bytes:
-    """Statistics of the rows, as adapt finds them, and any kernel."""
+    """The net's weights: statistics of the features, as Keras' `adapt` finds them, and a random kernel."""
     kernel = np.random.default_rng(5).normal(size=(nets.FEATURES, nets.CLASSES))
     found = (features.mean(axis=0), features.var(axis=0), 0.0, kernel, np.zeros(nets.CLASSES))
     return b"".join(np.asarray(array, "<f4").tobytes() for array in found)
@@ -42,7 +42,7 @@ def rows(trial: Trial, features: np.ndarray) -> None:
 
 
 def likely(weights: bytes, features: np.ndarray) -> np.ndarray:
-    """The likeliest class of each row and how likely it is, by Keras."""
+    """Return the most probable class of each row, and its probability, as Keras computes them."""
     return _told(outputs(NET, weights, features)[0])
 
 
@@ -61,7 +61,7 @@ def test_own_weights_predict_what_they_do_in_keras(
     model_id = trial.model(NET, "own", weights)
     found = predicted(trial, "madlib_keras_predict_byom('own', %s, 'rows', 'id', 'x', 'out', 1)", model_id)
     np.testing.assert_allclose(found, likely(weights, features), rtol=1e-5)
-    # One function serves all models of an architecture.
+    # One compiled function predicts with all weights of an architecture.
     doubled = np.frombuffer(weights, "<f4").copy()
     doubled[: nets.FEATURES] *= 2
     model_id = trial.model(NET, "own", doubled.tobytes())

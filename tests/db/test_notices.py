@@ -1,4 +1,4 @@
-"""A call's notices while it works, and around an error."""
+"""The notices that a call sends while it works, and the context of its errors."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_a_session_that_has_to_start_is_told_of_at_once(trial: Trial) -> None:
         took = time.monotonic() - began
         first, *_, last = fresh.notices().splitlines()
         assert re.fullmatch(r"NOTICE:  starting 2 sessions with \w+", first)
-        # The caller's clock: with what it took to start.
+        # The first number is the time on the caller's clock, which includes the start of sessions.
         found = re.search(r"done in ([\d.]+) s \(([\d.]+) s of them to start\)", last)
         assert found and float(found[2]) < float(found[1]) <= took + 0.5
         fresh.fit("packed", "fresh_2", "mst", 1)

@@ -1,4 +1,4 @@
-"""TensorFlow in functions of the user's own, in sessions that call functions of the extension too."""
+"""Users' own functions can use TensorFlow in sessions that also call functions of the extension."""
 
 from __future__ import annotations
 

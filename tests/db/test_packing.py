@@ -1,4 +1,4 @@
-"""The preprocessors through SQL."""
+"""training_preprocessor_dl and validation_preprocessor_dl: the packed tables, the errors, and the rights."""
 
 from __future__ import annotations
 
@@ -281,7 +281,7 @@ def test_the_same_rows_in_any_order_give_the_same_bytes(sql: Sql) -> None:
 
 
 def test_every_server_packs_the_same_bytes(sql: Sql) -> None:
-    """A cluster's processes make the very buffers that one of PostgreSQL makes."""
+    """The packed buffers have one fixed checksum, whatever server packs them."""
     make(sql)
     train(sql, options='{"segments": 3}', buffer_size=6)
     buffers = "concat_ws(',', buffer_id, md5(x), x_shape, md5(label))"
@@ -332,7 +332,7 @@ def test_validation_tables_that_do_not_fit_are_refused(sql: Sql) -> None:
     train(sql)
     sql("CREATE TABLE u AS SELECT x, quantity, number, x[1:2] AS short, label || 'x' AS label FROM t")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "does not have: Antx, beex, catx", source="u")
-    # Labels of another type are classes where their text is that of one.
+    # Labels of another type count as classes if they have the same text.
     validation_refused(sql, INVALID_PARAMETER_VALUE, "does not have: 0, 1, 2, 3, 4", source="u", dep="number")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "[2], which cannot be [4]", source="u", indep="short")
     validation_refused(sql, INVALID_PARAMETER_VALUE, "2 columns", source="u", dep="label,quantity")
@@ -365,7 +365,7 @@ def test_bad_rows_are_told_and_nothing_is_left(sql: Sql, greenplum: bool, value:
 
 
 def last_on_its_segment(sql: Sql) -> str:
-    """Return where a cluster finds row 41: each segment scans its own rows."""
+    """Return the place of row 41 as a cluster's errors give it: by its segment and the segment's scan."""
     same = "gp_segment_id = (SELECT gp_segment_id FROM t WHERE id = 41)"
     ((segment, rows),) = sql(f"SELECT gp_segment_id, count(*) FROM t WHERE {same} GROUP BY 1")
     return f"row {rows} of the scan on segment {segment}"

@@ -1,4 +1,4 @@
-"""Predictions equal Keras' own, in every form, and wrong calls are refused before anything is made."""
+"""madlib_predict and madlib_keras_predict_byom: predictions equal Keras', and wrong calls are refused."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ def likely(trial: Trial) -> np.ndarray:
 
 
 def test_images_and_boards(trial: Trial, likely: np.ndarray) -> None:
-    """Bytes take the shape of the model's input; arrays of two dimensions have it."""
+    """Bytes are given the shape of the model's input; arrays of two dimensions already have the shape."""
     weights = random_weights(PICTURE)
     for column in ("image", "board"):
         found = byom(

@@ -1,4 +1,4 @@
-"""Prediction from columns as they are, of a table and of a row in a query: columns by their names."""
+"""Predictions from plain columns of a table, a query or a row; the columns are found by their names."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def trained(trial: Trial) -> None:
 
 
 def features(trial: Trial) -> np.ndarray:
-    """Return the features of all rows, in the order of the ids."""
+    """Return the features of all rows of `customers`, in the order of the ids."""
     said = json.dumps({"columns": {"id": {"scale": "none", "input": "id"}, **SAID}})
     trial.sql("DROP TABLE IF EXISTS numbered, numbered_summary")
     trial.call(
@@ -64,7 +64,7 @@ def best(trial: Trial) -> int:
 
 
 def forward(trial: Trial, key: int, rows: np.ndarray) -> np.ndarray:
-    """The net by hand: two dense layers."""
+    """Return the class probabilities of the rows, computed by NumPy from the weights of a config."""
     flat = np.frombuffer(trial.weights("models")[key], "<f4")
     width = rows.shape[1]
     sizes = [(width, 8), (8,), (8, 2), (2,)]
@@ -126,7 +126,7 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
 
 @pytest.mark.postgresql
 def test_rows_of_a_query_are_filled_in_by_their_names(trial: Trial) -> None:
-    """Also where columns of one type stand in another order, and where there are more."""
+    """predict_query finds columns by name, also if their order differs or the query has more columns."""
     asked = (
         "SELECT age AS level, level AS age, plan AS city, city AS plan, income, joined, seen, active, x, gone"
     )
@@ -252,7 +252,7 @@ def test_what_is_unseen_or_null_has_its_place(trial: Trial) -> None:
         {"seen": "NULL::timestamptz"},
     ):
         assert predict_row(trial, listed(**changed)) != ordinary
-    # Its place is the same as that of another that is unseen.
+    # All unseen categories have the same code.
     assert predict_row(trial, listed(city="'nowhere'")) == predict_row(trial, listed(city="'elsewhere'"))
     assert (
         predict_row(
@@ -330,9 +330,9 @@ def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) ->
 
 
 def carried(trial: Trial, table: str, mst_key: int) -> None:
-    """Move a model to an architecture table of its own, as whoever brings one from elsewhere does."""
+    """Copy a model's net and weights into an architecture table, as for a model from elsewhere."""
     trial.sql(f"DROP TABLE IF EXISTS {table}")
-    # Not from the table itself: a query that reads tables calls no such function on Greenplum.
+    # In two statements, because on Greenplum a query that reads tables cannot call load_keras_model.
     ((net, weights),) = trial.sql(
         "SELECT model_arch::text, model_weights FROM models WHERE mst_key = %s", mst_key
     )
@@ -340,7 +340,7 @@ def carried(trial: Trial, table: str, mst_key: int) -> None:
 
 
 def test_a_model_from_elsewhere_takes_the_specification_along(trial: Trial) -> None:
-    """Architecture, weights and what stands in the summary: the same predictions without the packed table."""
+    """A model from elsewhere predicts the same if its classes and specification are passed with it."""
     key = best(trial)
     carried(trial, "mine", key)
     trial.sql("DROP TABLE IF EXISTS told, brought")
@@ -391,7 +391,7 @@ SETTINGS = "SET timezone = 'Asia/Tokyo'; SET datestyle = 'German'; SET intervals
 
 @pytest.mark.postgresql
 def test_all_forms_see_the_same_in_values_of_any_type(trial: Trial) -> None:
-    """As categories, which are compared as text; also in a session that writes times in another way."""
+    """Tables, queries and rows get equal predictions for categories of any type, under any settings."""
     trial.sql("CREATE TYPE mood AS ENUM ('sad', 'ok'); CREATE DOMAIN counted AS integer CHECK (VALUE > 0)")
     trial.sql(ODD)
     names = "n, f, b, d, z, t, ip, net, c, bits, m, r, k"

@@ -1,4 +1,4 @@
-"""cerebro.predict: one row at a time, inside any query. On a cluster it is refused (tests/greenplum)."""
+"""cerebro.predict answers for one row, inside any query. Greenplum refuses it (tests/greenplum)."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_a_single_row_has_its_number(trial: Trial, features: np.ndarray) -> None
 
 
 def test_a_row_is_the_same_as_its_array(trial: Trial) -> None:
-    """A model of one column finds it in the row by its name."""
+    """A model with one input column answers for a row as for its array, and finds the column by name."""
     asked = (
         "SELECT p.class, p.probability FROM new AS n, cerebro.predict('many', {}) AS p ORDER BY n.id LIMIT 30"
     )
@@ -84,7 +84,7 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
 
 
 def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: Connect) -> None:
-    """An embedding has no vector for it; engines differ in what they make of that."""
+    """If an embedding has no vector for a code, the engine answers, since each engine has its own rule."""
     net = nets.sequential(
         [2],
         nets.layer("Embedding", input_dim=4, output_dim=3),
@@ -117,7 +117,7 @@ def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: C
 
 
 def test_many_rows_of_a_heavy_net_bring_an_engine_up(trial: Trial, connect: Connect) -> None:
-    """A hundred steps of an LSTM take NumPy far longer than an engine; few rows are not worth its start."""
+    """Many rows of an LSTM start an engine, which is far faster than NumPy; ten rows do not."""
     net = nets.sequential(
         [200],
         nets.layer("Reshape", target_shape=[100, 2]),
@@ -265,7 +265,7 @@ def with_the_servers_compiler(session: Connection) -> None:
 
 @pytest.mark.tensorflow
 def test_the_servers_own_compiler_and_tensorflow_bear_each_other(trial: Trial, connect: Connect) -> None:
-    """Either may be loaded first; a crash would end every session of the server."""
+    """PostgreSQL's JIT compiler and TensorFlow work in one process, whichever is loaded first."""
     ask = "SELECT (cerebro.predict('many', 2, x)).class FROM new WHERE id = 1"
     trial.value(ask)
     with_the_servers_compiler(trial.connection)

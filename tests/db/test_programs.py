@@ -1,4 +1,4 @@
-"""Programs that JAX compiles outlive the session: the next one loads them, and has the same bits."""
+"""Programs that JAX has compiled are kept in a folder: a later session loads them, with the same bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILES = "SELECT count(*), max(modification) FROM pg_ls_dir(%s) AS d, pg_stat_fil
 
 @pytest.fixture(scope="module")
 def folder(trial: Trial) -> Iterator[str]:
-    """A folder of this test's own, and what a fit needs."""
+    """Make the tables for a fit, and set the folder in which sessions keep compiled programs."""
     x, y = blobs(60, features=FEATURES)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))
     trial.pack("blobs", "packed", buffer_size=25)
@@ -33,7 +33,7 @@ def folder(trial: Trial) -> Iterator[str]:
 
 
 def fit_anew(database: str, out: str, packed: str = "packed", selection: str = "mst") -> Trial:
-    """Fit in a session that has compiled nothing yet; what is compiled ends with it."""
+    """Fit in a new session, which has no compiled programs in memory, and close the session."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         connection.notices = []

@@ -1,4 +1,4 @@
-"""cerebro.propagate: a table of nodes with what the nodes around each one have."""
+"""cerebro.propagate makes a table of nodes with features from the nodes around each node."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KNOWN = "SELECT * FROM cites WHERE citing IS NOT NULL AND cited <> 'unknown'"
 @pytest.fixture(scope="module", autouse=True)
 def graph(trial: Trial) -> None:
     rng = np.random.default_rng(8)
-    # Ids are no numbers of rows, and one node has no edge.
+    # Ids differ from row numbers, and one node has no edge.
     papers = [(f"p{i * 7 % 50:02}", rng.normal(size=3).tolist(), i) for i in range(50)]
     trial.table("papers", "paper text, x real[], age integer", papers)
     ends = rng.integers(0, 49, (200, 2)).tolist()

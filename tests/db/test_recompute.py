@@ -1,4 +1,4 @@
-"""A run with recompute gives the models of a run without it, and is resumed and explained as others are."""
+"""Option `recompute`: runs give the same models as without it, and can be resumed and explained."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ def test_the_plan_says_what_a_mini_batch_keeps(trial: Trial) -> None:
         next(node["Activation Bytes"] for node in nodes if node["Node Type"] == "Train")
         for nodes in (kept, again)
     )
-    # Eight layers keep what they make before and after relu, Dropout two of each number.
+    # Eight layers keep their outputs before and after relu; Dropout keeps two numbers for each output.
     assert bytes_kept == 4 * 20 * (8 * 2 * 24 + 2 * 24 + nets.CLASSES)
     assert bytes_again < bytes_kept
 

@@ -1,4 +1,4 @@
-"""cerebro.refresh_propagation: what changed in a graph is computed anew, and nothing else."""
+"""cerebro.refresh_propagation computes again only what changes in a graph have affected."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def made(trial: Trial, table: str) -> Rows:
 
 
 def again(trial: Trial, table: str, way: Sequence[object]) -> int:
-    """Refresh; what stands there must be what propagating anew makes, to the last bit."""
+    """Refresh a table, check that it equals a new propagation, and return the count of recomputed nodes."""
     count = trial.value("SELECT cerebro.refresh_propagation(%s)", table)
     trial.sql("DROP TABLE IF EXISTS anew, anew_summary, anew_nodes")
     trial.sql(CALL, "anew", *way)
@@ -78,7 +78,7 @@ def test_the_nodes_that_an_edge_reaches_are_counted(trial: Trial) -> None:
     trial.sql("CREATE TABLE next AS SELECT i AS a, i + 1 AS b FROM generate_series(1, 19) AS i")
     trial.sql("SELECT cerebro.propagate('line', 'next', 'along', 'id', 'a', 'b', '{x}', 2)")
     trial.sql("INSERT INTO next VALUES (1, 9)")
-    # Node 9 has another mean, and so has node 10 what comes from there.
+    # The mean of node 9 changes, and with it the mean of node 10.
     assert trial.value("SELECT cerebro.refresh_propagation('along')") == 2
     trial.sql("UPDATE line SET x = 0 WHERE id = 18")
     assert trial.value("SELECT cerebro.refresh_propagation('along')") == 2
@@ -97,7 +97,7 @@ def test_what_cannot_be_brought_up_to_date_is_refused(trial: Trial, graph: None)
     with pytest.raises(psycopg2.errors.UndefinedColumn, match='has no column "pages"'):
         trial.sql(refresh)
     trial.sql("ALTER TABLE papers DROP pages")
-    # By itself: Greenplum's segments are at the same transaction as long as the statements are sent together.
+    # Sent alone: in one string with other statements, Greenplum's segments would stay in one transaction.
     trial.sql("BEGIN READ ONLY")
     with pytest.raises(psycopg2.errors.ReadOnlySqlTransaction):
         trial.sql(refresh)

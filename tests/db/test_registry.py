@@ -1,4 +1,4 @@
-"""The registry: versions of models that never change, found by name wherever a model table is."""
+"""The registry: versions of models never change, and calls take a model's name in place of a model table."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_a_version_answers_as_the_model_that_it_was_made_of_and_outlives_it(tria
 
 
 def put_away(trial: Trial, *, back: bool = False) -> None:
-    """Rename all that a version was made of, so that nothing finds it."""
+    """Rename the tables from which a version was made, so that no call finds them, or rename them back."""
     for name in ("models", "models_info", "models_summary", "packed", "packed_summary"):
         old, new = (f"away_{name}", name) if back else (name, f"away_{name}")
         trial.sql(f"ALTER TABLE {old} RENAME TO {new}")
@@ -112,7 +112,7 @@ def test_a_table_comes_before_a_model_of_its_name_and_a_mark_means_the_model(tri
     assert "models alone means the model table public.models" in trial.notices()
     assert answers(trial, "models") == best
     assert answers(trial, "models@default") == slow
-    # A table that holds no models does not stand in the way.
+    # A table of the model's name that is no model table does not hide the model.
     trial.sql("SELECT cerebro.register('models', 'customers', 2)")
     assert answers(trial, "customers") == slow
 

@@ -1,4 +1,4 @@
-"""Aliases of registered models: they are moved and rolled back under load, and never dangle."""
+"""Aliases of registered models move and are rolled back under load, and always point at a version."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trial import Trial
 
 @pytest.fixture(scope="module", autouse=True)
 def versions(trial: Trial) -> None:
-    """Versions 1 to 4, of which 1 and 3 are of one config, 2 and 4 of the other."""
+    """Register versions 1 to 4; versions 1 and 3 hold one config, and versions 2 and 4 the other."""
     train(trial)
     for key in (1, 2, 1, 2):
         trial.sql("SELECT cerebro.register('models', 'churn', %s)", key)
@@ -71,7 +71,7 @@ def test_a_prepared_statement_and_a_view_follow(trial: Trial) -> None:
 def test_one_statement_has_the_answers_of_one_version_whatever_happens_meanwhile(
     trial: Trial, other: Connection
 ) -> None:
-    """Twenty sessions ask while the alias is promoted and rolled back: no error, and no answer is mixed."""
+    """Twenty sessions predict while the alias moves back and forth; each answer is of one version."""
     trial.sql("SELECT cerebro.set_alias('churn', 'default', 1)")
     expected = [answers(trial, "churn@1"), answers(trial, "churn@2")]
     over, found, troubles = threading.Event(), list[tuple[int, Rows]](), list[psycopg2.Error]()
@@ -107,7 +107,7 @@ def test_one_statement_has_the_answers_of_one_version_whatever_happens_meanwhile
 
 
 def heard(connection: Connection, count: int) -> list[dict[str, object]]:
-    """Take so many notifications, which come a moment after the commit."""
+    """Wait up to a minute for `count` notifications, and return their contents."""
     deadline = time.monotonic() + 60
     while len(connection.notifies) < count and time.monotonic() < deadline:
         select.select([connection], [], [], 1)
@@ -142,7 +142,7 @@ def test_whoever_listens_is_told_and_learns_no_name(
 
 @pytest.mark.postgresql
 def test_a_change_is_not_prepared_and_an_answer_is(trial: Trial) -> None:
-    """The server refuses to prepare a notification: nothing has changed afterwards."""
+    """PREPARE TRANSACTION works after a prediction, but not after a change, which sends NOTIFY."""
     expected, before = answers(trial, "churn@1"), pointed(trial)
     trial.sql("BEGIN")
     assert answers(trial, "churn@1") == expected

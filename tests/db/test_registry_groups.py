@@ -1,4 +1,4 @@
-"""Models of groups in the registry: one version that holds the model of each group."""
+"""Models of groups in the registry: one version holds the models of all groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MEASURED = "SELECT shop, day, is_fallback, loss, metric FROM measured ORDER BY 1
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    """Shops and days, of which one has too few rows for a model of its own and one comes later."""
+    """Train and register models by shop and day; one shop has too few rows, and one comes later."""
     trial.sql(
         "CREATE TABLE sales AS SELECT i AS id, sin(i)::real AS heat, (ARRAY['a','b'])[1 + i %% 2] AS kind,"
         " CASE WHEN i <= 3 THEN 'few' WHEN i > %s THEN 'later' WHEN i %% 5 > 0 THEN 'n''s' END AS shop,"
@@ -45,7 +45,7 @@ def tables(trial: Trial) -> None:
 
 @pytest.fixture
 def away(trial: Trial) -> Iterator[None]:
-    """The tables that the version was made of are not there."""
+    """Rename the model tables from which the version was made, so that no call finds them."""
     for table in ("models", "models_info", "models_summary"):
         trial.sql(f"ALTER TABLE {table} RENAME TO away_{table}")
     yield
@@ -158,7 +158,7 @@ def test_rows_are_judged_by_the_models_of_their_groups(trial: Trial) -> None:
 
 
 def test_rows_of_groups_are_checked(trial: Trial) -> None:
-    """By what is known of the rows of all groups; groups without a model of their own are unseen values."""
+    """cerebro.check uses the training rows of all groups; a group without a model is an unseen value."""
     asked = "SELECT column_name, measure, value, before, verdict FROM cerebro.check(%s, %s)"
     found = {(name, measure): (value, before, verdict) for name, measure, value, before, verdict
              in trial.sql(asked, "shops@1", "known")}  # fmt: skip
@@ -217,7 +217,7 @@ def test_who_may_only_predict_predicts_and_reads_nothing(
     user = Trial(connect(user=name))
     if trial.topology != "greenplum":
         assert user.sql(ONE, "shops@1") == trial.sql(ONE, "shops@1")
-        # No text of a statement names a group, where an error shows it.
+        # The statement, which an error may show, contains no values of groups.
         user.sql("CREATE TABLE own AS SELECT heat, kind, 'mine' AS shop, day FROM sales LIMIT 1")
         asked = "SELECT cerebro._predict_statement('shops', 'SELECT * FROM own', 'own'::regtype::oid, NULL)"
         assert "n's" not in user.value(asked) and "few" not in user.value(asked)
@@ -237,7 +237,7 @@ def test_who_may_only_predict_predicts_and_reads_nothing(
 
 @pytest.mark.postgresql
 def test_groups_of_a_type_of_users_are_refused(trial: Trial) -> None:
-    """A version outlives types, and a domain has code of its owner's behind it."""
+    """A group column of a domain is refused: the type may be dropped, and would run its owner's code."""
     trial.sql("CREATE DOMAIN place AS text")
     trial.sql("CREATE TABLE odd AS TABLE models; ALTER TABLE odd ALTER shop TYPE place")
     for suffix in ("_info", "_summary"):

@@ -1,4 +1,4 @@
-"""cerebro.promote: an alias moves to a version that answers better on rows that neither has seen."""
+"""cerebro.promote moves an alias to a version that is better on rows that neither version has seen."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trial import Trial
 
 @pytest.fixture(scope="module", autouse=True)
 def versions(trial: Trial) -> None:
-    """Version 1 has hardly learned, 2 has; and rows of another month."""
+    """Register version 1, which has hardly learned, and version 2, which has; pack other rows."""
     train(trial)
     for key in (2, 1):
         trial.sql("SELECT cerebro.register('models', 'churn', %s)", key)
@@ -58,7 +58,7 @@ def test_a_version_is_not_better_than_itself(trial: Trial) -> None:
 
 @pytest.mark.postgresql
 def test_the_interval_is_as_wide_as_chance_allows(trial: Trial) -> None:
-    """The mean of differences row by row, with its error, is the same by hand."""
+    """The gain and its interval equal the mean and the standard error of the rows' differences."""
     rows = trial.sql(
         "SELECT ln((n.probabilities ->> m.gone)::float8) - ln((o.probabilities ->> m.gone)::float8)"
         " FROM march AS m, cerebro.predict('churn@2', m) AS n, cerebro.predict('churn@1', m) AS o"

@@ -1,4 +1,4 @@
-"""Rights on registered models: who predicts with them, who reads them, who changes them."""
+"""Rights on registered models: who predicts with models, who reads them, and who changes them."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def versions(trial: Trial) -> None:
 
 @dataclass
 class User:
-    """A role that may use cerebro and query a view, and nothing else at first."""
+    """A role and its session; at first the role may only use cerebro and query one view."""
 
     name: str
     session: Connection
@@ -38,7 +38,7 @@ class User:
         return execute(self.session, query, *values)
 
     def is_refused(self, query: str, *values: object) -> tuple[str, str]:
-        """Run what is refused; give the SQLSTATE and the message."""
+        """Run a query that must be refused, and return the SQLSTATE and the message."""
         with pytest.raises(psycopg2.Error) as caught:
             self.sql(query, *values)
         return str(caught.value.pgcode), str(caught.value)
@@ -186,7 +186,7 @@ def test_who_does_not_manage_changes_nothing(trial: Trial, user: User, privilege
 
 
 def test_an_error_shows_who_may_only_predict_nothing_of_the_training_rows(trial: Trial, user: User) -> None:
-    """Rows of one's own are packed otherwise, and the error would tell how the training rows were."""
+    """If rows are packed differently, the error shows training statistics only to roles that may read."""
     trial.sql(
         f"GRANT SELECT ON customers TO {user.name}; GRANT CREATE, USAGE ON SCHEMA public TO {user.name}"
     )
@@ -333,7 +333,7 @@ UPDATE theirs.made_summary SET source_table = 'theirs.trap', validation_table = 
 
 
 def test_who_registers_a_strangers_model_runs_none_of_their_code(trial: Trial, user: User) -> None:
-    """The stranger's summary names what stands where the packed rows should be."""
+    """The stranger's summary names a trap as its packed rows; neither register nor check runs it."""
     trial.sql("GRANT SELECT ON models, models_info, models_summary, packed, packed_summary TO " + user.name)
     trial.sql(f"CREATE SCHEMA theirs; ALTER SCHEMA theirs OWNER TO {user.name}")
     trial.sql("GRANT USAGE ON SCHEMA theirs TO PUBLIC")
@@ -365,7 +365,7 @@ def test_what_is_wrong_is_refused(trial: Trial, call: str, code: str, text: str)
 
 
 def test_a_model_goes_to_another_role(trial: Trial, user: User, role: MakeRole) -> None:
-    """As with ALTER … OWNER TO: by its owner, to a role that the owner is a member of."""
+    """As by ALTER … OWNER TO, the owner gives a model to a role of which the owner is a member."""
     asked = "SELECT cerebro.set_model_owner('given', %s)"
     trial.sql("SELECT cerebro.register('models', 'given')")
     team = role()

@@ -1,4 +1,4 @@
-"""cerebro.relate: features over foreign keys see what was before each row's cut-off, and nothing else."""
+"""cerebro.relate makes features over foreign keys from rows before each cut-off, and from no other rows."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Row = dict[str, Any]
 
 @pytest.fixture(scope="module", autouse=True)
 def shop(trial: Trial) -> dict[str, list[Row]]:
-    """Four tables; each customer has two cut-offs, and some rows lie on one to the microsecond."""
+    """Make four tables and labels; each customer has two cut-offs, and some orders lie exactly on one."""
     chance = random.Random(5)
 
     def moment() -> datetime:
@@ -77,7 +77,7 @@ def shop(trial: Trial) -> dict[str, list[Row]]:
 
 
 def relate(trial: Trial, query: str = LABELS, table: str | None = "made", **more: Any) -> str:
-    """Call relate about customers, unless it is about something else."""
+    """Call cerebro.relate, by default for the entity `customers`, and return what the call returns."""
     trial.sql("DROP TABLE IF EXISTS made, made_summary")
     given = {"entity": "customers", "cutoff": "at", "times": TIMES, **more}
     named = "".join(f", {name} => %s" for name in given)
@@ -113,7 +113,7 @@ WORDS: Mapping[str, Callable[[Sequence[Any]], Any]] = {
 def expected(
     label: str, rows: Sequence[Row], time: str, at: datetime, window: str
 ) -> Iterator[tuple[str, Any]]:
-    """Give the features of the rows of one path that lie before a cut-off, in plain Python."""
+    """Yield the name and value of each feature that one path has at a cut-off, in plain Python."""
     before = [row for row in rows if row[time] is not None and row[time] < at]
     if window:
         before = [row for row in before if row[time] >= at - timedelta(days=30)]
@@ -204,7 +204,7 @@ def test_no_more_features_are_made_than_asked_for(trial: Trial) -> None:
     assert relate(trial, max_features=5).endswith("public.made has 60 rows with 5 features")
     assert "more than max_features, 5" in trial.notices()
     columns = [name for name in rows_of(trial, "SELECT * FROM made")[0] if name not in ("id", "at", "gone")]
-    # Those of short paths come first.
+    # Features of short paths come first.
     assert columns[0] == "customers_age" and not any("items" in name for name in columns)
     comment = trial.value("SELECT col_description('made'::regclass, 6)")
     assert comment == "number of rows of orders before the cut-off"
@@ -217,7 +217,7 @@ def test_moments_with_and_without_a_zone_are_compared_in_the_zone_of_the_call(tr
         # Noon in Berlin is eleven in UTC.
         trial.sql("INSERT INTO zoned VALUES (1, '2026-01-10 11:00+00'), (2, '2026-01-10 11:00+00')")
         rows = "(1, timestamp '2026-01-10 12:00:00'), (2, '2026-01-10 12:00:01')"
-        # The shown statement is run, and Greenplum waits for ever in one whose query reads no table.
+        # The shown statement is run, and on Greenplum it would hang if its query read no table.
         trial.sql(f"CREATE TABLE noons AS SELECT * FROM (VALUES {rows}) AS v (id, at)")
         query = "SELECT * FROM noons"
         more = {"omit": ["orders", "shops"], "times": '{"zoned": "seen"}', "aggregates": ["count"]}
@@ -286,7 +286,7 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(
 
 def test_each_table_is_read_with_the_callers_rights(trial: Trial, connect: Connect, role: MakeRole) -> None:
     user = role()
-    # In two steps: Greenplum's segments ask the owner for the right to make it.
+    # In two statements, because on Greenplum the owner would need the right to create schemas.
     trial.sql(f"CREATE SCHEMA {user}; ALTER SCHEMA {user} OWNER TO {user}")
     trial.sql(f"GRANT SELECT ON labels, customers, orders, shops TO {user}")
     with closing(connect(user=user)) as connection:
@@ -374,10 +374,10 @@ def test_a_table_may_refer_to_itself_and_to_one_that_refers_to_it(trial: Trial) 
     more = {"entity": "people", "aggregates": ["count", "max"], "times": '{"people": "born", "teams": null}'}
     relate(trial, query, **more, depth=3)
     row = trial.read_row("SELECT * FROM made WHERE id = 1")
-    # Born before that day are 1 to 18: 3, 4 and 5 are the people of 1, and theirs are 9 to 17.
+    # People 1 to 18 were born before the cut-off: 3, 4 and 5 refer to 1, and 9 to 17 to these.
     assert (row["people_count"], row["people_people_count"]) == (3, 9)
     assert row["people_people_max_pay"] == 1700
-    # What is of the one that a row refers to has the name of the key.
+    # A feature of the row that a foreign key refers to is named after the key.
     row = trial.read_row("SELECT * FROM made WHERE id = 7")
     assert (row["people_pay"], row["people_by_boss_pay"]) == (700, 200)
 
@@ -475,7 +475,7 @@ def test_many_children_of_one_parent_are_gone_through_in_the_order_of_time(trial
             " <> id - 1 OR abs(carriers_flights_mean_late - mean) > 1e-9"
         )
         assert trial.value(wrong) == 0
-        # A row itself is not before its own cut-off.
+        # A row whose time is its own cut-off is not counted.
         found = trial.sql("SELECT shops_flights_count FROM made WHERE id <= 8 ORDER BY id")
         assert found == [(0,), (0,), (1,), (1,), (2,), (2,), (3,), (3,)]
     finally:

@@ -1,4 +1,4 @@
-"""cerebro.relate and cerebro.labels on moments and numbers beyond what the server computes with."""
+"""cerebro.relate and cerebro.labels with times and numbers outside the range of the server's types."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_numbers_too_large_for_a_mean_say_so(trial: Trial) -> None:
 
 
 def test_a_call_that_makes_no_table_names_none(trial: Trial) -> None:
-    """Refer to no summary: without features there is none."""
+    """A call without features makes no summary, so its error does not refer to one."""
     with pytest.raises(psycopg2.Error, match="tells rows apart") as caught:
         trial.sql(CALL, "SELECT id, date '2020-01-01' AS at FROM people WHERE id = 7", TIMES,
                   ["all", "9 days", "8 days", "7 days", "6 days", "5 days"])  # fmt: skip
@@ -64,7 +64,7 @@ def test_a_call_that_makes_no_table_names_none(trial: Trial) -> None:
 
 @pytest.mark.greenplum
 def test_children_stay_on_their_segments(trial: Trial) -> None:
-    """Rows go to the segments where the entity and its children lie; these do not move."""
+    """The plan moves labels to the segments of the entity and its children, and moves neither of these."""
     trial.sql(
         "CREATE TABLE guests (id integer PRIMARY KEY, town text) DISTRIBUTED BY (id);"
         "CREATE TABLE stays (id integer, guest integer REFERENCES guests, at timestamp, paid float8)"

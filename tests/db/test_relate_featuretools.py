@@ -1,4 +1,4 @@
-"""cerebro.relate makes the features that featuretools makes of the same four tables."""
+"""cerebro.relate makes the same features from four tables as featuretools."""
 
 from __future__ import annotations
 

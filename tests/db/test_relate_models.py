@@ -1,4 +1,4 @@
-"""Models over related tables: what they gain, how they predict new rows, and how they are trained anew."""
+"""Models over related tables: they find signals in these tables, predict new rows, and are retrained."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PREDICTED = "SELECT (p.source ->> 'id')::integer AS id, p.class, p.probability F
 
 @pytest.fixture(scope="module", autouse=True)
 def shop(trial: Trial) -> None:
-    """Who buys cheap things goes away: a rule that only the rows of items show, two keys from customers."""
+    """Make tables in which customers who buy cheap items leave; only rows of `items` show this rule."""
     trial.sql("CREATE TABLE customers (id integer PRIMARY KEY, age integer, plan text)")
     trial.sql(
         "CREATE TABLE orders (number integer PRIMARY KEY, customer integer REFERENCES customers,"
@@ -149,7 +149,7 @@ def test_a_column_that_is_gone_and_keys_that_nobody_has_are_named(trial: Trial, 
 
 @pytest.mark.greenplum
 def test_greenplum_refuses_before_it_makes_features(trial: Trial, trained: str) -> None:
-    """The query of the rows is not even begun: it would divide by zero."""
+    """The call is refused before its query begins, which would divide by zero."""
     said = "predict_related and explain_predict do not work on Greenplum"
     with pytest.raises(psycopg2.errors.FeatureNotSupported, match=said) as caught:
         trial.sql("SELECT * FROM cerebro.predict_related('leaves', 'SELECT 1 / 0 AS id, now() AS at')")
@@ -191,7 +191,7 @@ def test_retraining_makes_the_features_of_new_labels(trial: Trial, trained: str,
     if not greenplum:
         ask = f"{PREDICTED}('leaving', 'SELECT id, now() AS at FROM customers') AS p"
         assert len(trial.sql(ask)) > 700
-    # Labels of another table come with their features too.
+    # Retraining on another table of labels computes features for its rows as well.
     trial.sql("CREATE TABLE later AS SELECT id, at + interval '1 day' AS at, gone FROM labels")
     assert trial.read_row("SELECT * FROM cerebro.retrain('leaving', 'later')")["version"] == 3
     assert trial.value("SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_retrain%%'") == 0
@@ -287,7 +287,7 @@ def test_labels_with_odd_names_a_key_of_two_columns_and_partitions_or_nothing(tr
     )
     trial.sql(call)
     found = trial.sql("""SELECT "a b", "c;", at::date::text, "l""; --" FROM "o d"."ma""de" ORDER BY 3, 2""")
-    # Those of 12 January, and of 23 January and 3 February, lie within 20 days after 5 or 10 January.
+    # All labels are of rows in the table of entities.
     assert {row[:2] for row in found} <= {(f"k{i % 2}", i) for i in range(1, 7)}
     by_hand = (
         """SELECT count(*) FROM "o d"."ma""de" AS m WHERE m."l""; --" IS DISTINCT FROM (SELECT"""
@@ -299,7 +299,7 @@ def test_labels_with_odd_names_a_key_of_two_columns_and_partitions_or_nothing(tr
 
 def test_labels_are_made_with_the_callers_rights(trial: Trial, connect: Connect, role: MakeRole) -> None:
     user = role()
-    # Not AUTHORIZATION: Greenplum would ask whether the owner may create one, too.
+    # No AUTHORIZATION clause: Greenplum would check whether the owner may create schemas.
     trial.sql("CREATE SCHEMA theirs")
     trial.sql(f"GRANT ALL ON SCHEMA theirs TO {user}")
     call = "SELECT cerebro.labels('customers', 'count(orders)', '30 days', '30 days', 'theirs.counted')"

@@ -1,4 +1,4 @@
-"""No row of the future changes a feature: tried over random schemas, each from a seed."""
+"""Rows at or after a cut-off change no feature, in random schemas that are made from seeds."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ ALL = ["count", "sum", "mean", "min", "max", "stddev", "last", "since_last", "di
 
 
 class RandomSchema:
-    """Tables t0 (the entity) to t3, each tied to an earlier one by a key up or down; some to themselves."""
+    """Random tables t0 (the entity) to t3 with foreign keys, in either direction or within a table."""
 
     def __init__(self, seed: int) -> None:
         chance = random.Random(seed)
         self.rows = {f"t{n}": chance.randrange(12, 40) for n in range(TABLES)}
-        # Which column of which table has the keys of which.
+        # Each foreign key as (child table, column, parent table).
         self.keys: list[tuple[str, str, str]] = []
         for n in range(1, TABLES):
             other, own = f"t{chance.randrange(n)}", f"t{n}"
@@ -57,7 +57,7 @@ class RandomSchema:
         return START + timedelta(hours=self.chance.randrange(1440))
 
     def late_moment(self) -> datetime:
-        """Some lie on the last cut-off itself."""
+        """Return a random time after the last cut-off, or the cut-off itself."""
         return CUTOFFS[-1] + timedelta(days=self.chance.choice([0, 0, 1, 300]))
 
     def insert(self, trial: Trial, name: str, numbers: range, moment: Callable[[], datetime]) -> None:
@@ -72,7 +72,7 @@ class RandomSchema:
 
 
 def made(trial: Trial, statement: str, at: datetime) -> list[tuple[Any, ...]]:
-    """The features of the rows with one cut-off; sums may have come about in another order."""
+    """Return the features of one cut-off, rounded because sums may be added in another order."""
     found = trial.sql(f"SELECT * FROM ({statement}) AS m WHERE at = '{at}' ORDER BY id")
     return [tuple(float(f"{v:.9g}") if isinstance(v, float) else v for v in row) for row in found]
 
@@ -119,7 +119,7 @@ def test_what_is_not_before_a_cut_off_changes_no_feature(seed: int, trial: Trial
             assert {at: made(scratch, each, at) for at in CUTOFFS} == before
         scratch.sql("ROLLBACK")
         for at in CUTOFFS:
-            # The database as it was then has nothing that is later.
+            # Delete all rows that are not before the cut-off: the features stay the same.
             scratch.sql("BEGIN; SET session_replication_role = replica")
             for name in schema.rows:
                 if name != "t0":

@@ -1,4 +1,4 @@
-"""cerebro.retrain: a registered model is trained anew, and what is better on unseen rows is promoted."""
+"""cerebro.retrain trains a new version of a registered model, and promotes it if it is better."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ LEFT = "SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_retrain%%'"
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(trial: Trial) -> None:
-    """Version 1 knows the rule of January; since March it is the other way round."""
+    """Register version 1, which has learned the rule of `january`; `march` has the opposite rule."""
     trial.sql(
         "CREATE TABLE january AS SELECT i AS id, ((i * 7919) %% 1000) / 1000.0::float8 AS a,"
         " CASE WHEN (i * 7919) %% 1000 > 500 THEN 'yes' ELSE 'no' END AS gone"
@@ -68,7 +68,7 @@ def test_what_is_no_better_is_kept_and_not_promoted(trial: Trial) -> None:
 
 
 def test_messages_and_versions_name_no_table_of_the_session(trial: Trial) -> None:
-    """An ensemble is told of by the name of the model, and an error by that of the source."""
+    """Notices, comments and errors name the model or its source, and never a temporary table."""
     trial.sql("SELECT cerebro.register('churn', 'told')")
     trial.notices()
     options = {"single": False, "nets": [NET, "linear"], "configs": 3}
@@ -122,7 +122,7 @@ def test_another_alias_moves_and_always_is_always(trial: Trial) -> None:
 
 
 def test_a_net_goes_on_from_its_weights(trial: Trial) -> None:
-    """One epoch is enough for a net that has learned before; columns are prepared as they were for it."""
+    """With `warm_start`, one epoch is enough, and columns are prepared as for the earlier version."""
     trial.sql("SELECT cerebro.register('churn', 'goes_on')")
     trial.sql("CREATE VIEW again AS SELECT a, gone FROM january WHERE id % 2 = 0")
     options = {"warm_start": True, "epochs": 1}
@@ -147,7 +147,7 @@ def test_a_net_goes_on_from_its_weights(trial: Trial) -> None:
 
 
 def test_a_view_of_somebody_elses_that_the_recipe_names_is_not_read(trial: Trial, role: MakeRole) -> None:
-    """Its code would run with the rights of whoever retrains, who has named no view."""
+    """A recipe that names another role's view is refused, since the view would run code as the caller."""
     trial.sql("SELECT cerebro.register('churn', 'trusting')")
     trial.sql(
         "CREATE FUNCTION spy(real) RETURNS real LANGUAGE plpgsql AS"
@@ -170,7 +170,7 @@ def test_a_view_of_somebody_elses_that_the_recipe_names_is_not_read(trial: Trial
 def test_rows_that_the_author_of_a_recipe_may_not_read_are_not_read_for_them(
     trial: Trial, role: MakeRole, connect: Connect
 ) -> None:
-    """The author owns the model, so the new version would tell of rows that the recipe alone names."""
+    """Retraining reads the source of a recipe only if the role that registered the recipe may read it."""
     name = role()
     tables = "churn, churn_info, churn_summary, churn_packed, churn_packed_summary"
     trial.sql(f"GRANT SELECT ON {tables} TO {name}")

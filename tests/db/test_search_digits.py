@@ -1,6 +1,6 @@
-"""The best configs of searches on digits, and their visits, against a grid that is trained to the end.
+"""Searches on digits find the best config of a grid with a quarter of the grid's visits.
 
-With -s the figures are printed.
+With the option -s, pytest prints the figures.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def digits(trial: Trial) -> Trial:
-    """The digits in two parts, and every one of 64 configs trained to the end."""
+    """Pack the digits for training and validation, and train all 64 configs of a grid to the end."""
     digits: Any = load_digits(return_X_y=True)
     features, labels = digits
     order = np.random.default_rng(0).permutation(len(labels))

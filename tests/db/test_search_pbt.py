@@ -1,6 +1,6 @@
-"""Population based training where a learning rate must be high at first and low at last.
+"""Population based training on a task that needs a high learning rate first and a low one at the end.
 
-With -s the figures are printed.
+With the option -s, pytest prints the figures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow
 
 
 def noisy(rows: int, seed: int, noise: float) -> list[tuple[list[float], float]]:
-    """A linear function of features of very different scales, with noise in what is trained on."""
+    """Return rows whose target is a linear function of features of different scales, plus noise."""
     random = np.random.default_rng(seed)
     features = random.normal(size=(rows, FEATURES)) * np.geomspace(1.5, 0.1, FEATURES)
     targets = features @ np.full(FEATURES, 2.0) + random.normal(scale=noise, size=rows)

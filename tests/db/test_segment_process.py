@@ -1,6 +1,6 @@
-"""The orders and answers of a Greenplum segment's process, with PostgreSQL in its place: the same bits.
+"""Requests to a Greenplum segment's process, and its replies, tested on PostgreSQL: the bits are the same.
 
-The session's own process stands for the segment's: the statements that go there come back to it.
+The session's own process takes the place of the segment's process, and runs the statements for it.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ def again(trial: Trial, way: str, command: str, run_id: int, **more: object) -> 
 def test_a_visit_by_way_of_the_segments_process_gives_the_same_bits(
     trial: Trial, run_id: int, way: str
 ) -> None:
-    """The last visits of a run are taken back and made again; rows and state go by way of the process."""
+    """All visits of a run are deleted and made again by the segment's process, with the same results."""
     state = "SELECT part, data FROM cerebro._state WHERE run_id = %s AND mst_key = 1 AND step = %s ORDER BY 1"
     logged = (
         'SELECT epoch, segment, "rows", loss, logs, state_bytes FROM cerebro._visit'
@@ -159,7 +159,7 @@ COUNTED = "SELECT counted(%s, %s)"
 
 
 def test_work_that_lacks_rows_begins_when_they_are_there(trial: Trial, run_id: int) -> None:
-    """Nothing is measured again for each table whose rows the process has still to be given."""
+    """An evaluation begins only when the process has all rows, so that no table is measured twice."""
     trial.pack_validation("blobs", "unseen", "packed")
     both = trial.fit("packed", "measured_on_both", "mst", 1, validation_table="unseen")
     trial.sql("UPDATE cerebro._state AS s SET place = v.segment FROM cerebro._visit AS v"
@@ -170,7 +170,7 @@ def test_work_that_lacks_rows_begins_when_they_are_there(trial: Trial, run_id: i
 
 
 def test_a_process_that_has_the_rows_is_told_at_once_what_a_config_is(trial: Trial, run_id: int) -> None:
-    """One that is new to it costs no turn of its own."""
+    """A config that is new to the process is sent with the visit itself, in one request."""
     trial.select("three", [1], [ADAM], [f"batch_size={size},epochs=1" for size in (8, 16, 32)])
     several = trial.fit("packed", "three_models", "three", 1)
     first = "SELECT mst_key, segment FROM cerebro._visit WHERE run_id = %s AND step = 1"
@@ -183,7 +183,7 @@ def test_a_process_that_has_the_rows_is_told_at_once_what_a_config_is(trial: Tri
 
 
 def test_a_state_is_read_where_it_lies(trial: Trial, run_id: int) -> None:
-    """Nothing has to be asked for; where no server answers, the state is."""
+    """The process reads a state from the server that has it, so one request is enough."""
     step = "SELECT epoch, segment FROM cerebro._visit WHERE run_id = %s AND mst_key = 1 AND step = 2"
     ((epoch, segment),) = trial.sql(step, run_id)
     where = {"epoch": epoch, "stop": 1, "segment": segment}
@@ -192,7 +192,7 @@ def test_a_state_is_read_where_it_lies(trial: Trial, run_id: int) -> None:
 
 
 def test_a_state_comes_another_way_where_no_server_answers(trial: Trial, run_id: int) -> None:
-    """A repeated visit comes to the same bits, but the process has to ask."""
+    """If no server answers, the state comes with a second request, and the visit has the same result."""
     visited = "SELECT epoch, segment, loss FROM cerebro._visit WHERE run_id = %s AND mst_key = 1 AND step = 2"
     ((epoch, segment, _),) = before = trial.sql(visited, run_id)
     for table in ("_visit", "_state"):
@@ -204,7 +204,7 @@ def test_a_state_comes_another_way_where_no_server_answers(trial: Trial, run_id:
 
 @stepwise
 def test_a_visit_that_was_committed_unheard_is_made_again(trial: Trial, run_id: int) -> None:
-    """Its state is there; what lacks is written."""
+    """A visit whose state is already stored can be repeated; a missing log row is then written."""
     way = WAYS["as segment sessions do"]
     rows = "SELECT step, segment, loss, state_bytes FROM cerebro._visit WHERE run_id = %s ORDER BY 1"
     before = trial.sql(rows, run_id)

@@ -30,7 +30,7 @@ WORLDS = {
     " SET xmloption = document; SET backslash_quote = off; SET search_path = pg_catalog, public;"
     " SET row_security = off; SET client_encoding = LATIN1; SET enable_hashagg = off",
 }
-# Each type with values that are easily written otherwise, by i.
+# Column types, with an expression in i for values whose text depends on settings.
 TYPES = {
     "f4": ("real", "(ARRAY[0.1, 1.4, -0.0, 1e20, 1e-7, 33.333332, 'NaN', NULL])[1 + i % 8]"),
     "f8": ("float8", "(ARRAY[0.1 + 0.2::float8, 0.3, 1e15, 1e16, -1.4, 'Infinity', NULL])[1 + i % 7]"),
@@ -65,7 +65,7 @@ TYPES = {
     "xd": ("float8[]", "ARRAY[0.1 + 0.2, i % 3, 1e-7, -0.0]"),
     "words": ("text", "'The \\fox, jumps' || i % 9 || E' back\\\\slash [it]'"),
 }  # fmt: skip
-# The same columns a second time, as what they are by their types.
+# Columns that are packed a second time, encoded by their types and not as categories.
 AGAIN = ("f4", "f8", "n", "i4", "b", "d", "ts", "tz", "ti", "tt")
 FINITE = "'NaN', 'Infinity', '-Infinity'"
 ONE_HOT = {"encode": "one_hot"}
@@ -117,7 +117,7 @@ def tables(trial: Trial) -> None:
 
 
 def _again(name: str) -> str:
-    """A column once more; numbers and dates without what none of them can be."""
+    """Return SQL for a second copy of a column, with NULL in place of NaN and infinity."""
     value = f"s.{name}"
     if name in ("f4", "f8", "n"):
         value = f"CASE WHEN s.{name}::text NOT IN ({FINITE}) THEN s.{name} END"
@@ -138,7 +138,7 @@ def contents(trial: Trial, name: str) -> Rows:
 
 
 def answers(trial: Trial) -> list[list[tuple[int, str, float]]]:
-    """The class of each row and its probability in all three forms, in bytes, which no setting changes."""
+    """Return id, class and exact probability of each row, as predicted by table, by row and by query."""
     trial.sql("DROP TABLE IF EXISTS told")
     trial.call("madlib_predict", "models", "seen", "id", "*", "told", "response", mst_key=1)
     row = "SELECT s.id, p.class, {} FROM seen AS s, cerebro.predict('models', s) AS p"

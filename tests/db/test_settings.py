@@ -1,4 +1,4 @@
-"""Settings of an administrator, as each call sees them, and names that need quotes."""
+"""A call uses the settings at the time of the call; comments on packed tables may have quoted names."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run with device_memory_mb trains nets in shards: planned, resumed and refused as others are."""
+"""Option `device_memory_mb`: a run trains nets in shards, and can be planned, resumed and replayed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cerebro.smooth, and nets over the blocks of cerebro.propagate: what the nodes around tell."""
+"""cerebro.smooth, and nets on features of cerebro.propagate: neighbors of a node improve its prediction."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ OPTIONS = {"nets": "graph", "configs": 2, "epochs": 9, "single": True, "backend"
 
 @pytest.fixture(scope="module", autouse=True)
 def communities(trial: Trial) -> None:
-    """Two communities: features are mostly noise, and most edges stay within."""
+    """Make a graph of two communities: features are mostly noise, and most edges stay in a community."""
     rng = np.random.default_rng(5)
     x = (np.arange(NODES) % 2)[:, None] + rng.normal(scale=2.0, size=(NODES, 4))
     papers = [(i, "ab"[i % 2], row.tolist()) for i, row in enumerate(x.round(3))]
@@ -37,7 +37,7 @@ def communities(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def accuracies(trial: Trial) -> dict[str, float]:
-    """Give those of nets over the features alone, and over what two hops make of them."""
+    """Return the accuracies of two nets: on a node's own features, and with the features of two hops."""
     trial.sql("CREATE TABLE own AS SELECT subject, x FROM papers")
     trial.sql("CREATE TABLE hops AS SELECT subject, x, x_1, x_2 FROM papers_h")
     return {name: trial.value(TRAIN, name, f"{name}_model", json.dumps(OPTIONS)) for name in ("own", "hops")}
@@ -62,7 +62,7 @@ def test_known_labels_mend_what_a_model_answers(accuracies: dict[str, float], tr
     unknown = [row for row in smoothed if row[1] is None]
     right = np.mean([row[2] == "ab"[row[0] % 2] for row in unknown])
     assert right > accuracies["own"] + 0.15
-    # By hand, from the answers of the model.
+    # The smoothed answers, computed by NumPy from the answers of the model.
     answers = np.zeros((NODES, 2))
     for node, found, probability in trial.sql(
         "SELECT h.paper, p.class, p.probability FROM papers_h AS h, cerebro.predict('own_model', h) AS p"

@@ -1,4 +1,4 @@
-"""train_test_split: rows for training and rows for testing."""
+"""train_test_split: a table is split into rows for training and rows for testing."""
 
 from __future__ import annotations
 

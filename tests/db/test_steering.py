@@ -1,4 +1,4 @@
-"""Steering: a run goes on in one session, and a person in another stops, clones, adds, deletes."""
+"""Steering: while a run goes on, another session stops, clones, adds and deletes its configs."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_the_end_state_row_by_row(run: Run, trial: Trial) -> None:
         (6, "clone", 1, me), (7, "start", 1, me), (3, "set_epochs", 3, me), (5, "delete", None, me),
         (6, "stop", None, me), (1, "delete", None, me), (None, "resume", None, me),
     ]  # fmt: skip
-    # What nobody touched is what it is in a run of its own, and so is the config that was given more epochs.
+    # Config 2, which nobody steered, and config 3, with more epochs, get the bits of runs of their own.
     trial.keep("alone", "long", [2])
     trial.fit("packed", "plain", "alone", 1, options={"backend": "jax"})
     assert trial.weights("plain")[2] == trial.weights("steered")[2]
@@ -150,7 +150,7 @@ def test_what_is_asked_is_seen_at_once_and_refused_where_it_makes_no_sense(
     assert execute(run.person, "SELECT mst_key, status FROM refusals_info ORDER BY 1")[-1][0] == 3
 
 
-# How a run stands, where what was asked of it is taken up just after its configs were read.
+# A function for a race: a request is carried out just after the run's configs were read.
 _LATE = """
 CREATE FUNCTION late(run_id bigint, target text) RETURNS integer[] LANGUAGE plpython3u AS $$
 import time

@@ -1,4 +1,4 @@
-"""A table of features: what frozen layers make of packed rows, once; nets train on it whole."""
+"""Tables of features: the outputs of frozen layers for packed rows, stored once to train nets on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How a quantity is learned: by its mean and deviation, by those of its logarithm, or as it is."""
+"""Scales for a numeric target: mean and deviation, those of its logarithm, or the value as it is."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SMALL: dict[str, Any] = {"configs": 2, "epochs": 27, "nets": ["linear"], "single
 
 @pytest.fixture(scope="module", autouse=True)
 def prices(trial: Trial) -> None:
-    """A price whose logarithm is linear in two columns, from 0 to some 100,000."""
+    """Make prices from 0 to some 100,000, whose logarithm depends on two columns."""
     trial.sql(
         "CREATE TABLE prices AS SELECT i AS id, sin(i)::float8 AS a, cos(i * 1.7)::float8 AS b,"
         " exp(6 + 3 * sin(i) + 2 * cos(i * 1.7)) - 1 AS price, sin(i) > 0 AS sold"
@@ -26,7 +26,7 @@ def prices(trial: Trial) -> None:
 
 
 def train(trial: Trial, name: str, **more: Any) -> float:
-    """Return the R² of the best config on all rows."""
+    """Train a model of prices, and return the R² of its predictions for all rows."""
     trial.notices()
     ask = "SELECT * FROM cerebro.train('prices', 'price', %s, options => %s)"
     trial.sql(ask, name, json.dumps({**SMALL, **more}))

@@ -1,4 +1,4 @@
-"""Temporary tables wherever a call names one: the caller's own session does what others cannot."""
+"""Calls accept temporary tables as arguments; only the caller's own session reads and writes these."""
 
 from __future__ import annotations
 

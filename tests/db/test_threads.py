@@ -1,4 +1,4 @@
-"""How many threads a config has: all cores where it is alone, a share where others run beside it."""
+"""The threads of a run: all cores if it has one config, or a share for each segment if it has several."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def tables(trial: Trial) -> None:
 
 
 def threads(trial: Trial) -> int:
-    """Return the threads of the newest run."""
+    """Return the number of threads of the newest run."""
     return trial.value("SELECT threads FROM cerebro._run ORDER BY run_id DESC LIMIT 1")
 
 
@@ -56,7 +56,7 @@ def test_a_run_of_one_config_by_its_kind_has_all_cores(trial: Trial) -> None:
 def test_other_runs_share_the_cores_among_their_segments(trial: Trial) -> None:
     share = max(1, CORES // 2)
     assert fit(trial, "two", "shared") == share
-    # Its bits are those that it has beside others.
+    # A run of this kind has as many threads for one config as for two, so its bits are the same.
     assert fit(trial, "one", "alone") == share
     assert trial.weights("alone")[1] == trial.weights("shared")[1]
 
@@ -67,14 +67,14 @@ def test_auto_gives_few_configs_more(trial: Trial) -> None:
 
 
 def test_threads_are_the_only_difference_of_one_and_many(trial: Trial) -> None:
-    """Both with as many threads: the very same weights."""
+    """madlib_fit and a run of one config give the same weights if both use one thread."""
     fit_one(trial, "same_single", threads=1)
     fit(trial, "one", "same_many", threads=1)
     assert bytes(trial.value("SELECT model_weights FROM same_single")) == trial.weights("same_many")[1]
 
 
 def test_sessions_of_either_kind_stay(trial: Trial) -> None:
-    """Calls with one number of threads and with another take turns: none starts an engine again."""
+    """Sessions stay open if calls alternate between two numbers of threads; no engine starts again."""
     pids = (
         "SELECT pid FROM pg_stat_activity"
         " WHERE application_name LIKE 'cerebro%' AND datname = current_database()"

@@ -1,4 +1,4 @@
-"""The time that is left: the view and the run that goes on have one model."""
+"""The remaining time in the view cerebro.progress equals the estimate of the run itself."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def begin(trial: Trial, out: str) -> int:
 
 @dataclass
 class Model:
-    """Costs and pace by which a run estimates, made from its tables."""
+    """The costs and the pace by which a run estimates its remaining time."""
 
     visits: CostModel = field(default_factory=CostModel)
     evaluations: CostModel = field(default_factory=CostModel)
@@ -112,7 +112,7 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
 @pytest.mark.slow
 @pytest.mark.postgresql
 def test_runs_that_crashed_cost_nothing(trial: Trial) -> None:
-    """Their last event is that they run; nobody waits for what they would still take."""
+    """A crashed run, whose last event is "running", is not read to estimate the speed of runs."""
     run = begin(trial, "crashed")
     visits = "SELECT visits_done FROM cerebro.runs WHERE run_id = %s"
     while trial.value(visits, run) < 20:
@@ -131,7 +131,7 @@ def test_runs_that_crashed_cost_nothing(trial: Trial) -> None:
 
 
 def read_for_speeds(trial: Trial) -> int:
-    """How many visits the view looks at to say how fast runs are: those that it puts in their order."""
+    """Return how many visits cerebro.progress sorts in order to estimate the speed of runs."""
     (plan,) = trial.value("EXPLAIN (ANALYZE, FORMAT json) SELECT * FROM cerebro.progress")
     return sum(node["Actual Rows"] for node in nodes(plan["Plan"]) if node["Node Type"] == "WindowAgg")
 

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.fresh_caller
 @pytest.fixture(scope="module", autouse=True)
 def customers(trial: Trial) -> None:
     trial.sql(CUSTOMERS, 1200)
-    # What is to be learned: whom age and plan make go.
+    # The rule to learn: age and plan decide who goes.
     trial.sql("UPDATE customers SET gone = CASE WHEN age > 45 OR plan = 'pro' THEN 'yes' ELSE 'no' END")
     trial.sql("CREATE TABLE small AS SELECT age, plan, income, gone, age * 2.5 + 3 AS bill FROM customers")
 
@@ -64,7 +64,7 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     # The search has what packing and the ensemble leave of a minute.
     (searched,) = re.findall(r'"max_seconds": (\d+)', said)
     assert 30 <= int(searched) <= 54
-    # How long it takes, and whether that is within the budget, is up to the machine.
+    # Lines about time and budget depend on the machine, so they are not counted.
     lines = [line for line in said.splitlines() if " visits after " not in line and "budget" not in line]
     assert "model_id 1 is in" not in said and len(lines) < 16
     begun = trial.sql(
@@ -169,7 +169,7 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, said: str, co
 
 
 def test_one_config_is_the_best_everywhere(trial: Trial) -> None:
-    """By accuracy, though another has the lower loss."""
+    """The config with the best accuracy is used everywhere, although another has a lower loss."""
     trial.sql(
         "CREATE TABLE noise AS SELECT random() AS a, random() AS b, (ARRAY['x', 'y', 'z'])"
         "[1 + (random() * 2.99)::int % 3] AS y FROM generate_series(1, 300), (SELECT setseed(0.4)) AS s"
@@ -195,7 +195,7 @@ def test_one_config_is_the_best_everywhere(trial: Trial) -> None:
     assert trial.sql(
         "SELECT * FROM cerebro.confusion_matrix('noisy', 'noisy_packed_validation')"
     ) == trial.sql("SELECT * FROM cerebro.confusion_matrix('noisy', 'noisy_packed_validation', %s)", best)
-    # A net whose loss is no number has learned nothing.
+    # A config whose loss is NaN is not ranked first.
     trial.sql(
         "UPDATE cerebro._metric SET value = 'NaN' WHERE metric = 'loss' AND mst_key = %s"
         " AND run_id = (SELECT run_id FROM noisy_summary)",
@@ -205,7 +205,7 @@ def test_one_config_is_the_best_everywhere(trial: Trial) -> None:
 
 
 def test_rows_that_were_packed_otherwise_are_refused(trial: Trial) -> None:
-    """A net would take 5000.5 for 0.5."""
+    """Rows that are packed with other statistics are refused: the net would take 5000.5 for 0.5."""
     trial.sql("CREATE TABLE far AS SELECT age + 5000 AS age, plan, income, gone FROM small")
     options = {"columns": "auto", "segments": 2}
     trial.pack("far", "far_packed", "gone", "*", options=options)
@@ -254,7 +254,7 @@ def test_a_budget_is_that_of_the_whole_call() -> None:
 
 
 def test_a_budget_that_is_too_small_still_leaves_models(trial: Trial) -> None:
-    """A net whose first visit takes longer than the budget; starting the engine is no part of it."""
+    """A net is trained although its first visit exceeds the budget; starting the engine does not count."""
     trial.notices()
     slow = "Dense(2500, 'relu'), Dense(2500, 'relu')"
     board = trial.sql(
@@ -416,7 +416,7 @@ def test_a_view_lends_no_right_to_its_model(trial: Trial, role: MakeRole, connec
     theirs = connect(user=user)
     with pytest.raises(psycopg2.errors.InsufficientPrivilege) as caught:
         execute(theirs, "SELECT * FROM told LIMIT 1")
-    # All that is missing at once, why the view does not lend it, and the way out.
+    # The error names all missing rights, why the view gives none of them, and the call that helps.
     assert "denied for public.churn, public.churn_info, public.churn_summary" in str(caught.value)
     assert "A view lends none" in str(caught.value.diag.message_detail)
     assert "grant_model_access('public.churn'" in str(caught.value.diag.message_hint)
@@ -455,7 +455,7 @@ def test_a_kept_model_sees_what_describes_it_change(trial: Trial) -> None:
 
 
 def test_tables_of_a_model_run_no_code_of_their_owners(trial: Trial, role: MakeRole) -> None:
-    """A column of a type with a cast of a stranger's, and a stranger's views in place of the tables."""
+    """Calls on a model run neither a cast of another role nor views of that role in place of tables."""
     owner = role()
     trial.sql("CREATE TABLE caught (who text); GRANT INSERT ON caught TO public")
     trial.sql("CREATE TYPE mark AS ENUM ('a')")

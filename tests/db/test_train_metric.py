@@ -1,4 +1,4 @@
-"""The metric that decides in cerebro.train: against scikit-learn's, on the rows that were held out."""
+"""cerebro.train decides by a metric that equals scikit-learn's on the held-out rows."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ METRICS: dict[str, tuple[str, Measure]] = {
 
 
 def held_out(trial: Trial, model: str, target: str) -> tuple[np.ndarray, np.ndarray]:
-    """Return what is true of the held-out rows, and what a model answers."""
+    """Return the true values of the held-out rows, and the model's answers for these rows."""
     told = f"{model}_told"
     how = "prob" if target == "kind" else "response"
     trial.sql("SELECT cerebro.madlib_predict(%s, 'clients', 'id', '*', %s, %s)", model, told, how)
@@ -79,7 +79,7 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
     values = [value for _, value in board]
     assert {name for name, _ in board} == {metric}
     assert values == sorted(values, reverse=metric not in ("logloss", "rmse"))
-    # Each config keeps the epoch that is best by it.
+    # Each config keeps the epoch that is best by the metric.
     kept = trial.sql(
         "SELECT metric, value, best_value FROM cerebro.leaderboard"
         f" WHERE value IS NOT NULL AND run_id = (SELECT run_id FROM {metric}_summary) ORDER BY rank"
@@ -90,7 +90,7 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
     assert values[0] == pytest.approx(measure(truth, answers), abs=near)
     trial.sql(f"SELECT cerebro.ensemble('{metric}', '{metric}_alone', 1, '{metric}')")
     assert trial.value(f"SELECT count(*) FROM {metric}_alone") == 1
-    # What columns are worth is measured by it, too.
+    # The importance of columns is measured by the metric as well.
     for model in (metric, f"{metric}@1"):
         if "@" in model:
             trial.sql("SELECT cerebro.register(%s, %s)", metric, metric)
@@ -100,7 +100,7 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
 
 
 def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> None:
-    """The labels are chance: the loss grows soon, and another epoch has the best accuracy."""
+    """With random labels, the loss soon grows; the epoch that is kept is the best by the metric."""
     trial.sql(
         "CREATE TABLE coins AS SELECT sin(i) AS x, cos(i * i) AS z,"
         " CASE WHEN hashint4(i) % 2 = 0 THEN 'heads' ELSE 'tails' END AS side"

@@ -1,4 +1,4 @@
-"""Frozen layers that train from a later epoch on: the state grows with what the optimizer keeps of them."""
+"""Fit parameter `unfreeze_at`: frozen layers train from a later epoch on, and states then grow."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def test_states_grow(trial: Trial) -> None:
         assert first < second < third
 
 
-# As a user of Keras does it: make the layer trainable, compile again, go on.
+# Plain Keras: make the layer trainable, compile the model again, and continue to train.
 PLAIN = """
 import sys
 sys.path[:0] = [sys.argv[2], sys.argv[3]]

@@ -1,4 +1,4 @@
-"""The views that other sessions read while a run goes on and afterwards."""
+"""The views of schema cerebro, read by other sessions during a run and after it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ WATCHER, STRANGER, MONITOR, USER = "views_watcher", "views_stranger", "views_mon
 
 @pytest.fixture(scope="module", autouse=True)
 def roles(trial: Trial) -> Iterator[None]:
-    """USER trains; WATCHER is a member of it, STRANGER another user, MONITOR a member of pg_monitor."""
+    """Create four roles: USER trains, WATCHER is a member of USER, and MONITOR one of pg_monitor."""
     names = (USER, WATCHER, STRANGER, MONITOR)
     for name in names:
         trial.sql(f"CREATE ROLE {name} LOGIN")
@@ -57,7 +57,7 @@ def user(roles: None, database: str, greenplum: bool) -> Iterator[Trial]:
 
 @dataclass
 class Seen:
-    """Everything that was read while a run went on, by view; `at` counts the readings."""
+    """The rows of each view at each reading during a run, with names of sessions and counts by role."""
 
     run_id: int = 0
     rows: dict[str, list[list[dict[str, Any]]]] = field(default_factory=lambda: {view: [] for view in VIEWS})
@@ -67,7 +67,7 @@ class Seen:
 
 @pytest.fixture(scope="module")
 def seen(user: Trial, database: str) -> Seen:
-    """A run, watched by other sessions from its first committed row to its last."""
+    """The rows of the views, read by other sessions while a run goes on."""
     with ThreadPoolExecutor() as pool:
         run = pool.submit(user.fit, "packed", "watched", "mst", EPOCHS, metrics_compute_frequency=2)
         found = watch(run, lambda role: psycopg2.connect(dbname=database, user=role))
@@ -161,7 +161,7 @@ def test_application_names_say_what_sessions_do(seen: Seen) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_view_is_asked_for_the_last_run(seen: Seen, user: Trial, view: str) -> None:
-    """On a cluster the condition is for segments, which know of no last run."""
+    """On Greenplum, segments check the condition, although segments do not know the last run."""
     rows = user.sql(f"SELECT DISTINCT run_id FROM cerebro.{view} WHERE run_id = cerebro.last_run()")
     assert rows == [(seen.run_id,)]
 
@@ -189,7 +189,7 @@ def test_a_stranger_cannot_look_behind_the_views(seen: Seen, database: str) -> N
 
 
 def test_a_condition_cannot_leak_rows_of_others(seen: Seen, database: str) -> None:
-    """A function in a condition must not be shown rows that the view hides."""
+    """A function in a query's condition is not called for rows that the view hides."""
     with closing(psycopg2.connect(dbname=database, user=STRANGER)) as connection:
         connection.autocommit = True
         execute(
@@ -292,7 +292,7 @@ END $$"""
 def test_a_query_that_a_run_outlives_does_not_take_it_for_dead(
     user: Trial, database: str, isolation: str
 ) -> None:
-    """Its rows are those of before the end, and locks are looked up after it."""
+    """The query's snapshot is older than the end of the run, so the status is still "running"."""
     with closing(psycopg2.connect(dbname=database, user=USER)) as reader:
         reader.autocommit = True
         execute(reader, UNTIL_IT_IS_OVER)
@@ -309,5 +309,5 @@ def test_a_query_that_a_run_outlives_does_not_take_it_for_dead(
         assert execute(reader, query, run_id) == [("running", None)]
         execute(reader, "COMMIT")
         assert execute(reader, f"SELECT status FROM cerebro.runs WHERE run_id = {run_id}") == [("finished",)]
-        # Its last transaction leaves the tables, and goes on a moment longer.
+        # Wait until the run's last transaction has ended as well.
         user.value("SELECT cerebro.wait(%s)", run_id)

@@ -1,4 +1,4 @@
-"""Warm starts: a run goes on from the states of an earlier one, or from what is left of them."""
+"""Warm starts: a run goes on from the states of an earlier run, or from its weights if states are gone."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_two_runs_of_three_epochs_equal_one_of_six(trial: Trial, warm_selection:
 
 
 def test_warm_start_with_new_and_dropped_configs(trial: Trial, warm_selection: str) -> None:
-    """A config that the earlier run did not have starts anew, one that the new run lacks is dropped."""
+    """A new config starts from its initial state, and a config that the new run lacks is dropped."""
     trial.keep("warm_some", warm_selection, [1, 2])
     trial.fit("packed", "changed", "warm_some", 2)
     trial.keep("warm_other", warm_selection, [2, 3])
@@ -90,7 +90,7 @@ def distance(one: bytes, other: bytes) -> float:
 
 
 def test_warm_start_takes_a_new_learning_rate(trial: Trial, warm_selection: str) -> None:
-    """Everything goes on but the learning rate, which the parameters name."""
+    """A warm start keeps the state, but takes the learning rate from the new compile parameters."""
     trial.keep("warm_rate", warm_selection, [1])
     trial.fit("packed", "rate", "warm_rate", 1)
     before = trial.weights("rate")[1]
@@ -110,7 +110,7 @@ def test_a_failed_warm_start_leaves_the_earlier_tables(trial: Trial, warm_select
 
 @pytest.fixture(scope="module")
 def one_and_many(trial: Trial, warm_selection: str) -> None:
-    """A table of one model, one of several, and their twins of which an _info was left by others."""
+    """Make model tables of one model and of several, and one beside the _info table of another run."""
     trial.keep("of_two", warm_selection, [1, 2])
     trial.fit("packed", "several", "of_two", 1)
     fit_one(trial, "single", 1)
@@ -238,7 +238,7 @@ CHANGES = {
 def test_what_depends_on_a_table_that_has_to_be_made_anew_is_named(
     trial: Trial, warm_selection: str, change: str
 ) -> None:
-    """No row is written past code that was put on a table: where there is some, the table is dropped."""
+    """If a changed _info table must be dropped, the error names the view or key that depends on it."""
     trial.sql("DROP TABLE IF EXISTS hung, hung_info, hung_summary, hung_mst, hung_mst_summary CASCADE")
     trial.keep("hung_mst", warm_selection, [1])
     trial.fit("packed", "hung", "hung_mst", 1)

@@ -1,4 +1,4 @@
-"""Option `weight`: what each row counts in training and in measuring."""
+"""Option `weight` of packing: a column says how much each row counts in training and in evaluations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""cerebro.windows: windows of readings that cross neither a person nor a gap."""
+"""cerebro.windows makes windows of readings; no window spans two persons or a gap in time."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def test_a_label_may_be_the_majoritys_or_the_next(sql: Sql) -> None:
     sql("DROP VIEW w")
     found = windows(sql, 3, stride=1, label="posture", label_from="next", gap="1 s")
     assert [(x[-1][0], label) for _, x, label in found][:2] == [(103, "sits"), (104, "stands")]
-    # The last window of a stretch has no reading after it.
+    # The last window before a gap has no next reading, so it is left out.
     assert max(x[-1][0] for _, x, _ in found if x[-1][0] < 200) == 109
 
 

@@ -1,4 +1,4 @@
-"""Statements that a NOTICE shows, to be sent by hand: each text in them comes to what it was."""
+"""SQL literals in the statements that a NOTICE shows: each literal evaluates to the original value."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from cerebro_plpy.store import dialect
 from trial import Trial
 
-# What ends, opens or escapes a literal, and some of what does not.
+# Strings that end, open or escape a literal, and some harmless ones.
 HOSTILE = [
     "$",
     "$$",
