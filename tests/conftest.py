@@ -1,4 +1,4 @@
-"""A database of its own for each test module, cloned from a template that holds the extension."""
+"""Fixtures for all tests: each test module gets its own database, cloned from one with the extension."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ def _open(dbname: str, user: str | None = None, port: str | None = None) -> Conn
 
 
 def _run(dbname: str, statement: str, *names: str) -> None:
-    """Run one statement, with names put in for its braces as identifiers."""
+    """Run one statement, after replacing each `{}` in it with one of the names, quoted as an identifier."""
     with closing(_open(dbname)) as connection:
         execute(connection, syntax.SQL(statement).format(*map(syntax.Identifier, names)))
 
 
 def _create_database(name: str, template: str = "template0") -> None:
-    """Create a database; on Citus each node has one, with the other nodes' addresses."""
+    """Create a database; on Citus, create it on every node and register the workers at the coordinator."""
     if not CITUS_WORKERS:
         _run("postgres", "CREATE DATABASE {} TEMPLATE {}", name, template)
         return
@@ -67,13 +67,16 @@ def _create_database(name: str, template: str = "template0") -> None:
 
 
 def _drop_database(name: str) -> None:
-    """Drop a database, on Citus at each node."""
+    """Drop a database; on Citus, drop it on every node."""
     for port in (None, *CITUS_WORKERS):
         _drop_at(port, name)
 
 
 def _drop_at(port: str | None, name: str) -> None:
-    """End what still goes on there, and drop it: PostgreSQL 12 cannot do both in one statement."""
+    """End all sessions in a database of the server at a port, then drop the database.
+
+    PostgreSQL 12 has no DROP DATABASE ... WITH (FORCE), which does both in one statement.
+    """
     with closing(_open("postgres", port=port)) as connection:
         deadline = time.monotonic() + DROP_SECONDS
         while True:
@@ -91,7 +94,7 @@ def _drop_at(port: str | None, name: str) -> None:
 
 @functools.cache
 def _server() -> tuple[bool, int] | None:
-    """Whether the server that was named is Greenplum, and its version; None where none answers."""
+    """Return whether the server at PGHOST is Greenplum, and its version; None if no server answers."""
     if "PGHOST" not in os.environ:
         return None
     try:
@@ -118,7 +121,7 @@ _PLACES = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LON
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files; leave out what the server at hand cannot be asked, and say so."""
+    """Move the slowest test files to the front, and skip tests that the connected server cannot run."""
     if gone := [str(path) for path in _PLACES if not path.exists()]:
         raise pytest.UsageError(f"LONGEST in {__file__} names files that are not there: {', '.join(gone)}")
     items.sort(key=lambda item: _PLACES.get(item.path, len(_PLACES)))
@@ -140,7 +143,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 class NamedFailures:
-    """Names each failure as it comes: a run of many minutes may be stopped before its summary."""
+    """A pytest plugin that prints each failure at once.
+
+    A test run of many minutes may be stopped before pytest prints its summary.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -159,7 +165,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
-    """Who chooses among the tests by a word may leave none in a group of them."""
+    """Report success if the option `-k` matches no test, since each group of tests runs by itself."""
     if exitstatus == pytest.ExitCode.NO_TESTS_COLLECTED and session.config.getoption("keyword"):
         session.exitstatus = pytest.ExitCode.OK
 
@@ -177,7 +183,7 @@ def pytest_report_header() -> str:
 
 @pytest.fixture(scope="session")
 def server() -> None:
-    """Fail unless a server was named: a test that needs one is never skipped."""
+    """Fail the test unless PGHOST is set: a test that needs a server is never skipped for lack of one."""
     if "PGHOST" not in os.environ:
         pytest.fail(
             'this test needs the private cluster: use `make test`, or eval "$(make -s env)"', pytrace=False
@@ -186,14 +192,14 @@ def server() -> None:
 
 @pytest.fixture(scope="session")
 def greenplum(server: None) -> bool:
-    """Whether the server is a Greenplum cluster, for what is spelled otherwise there."""
+    """Whether the server is Greenplum, for tests whose SQL or results differ there."""
     found = _server()
     return found is not None and found[0]
 
 
 @pytest.fixture(scope="session")
 def template(server: None) -> Iterator[str]:
-    """A database with the extension, to be cloned."""
+    """The name of a database with the extension, from which the databases of the tests are cloned."""
     name = _unique("template")
     _create_database(name)
     try:
@@ -205,7 +211,7 @@ def template(server: None) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def empty_database(server: None) -> Iterator[str]:
-    """A database without the extension."""
+    """The name of a database without the extension."""
     name = _unique("empty")
     _create_database(name)
     yield name
@@ -214,13 +220,13 @@ def empty_database(server: None) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def database(template: str) -> Iterator[str]:
-    """The name of this module's own database."""
+    """The name of a database that only this test module uses."""
     yield from _clone(template)
 
 
 @pytest.fixture(scope="session")
 def shared_database(template: str) -> Iterator[str]:
-    """The name of the database that modules may use one after the other."""
+    """The name of a database that several test modules use, one after the other."""
     yield from _clone(template)
 
 
@@ -239,7 +245,10 @@ def _clone(template: str, purpose: str = "test") -> Iterator[str]:
 
 @pytest.fixture
 def connect(database: str, role: MakeRole) -> Iterator[Connect]:
-    """Open connections to the module's database; they are closed after the test, before its roles go."""
+    """A function that opens connections to the module's database.
+
+    The connections are closed after the test, before the roles that the test created are dropped.
+    """
     opened: list[Connection] = []
 
     def connect(*, user: str | None = None, autocommit: bool = True) -> Connection:
@@ -255,13 +264,13 @@ def connect(database: str, role: MakeRole) -> Iterator[Connect]:
 
 @pytest.fixture
 def db(connect: Connect) -> Connection:
-    """A superuser's connection in autocommit mode."""
+    """A superuser's connection to the module's database, in autocommit mode."""
     return connect()
 
 
 @pytest.fixture
 def sql(db: Connection) -> Sql:
-    """Run one statement on `db`, or on the connection given as `on`, and give its rows."""
+    """A function that runs one statement on `db`, or on the connection `on`, and returns the rows."""
 
     def sql(query: str | Composable, *values: object, on: Connection | None = None) -> Rows:
         return execute(on or db, query, *values)
@@ -271,7 +280,10 @@ def sql(db: Connection) -> Sql:
 
 @pytest.fixture
 def role(database: str) -> Iterator[MakeRole]:
-    """Make login roles that may use cerebro; they and all they own go after the test."""
+    """A function that creates a login role and returns its name; `usage` grants the use of cerebro.
+
+    The roles, with all that they own, are dropped after the test.
+    """
     made: list[str] = []
 
     def role(*, usage: bool = True) -> str:

@@ -1,7 +1,8 @@
-"""Code of a user's in the session behind a run in the background, which has logged in as a superuser.
+"""A user's code that is called in the driving session of a background run gets no rights of its superuser.
 
-It stands behind a policy of the summary of the packed table, which that session reads, and behind the type of
-the classes, which it writes.
+The driving session has logged in as a superuser. It calls the user's code by a row security policy on the
+summary of the packed table, by the type of the class values, and by triggers, defaults and checks of result
+tables.
 """
 
 from __future__ import annotations
@@ -105,7 +106,7 @@ class Scene:
     login: Connection
 
     def fit(self, out: str, epochs: int = 1, fitted: str = FITTED, *, warm: bool = False) -> int:
-        """Begin a run in the background; gives its number."""
+        """Start a run in the background as the user, and return its run_id."""
         options = json.dumps({"seed": 5, "background": True})
         execute(
             self.login,
@@ -159,7 +160,7 @@ def test_nothing_stays(scene: Scene) -> None:
 
 
 def test_no_code_behind_a_type_runs(scene: Scene) -> None:
-    """A domain's check would be asked for the classes that the run writes to its summary."""
+    """The class values have a domain as type, whose check must not run when the run writes its summary."""
     scene.stage.sql(
         "CREATE DOMAIN attack.class AS integer CHECK (attack.of_class(VALUE));"
         "ALTER TABLE lab.packed_summary ALTER COLUMN y_class_values TYPE attack.class[]"
@@ -172,7 +173,7 @@ def test_no_code_behind_a_type_runs(scene: Scene) -> None:
 
 
 def test_no_code_on_the_tables_that_a_warm_start_replaces_runs(scene: Scene) -> None:
-    """Triggers, defaults and checks would be called with the rows that the run writes."""
+    """The tables that a warm start replaces have triggers, a default and a check; none of them may run."""
     stage, written = scene.stage, "attack.write_late()"
     stage.sql("GRANT ALL ON attack.written, attack.put_off TO PUBLIC; GRANT USAGE ON SCHEMA attack TO PUBLIC")
     assert scene.ended(scene.fit("hung")) == [("finished", None)]
@@ -190,7 +191,7 @@ def test_no_code_on_the_tables_that_a_warm_start_replaces_runs(scene: Scene) -> 
 
 
 def test_rights_are_those_of_the_moment(scene: Scene) -> None:
-    """A right that is revoked while the run goes on is gone at its next visit, and no table is left."""
+    """If SELECT on the packed table is revoked during a run, its next visit fails and no table is left."""
     scene.stage.sql("DROP POLICY attack ON lab.packed_summary")
     scene.stage.sql("ALTER TABLE lab.packed_summary NO FORCE ROW LEVEL SECURITY")
     run_id = scene.fit("revoked", 100_000)

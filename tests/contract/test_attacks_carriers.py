@@ -1,7 +1,7 @@
-"""A user's code runs wherever the server runs it: behind views, rules, defaults, indexes, casts, triggers.
+"""Code of a user in views, rules, defaults, indexes, casts or triggers gets no rights but the user's own.
 
-Each carrier is on the way of a call by its owner, in the owner's own login. The code tries to become somebody
-else and to read what is not its owner's; it is seen to run, and gets nothing.
+The user calls functions of cerebro on tables whose use runs this code. The code tries to become another role
+and to read tables of others. The tests check that it ran and that each attempt failed.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ MADE = f"SELECT cerebro.load_keras_model('attack.{{0}}', '{ARCHITECTURE}');"
 FIT = (
     f"SELECT cerebro.madlib_fit('lab.packed', 'attack.m_{{0}}', 'attack.{{0}}', 1, $${SGD}$$, '{FITTED}', 1)"
 )
-# What stands in the way, and the call that goes that way.
+# Statements that make the server run the user's code, and a call that leads to this code.
 CARRIERS = {
     "a view": ("CREATE VIEW attack.{0} AS SELECT x, y + 0 * attack.strike() AS y FROM lab.rows", PACK),
     "a rule on a view": (
@@ -107,7 +107,7 @@ CARRIERS = {
 
 @pytest.fixture(scope="module")
 def mallory(database: str) -> Iterator[Connection]:
-    """A login of the user's own, as no superuser can lend it."""
+    """A connection as the user mallory, who has logged in directly and not by SET SESSION AUTHORIZATION."""
     with stage(database) as made:
         role = made.role("mallory")
         made.lab(role, "lab")

@@ -1,4 +1,4 @@
-"""Sessions whose user wants them to live on, or to take the server along when they end."""
+"""No session works on after its call was cancelled, and no session that ends crashes the server."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ SESSIONS = (
 )
 # Cancelled by then; and what is cancelled has so long to end, on a busy machine.
 TIMEOUT, PATIENCE = 15, 60
-# What a library says late is done first when a process ends: here it crashes.
+# Exit handlers run in the reverse order of their registration: this one would run first, and crash.
 CRASHES_AT_ITS_END = """
 DO LANGUAGE plpython3u $$
 import ctypes
@@ -83,7 +83,7 @@ def test_a_check_of_an_endless_net_ends_with_its_call(scene: Scene) -> None:
 
 
 def test_a_visit_of_an_endless_net_ends_with_its_call(scene: Scene) -> None:
-    """Only the loops over a million steps are unrolled when the net is traced: it is checked at once."""
+    """The net passes the check at once, but the visit would unroll a million steps, which takes hours."""
     execute(scene.login, "SELECT cerebro.load_keras_model('lab.unrolled', %s)", MANY_STEPS)
     execute(scene.login, f"SET statement_timeout = '{TIMEOUT}s'")
     with pytest.raises(psycopg2.errors.QueryCanceled):
@@ -93,7 +93,7 @@ def test_a_visit_of_an_endless_net_ends_with_its_call(scene: Scene) -> None:
 
 
 def until_ended(scene: Scene) -> None:
-    """Wait until no session works on: a cancelled call that leaves something could do so for hours."""
+    """Wait until all sessions of the extension are idle; fail if one still works after `PATIENCE` seconds."""
     deadline = time.monotonic() + PATIENCE
     while left := [name for (name,) in scene.sessions() if name != "cerebro idle"]:
         assert time.monotonic() < deadline, left
@@ -101,7 +101,10 @@ def until_ended(scene: Scene) -> None:
 
 
 def test_a_session_that_ends_takes_no_other_along(scene: Scene, database: str) -> None:
-    """Libraries say what they want done at the end as they are used: no start of theirs is late enough."""
+    """A session is terminated in which an exit handler of a library would crash the process.
+
+    If the handler ran, the server would end all sessions. Libraries may register handlers at any time.
+    """
     with closing(connect(database)) as ending:
         execute(ending, "SELECT cerebro.version()")
         execute(ending, CRASHES_AT_ITS_END)

@@ -1,4 +1,4 @@
-"""Registered functions: nothing runs but what a superuser has registered, for those who were granted it."""
+"""Only a superuser may register functions, and only roles with a grant may use a registered function."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def scene(database: str) -> Iterator[Scene]:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_only_a_superuser_may_register(scene: Scene, call: str) -> None:
-    """Also where somebody has granted the function that registers."""
+    """A user may not register functions even with EXECUTE on the SQL functions that do it."""
     before = scene.functions()
     assert scene.stage.attempt(scene.user, call) == "42501"
     scene.stage.named("GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA cerebro TO {0}", scene.user)
@@ -96,7 +96,7 @@ def test_a_pickle_is_a_superusers_too(scene: Scene) -> None:
 
 @pytest.mark.parametrize("call", [*CALLS, LOAD_PICKLE])
 def test_a_definer_of_somebody_elses_lends_no_right(scene: Scene, call: str) -> None:
-    """A careless superuser's function, called by a user; a user's function, called by a superuser."""
+    """A SECURITY DEFINER function may not register functions if its owner or its caller is no superuser."""
     made, before = scene.stage, scene.functions()
     for owner, caller in (("postgres", scene.user), (scene.user, "postgres")):
         made.sql("CREATE FUNCTION lab.door(statement text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
@@ -111,7 +111,7 @@ def test_a_definer_of_somebody_elses_lends_no_right(scene: Scene, call: str) -> 
 
 
 def test_a_role_is_what_it_was_set_to(scene: Scene) -> None:
-    """SET ROLE to a superuser needs membership, and is good; SET ROLE to somebody else is what it says."""
+    """A role may register functions after SET ROLE to a superuser; a superuser may not as another user."""
     made, boss, admin = scene.stage, unique("boss"), scene.stage.role("admin")
     made.named("CREATE ROLE {0} SUPERUSER; GRANT {0} TO {1}", boss, admin)
     try:
@@ -124,7 +124,7 @@ def test_a_role_is_what_it_was_set_to(scene: Scene) -> None:
 
 
 def test_code_behind_a_table_registers_nothing(scene: Scene) -> None:
-    """A policy of the caller's runs in a session that is logged in as a superuser."""
+    """The caller's row security policy runs in a segment session, which has logged in as a superuser."""
     made, before = scene.stage, scene.functions()
     with made.acting(scene.user):
         made.sql("CREATE TABLE lab.tried (n integer)")
@@ -188,7 +188,7 @@ def test_without_a_grant_nothing_begins(scene: Scene, statements: tuple[str, ...
     {"class_name": "Lambda", "module": "keras.layers"},
 ])  # fmt: skip
 def test_an_architecture_that_means_something_else_is_refused(scene: Scene, fields: dict[str, str]) -> None:
-    """By somebody who may use the layer."""
+    """The caller may use the registered layer `Hidden`, but the architecture does not name it correctly."""
     (digest,) = scene.stage.sql("SELECT digest FROM cerebro.functions WHERE name = 'Hidden'")[0]
     filled = {key: value.replace("{digest}", digest) for key, value in fields.items()}
     assert scene.stage.attempt(
@@ -197,7 +197,7 @@ def test_an_architecture_that_means_something_else_is_refused(scene: Scene, fiel
 
 
 class Evil:
-    """Leaves a file where it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, file: Path) -> None:
         self.file = file
@@ -266,7 +266,7 @@ def test_who_sees_what(scene: Scene) -> None:
 
 
 def test_a_right_that_is_taken_back_is_gone(scene: Scene) -> None:
-    """For calls, for what a session keeps, and for a run that is to go on; whoever is a member has it too."""
+    """Calls, kept models and resumed runs are refused once a grant, or membership in its role, is revoked."""
     made = scene.stage
     group = made.role("group", usage=False)
     made.named("GRANT {0} TO {1}", group, scene.user)
@@ -299,7 +299,7 @@ def test_a_right_that_is_taken_back_is_gone(scene: Scene) -> None:
 
 
 def test_another_ones_run_lends_no_version(scene: Scene) -> None:
-    """A forged summary that names a run of somebody else's."""
+    """A user who writes another's run_id into a summary cannot use the registered functions of that run."""
     made = scene.stage
     with made.acting(scene.friend):
         made.sql(

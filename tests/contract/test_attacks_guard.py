@@ -1,7 +1,7 @@
-"""Code of a user's that runs on our way tries to become somebody else, to read secrets, to leave things.
+"""A user's code in a row security policy cannot become another role, read secrets or leave changes.
 
-It stands behind a policy of the packed table, of the rows or of the architectures, so that it runs in segment
-sessions, in the control session and in the caller's own. What it gets there is written in matrix/attacks.txt.
+The policies are on the packed table, the table of rows and the table of architectures, so the code runs in
+segment sessions, the control session and the caller's session. matrix/attacks.txt has the results.
 """
 
 from __future__ import annotations
@@ -184,7 +184,7 @@ class Scene:
         execute(self.login, statement)
 
     def report(self, statement: str) -> dict[str, Any]:
-        """Run an attack that reports by failing, and return its report."""
+        """Run a statement whose policy raises an error with a report as JSON, and return the report."""
         with pytest.raises(psycopg2.Error) as caught:
             execute(self.login, statement)
         said = str(caught.value.diag.message_primary)
@@ -207,7 +207,7 @@ def scene(database: str) -> Iterator[Scene]:
 
 
 def test_what_code_behind_a_policy_may_do(scene: Scene) -> None:
-    """A column for plain SQL, and one for each of our sessions."""
+    """The results are one column of matrix/attacks.txt for plain SQL and one for each kind of session."""
     scene.attack(CALLER, loud=True)
     found = {"plain SQL": scene.report("SELECT * FROM lab.rows"), "packing": scene.report(PACK)}
     for place in (CONTROL, SEGMENT):
@@ -229,7 +229,7 @@ def test_what_code_behind_a_policy_may_do(scene: Scene) -> None:
 
 
 def test_nothing_stays(scene: Scene) -> None:
-    """After attacks in silence the same segment session is as a fresh one."""
+    """After attacks that raise no error, a segment session has the settings and objects of a new session."""
     stage = scene.stage
     before = _standing(stage)
     for place in (CONTROL, SEGMENT):
@@ -252,12 +252,12 @@ def test_nothing_stays(scene: Scene) -> None:
 
 
 def _standing(stage: Stage) -> list[Rows]:
-    """Return everything that a successful attack would change."""
+    """Return the roles, functions, privileges, settings and states that a successful attack would change."""
     return [stage.sql(query) for query in STANDING]
 
 
 def test_the_same_model_comes_out(scene: Scene) -> None:
-    """An attack in silence changes no bit."""
+    """An attack that raises no error changes no bit of the trained weights."""
     for name in ("plain", "struck"):
         scene.attack(SEGMENT if name == "struck" else NOWHERE, loud=False)
         scene.call(
@@ -272,7 +272,10 @@ def test_the_same_model_comes_out(scene: Scene) -> None:
 
 
 def test_the_guard_is_out_of_its_owners_reach(scene: Scene) -> None:
-    """It is the user's, who has other sessions; and an administrator may give away all that is the user's."""
+    """The user owns the guard, but cannot change, drop or call it from another session.
+
+    A run also works after an administrator has assigned all objects of the user to another owner.
+    """
     stage = scene.stage
     scene.call(FIT.format("warm"))
     guards = stage.sql(

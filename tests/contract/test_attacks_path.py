@@ -1,4 +1,8 @@
-"""A caller's search_path full of traps, names full of traps, and settings that bend SQL change nothing."""
+"""No caller's search_path, setting or name of a table, column or role changes what the extension's SQL does.
+
+The tests put traps first on the search_path: functions, operators, tables and types with the names of those
+that the extension uses. A trap function that is called inserts a row into trap.stepped and raises an error.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from stage import ARCHITECTURE, FITTED, SGD, Stage, connect, stage
 
 pytestmark = pytest.mark.slow
 
-# Each trap writes down that it was stepped on. Names and argument types are those of what our SQL uses.
+# Functions with a trap: the names and argument types of the functions that the extension's SQL calls.
 FUNCTIONS = (
     "format(text, text, text)", "format(text, name, name)", "format(text, VARIADIC text[])", "count()",
     "unnest(text[])", "unnest(integer[])", "unnest(anyarray)", "max(integer)", "to_regclass(text)",
@@ -42,7 +46,7 @@ TABLES = (
 TYPES = ("text", "integer", "int4", "bigint", "oid", "regclass", "jsonb", "bytea", "name", "float8")
 RESULTS = {"||": "text", "=": "boolean", "<>": "boolean", "<": "boolean", "~~": "boolean"}
 
-# What has a meaning to a parser that forgets to quote. 63 bytes is the longest that a name may be.
+# Names that change a statement unless they are quoted. A name may have at most 63 bytes.
 NAMES = (
     'q"uo"te', "sin'gle", "semi;colon--", "dot.ted", "Ümläut 表", "$body$", "%s %I {0}", "back\\slash",
     "select", " pad ", "new\nline", "a" * 52,
@@ -55,7 +59,7 @@ def quoted(*name: str) -> str:
 
 
 def literally(scene: Stage, statement: str) -> Rows:
-    """Run a statement in which % stands for itself."""
+    """Run a statement in which `%` is no placeholder, and return its rows."""
     with scene.connection.cursor() as cursor:
         cursor.execute(statement)
         return cursor.fetchall() if cursor.description else []
@@ -76,7 +80,7 @@ def user(scene: Stage) -> str:
 
 @pytest.fixture(scope="module")
 def trapped(scene: Stage, user: str) -> str:
-    """A search_path that begins with a schema of a third role, where there is a trap for everything."""
+    """Create traps for names that the extension's SQL uses, and return a search_path with the traps first."""
     scene.named("CREATE SCHEMA trap AUTHORIZATION {0}", scene.role("trapper"))
     scene.sql("CREATE TABLE trap.stepped (what text, who text); GRANT ALL ON trap.stepped TO PUBLIC")
     scene.sql("GRANT USAGE ON SCHEMA trap TO PUBLIC")
@@ -104,7 +108,7 @@ def _set_trap(scene: Stage, signature: str, name: str, returns: str) -> None:
 
 
 def script(place: str, name: str) -> list[str]:
-    """A whole job, with the functions that users call, whose tables all begin with a name."""
+    """Return statements that pack, train, evaluate and predict, on tables whose names begin with `name`."""
     made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_v", "_a", "_c", "_m", "_o")]
     rows, packed, val, arch, mst, model, out = (f"$tag${one}$tag$" for one in made)
     views = ("runs", "visits", "metrics", "leaderboard", "progress", "sizes", "costs")
@@ -125,7 +129,7 @@ def script(place: str, name: str) -> list[str]:
 
 
 def script_of_columns(place: str, name: str) -> list[str]:
-    """Return the same job for a table of mixed columns, which are found by their names."""
+    """Return statements that describe, pack, append, train and predict for a table of mixed columns."""
     made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_n", "_m", "_w")]
     rows, packed, nets, model, seen = (f"$tag${one}$tag$" for one in made)
     query = f"SELECT c.* FROM {made[0]} AS c"
@@ -147,7 +151,7 @@ def script_of_columns(place: str, name: str) -> list[str]:
 
 
 def _of_relations(place: str, name: str) -> list[str]:
-    """Return a job over a table that refers to itself."""
+    """Return statements that make features, train and predict over a table with a foreign key to itself."""
     made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_l", "_r", "_q", "_b", "_k")]
     rows, labels, related, packed, nets, model = (f"$tag${one}$tag$" for one in made)
     named = (
@@ -168,7 +172,7 @@ def _of_relations(place: str, name: str) -> list[str]:
 
 
 def script_of_versions(place: str, name: str) -> list[str]:
-    """Return the life of a registered model, and of one of groups."""
+    """Return statements that register, use and unregister a model, and one with a net for each group."""
     made = [f"{place}{quoted(name + suffix)}" for suffix in ("", "_p", "_n", "_m", "_g", "_c", "_e")]
     rows, packed, nets, model, grouped, mst, each = (f"$tag${one}$tag$" for one in made)
     query = f"$tag$SELECT c.* FROM {made[0]} AS c$tag$"
@@ -235,7 +239,7 @@ def reference(scene: Stage, user: str) -> bytes:
 def test_nothing_of_the_callers_search_path_is_stepped_on(
     scene: Stage, user: str, trapped: str, reference: bytes, level: str
 ) -> None:
-    """All names are unqualified, so that it is the caller's search_path that finds and places tables."""
+    """Tables are named without a schema, so the search_path decides where they are found and created."""
     name = level.replace(" ", "_")
     scene.sql(f"CREATE TABLE lab.{name} AS TABLE lab.rows")
     scene.named(f"ALTER TABLE lab.{name} OWNER TO {{0}}", user)
@@ -271,7 +275,7 @@ def test_nothing_is_stepped_on_by_registered_models(scene: Stage, user: str, tra
 
 @pytest.mark.parametrize("trap", ["SELECT count()", "SELECT now()", "SELECT 1 + 1", "SELECT 2 = 2"])
 def test_the_traps_work(scene: Stage, trapped: str, trap: str) -> None:
-    """Plain SQL steps on some of them, so that the test above means something."""
+    """Plain SQL calls some of the traps, so the tests in which no trap is called are meaningful."""
     with pytest.raises(psycopg2.errors.RaiseException, match="stepped on"):
         scene.sql(f"BEGIN; SET LOCAL search_path = {trapped}; {trap}")
     scene.sql("ROLLBACK")
@@ -304,7 +308,7 @@ def test_names_of_columns_are_never_code(scene: Stage, user: str, number: int) -
 
 @pytest.mark.parametrize("name", ROLES)
 def test_names_of_roles_are_never_code(scene: Stage, name: str) -> None:
-    """A role that is called as another one is written must not be taken for that one."""
+    """A role whose name is the quoted name of another role must not be confused with that role."""
     literally(scene, f"CREATE ROLE {quoted(name)} LOGIN")
     literally(scene, f"CREATE ROLE {quoted(quoted(name))} LOGIN")
     try:

@@ -1,4 +1,4 @@
-"""Roles that share a backend, or a function: what one has read, trained or opened is nothing to the other."""
+"""A role cannot use what another role has read, trained or opened in the same session or function."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def scene(database: str) -> Iterator[Scene]:
 
 @pytest.fixture(scope="module", params=["SET ROLE", "SET SESSION AUTHORIZATION"])
 def shared(scene: Scene, request: pytest.FixtureRequest) -> Iterator[Connection]:
-    """A session as a connection pool has it: first one role works in it, then the other."""
+    """A session as of a connection pool: `owner` has trained and predicted in it, now it acts as `other`."""
     with closing(connect(scene.stage.connection.info.dbname)) as session:
         execute(session, f"{request.param} {scene.owner}")
         execute(session, FIT.format(f"lab.s_{len(request.param)}", "lab"))
@@ -58,7 +58,7 @@ def shared(scene: Scene, request: pytest.FixtureRequest) -> Iterator[Connection]
     f"BEGIN ISOLATION LEVEL REPEATABLE READ; {FIT.format('own.s', 'own')}",
 ])  # fmt: skip
 def test_nothing_that_another_role_has_read_is_used(shared: Connection, call: str) -> None:
-    """The rows lie in the memory of sessions, and the model in that of this very backend."""
+    """The rows are still in the memory of segment sessions, and the model in the memory of this session."""
     with pytest.raises(psycopg2.errors.InsufficientPrivilege):
         execute(shared, call)
     if call.startswith("BEGIN"):
@@ -76,7 +76,7 @@ def test_each_role_has_its_own_sessions(shared: Connection, scene: Scene) -> Non
 
 
 def test_a_right_that_is_taken_away_is_gone_at_once(scene: Scene) -> None:
-    """The rows are in memory since the first call; the second is refused before the table has changed."""
+    """A second fit is refused after a REVOKE, although its rows are still in memory and unchanged."""
     grants = ("SELECT (y) ON lab.packed", "SELECT (x) ON lab.packed", "SELECT ON lab.packed_summary")
     scene.stage.named(
         "GRANT SELECT (__dist_key__, x, x_shape, y, y_shape, buffer_id) ON lab.packed TO {0}", scene.other
@@ -93,7 +93,7 @@ def test_a_right_that_is_taken_away_is_gone_at_once(scene: Scene) -> None:
 
 
 def test_through_a_function_of_its_owner(scene: Scene) -> None:
-    """SECURITY DEFINER lends the owner's rights for the call and none of them for afterwards."""
+    """A SECURITY DEFINER function has its owner's rights; after the call, its caller has none of them."""
     with scene.stage.acting(scene.owner):
         scene.stage.sql(
             "CREATE FUNCTION lab.train(name text) RETURNS void LANGUAGE plpgsql SECURITY DEFINER"
@@ -113,7 +113,7 @@ def test_through_a_function_of_its_owner(scene: Scene) -> None:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_leaky_function_sees_no_row_of_others(scene: Scene, view: str) -> None:
-    """It says what it is given, and is so cheap that the planner would like to call it first."""
+    """The function prints its argument, and costs so little that the planner would call it first."""
     with closing(connect(scene.stage.connection.info.dbname, scene.other)) as session:
         execute(
             session,
@@ -122,7 +122,7 @@ def test_a_leaky_function_sees_no_row_of_others(scene: Scene, view: str) -> None
         )
         execute(session, f"SELECT * FROM cerebro.{view} WHERE pg_temp.leak(run_id)")
         assert f"run {scene.run}\n" not in "".join(session.notices)
-        # What makes the leak visible at all: the owner is told.
+        # The owner of the run does see it, so its absence above means something.
     with scene.stage.acting(scene.owner):
         assert scene.run in {number for (number,) in scene.stage.sql(f"SELECT run_id FROM cerebro.{view}")}
 
@@ -148,7 +148,7 @@ def test_views_are_barriers_and_tables_have_policies(scene: Scene) -> None:
 
 
 def test_granted_tables_show_own_rows_alone(scene: Scene) -> None:
-    """The tables are granted to nobody; their policies stand in case somebody is."""
+    """Even if SELECT on the extension's tables is granted, a role sees only the rows of its own runs."""
     scene.stage.named("GRANT SELECT ON ALL TABLES IN SCHEMA cerebro TO {0}", scene.other)
     try:
         with scene.stage.acting(scene.other):
@@ -163,7 +163,7 @@ def test_granted_tables_show_own_rows_alone(scene: Scene) -> None:
 
 
 def test_names_and_locks_that_anybody_may_take_count_for_nothing(scene: Scene) -> None:
-    """A role that calls its session as a visit and takes the lock of a run is not taken to be behind it."""
+    """A session with the application_name of a visit and the lock of a run does not count as the run's."""
     with closing(connect(scene.stage.connection.info.dbname, scene.other)) as session:
         execute(session, f"SET application_name = 'cerebro visit run={scene.run} config=1 epoch=1 segment=0'")
         execute(
@@ -179,7 +179,7 @@ def test_names_and_locks_that_anybody_may_take_count_for_nothing(scene: Scene) -
 
 
 def test_another_runs_state_cannot_be_named_in_a_summary(scene: Scene) -> None:
-    """A summary is its owner's to change: the number of somebody else's run in it opens nothing."""
+    """A user who writes another user's run_id into a summary table cannot use the states of that run."""
     with scene.stage.acting(scene.other):
         scene.stage.fit("own", "thief")
         scene.stage.sql(f"UPDATE own.thief_summary SET run_id = {scene.run}")

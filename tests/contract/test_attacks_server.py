@@ -1,4 +1,4 @@
-"""Administrators change a server on which others train, and owners change their tables."""
+"""A publication of all tables stops no run, and a summary with a wrong number of segments is refused."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def made(database: str) -> Iterator[Stage]:
 
 
 def test_a_publication_of_all_tables_stops_no_run(made: Stage, greenplum: bool) -> None:
-    """The server refuses to change and remove rows of tables without a key then."""
+    """While such a publication exists, the server refuses UPDATE and DELETE on tables without a key."""
     if greenplum:
         pytest.skip("Greenplum has no publications")
     made.sql("CREATE PUBLICATION everything FOR ALL TABLES")

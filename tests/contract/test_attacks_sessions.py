@@ -1,6 +1,7 @@
-"""Code of a user's that keeps others from their runs: by locks, by names, by taking its time.
+"""A user's code cannot keep others from their runs, neither by locks nor by names nor by waiting.
 
-It stands behind a policy of the user's own packed table and waits there for as long as a test says.
+The code is called by a row security policy on the user's own packed table, and waits until a test lets it go
+on.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from stage import FITTED, SGD, Stage, connect, stage
 
 pytestmark = pytest.mark.slow
 
-# What the extension's own advisory locks have in the upper half of their keys' second number.
+# The upper half of the second key of the extension's own advisory locks.
 MARK = 0x0CE4 << 16
 WORLD = f"""
 CREATE SCHEMA attack;
@@ -75,7 +76,7 @@ class Scene:
             self.stage.sql("UPDATE attack.mode SET place = 'nowhere', does = '', waits = FALSE")
 
     def fit(self, out: str, **options: object) -> int:
-        """Train as the attacker; gives the run's number."""
+        """Train a config as the attacker, and return the run_id."""
         call = (
             f"SELECT cerebro.madlib_fit('lab.packed', 'lab.{out}', 'lab.arch', 1, %s, %s, 1, options => %s)"
         )
@@ -86,14 +87,14 @@ class Scene:
         return self.pool.submit(self.fit, out)
 
     def waiting(self) -> None:
-        """Wait until the code behind the policy waits."""
+        """Wait until the code of the attacker's policy is waiting."""
         until(lambda: bool(self.stage.value(WAITING)))
 
     def status(self, run_id: int) -> object:
         return self.stage.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id)
 
     def locks(self) -> object:
-        """How many advisory locks like the extension's own there are."""
+        """Return the number of advisory locks in this database with keys that the extension uses."""
         return self.stage.value(
             f"SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND objid::bigint >= {MARK}"
             " AND database = (SELECT oid FROM pg_database WHERE datname = current_database())"
@@ -123,7 +124,7 @@ def scene(database: str) -> Iterator[Scene]:
 
 @pytest.fixture
 def interrupted(scene: Scene) -> int:
-    """A run of the victim's that was interrupted."""
+    """The run_id of an interrupted run of the victim."""
     stage = scene.stage
     with stage.acting(scene.victim):
         stage.sql("DROP TABLE IF EXISTS others.m, others.m_info, others.m_summary")
@@ -135,7 +136,10 @@ def interrupted(scene: Scene) -> int:
 
 
 def test_locks_that_a_policy_takes_keep_nobody_from_a_run(scene: Scene, interrupted: int) -> None:
-    """Both while it waits with them and when its session has nothing to do any more."""
+    """The attacker's policy takes all locks that the victim's run needs.
+
+    The victim can resume the run nevertheless, and later no lock is left.
+    """
     stage = scene.stage
     with scene.attack(VISITS, "SELECT attack.locks()", waits=True):
         call = scene.begin("locks")
@@ -165,14 +169,14 @@ def test_a_name_that_a_policy_gives_its_session_keeps_nobody_from_a_run(
 
 @pytest.mark.parametrize("place", [VISITS, CREATES, "%"])
 def test_a_policy_cannot_take_a_run_its_lock(scene: Scene, place: str) -> None:
-    """It would be interrupted for ever, though it has left its tables."""
+    """A policy that releases all locks of its session does not make the run count as interrupted."""
     out = {VISITS: "visits", CREATES: "creates", "%": "all"}[place]
     with scene.attack(place, "SELECT pg_advisory_unlock_all()"):
         assert scene.status(scene.fit(f"unlocked_{out}")) == "finished"
 
 
 def test_what_a_policy_writes_is_undone(scene: Scene) -> None:
-    """Before PostgreSQL 16 a transaction can be made writable again by RESET; it is undone all the same."""
+    """Before PostgreSQL 16, RESET can make a guard's transaction writable, but its changes are undone."""
     stage = scene.stage
     for number, way in enumerate(
         (
@@ -218,7 +222,7 @@ def test_no_call_that_begins_something_answers_within_a_guard(scene: Scene, plac
 
 
 def test_a_guard_that_was_changed_is_made_anew(scene: Scene) -> None:
-    """Its language and its settings are looked at as well as its text."""
+    """If the settings of a guard were changed, the next run creates it again."""
     stage = scene.stage
     scene.fit("guarded")
     guard = (
@@ -236,7 +240,7 @@ def test_a_guard_that_was_changed_is_made_anew(scene: Scene) -> None:
 
 @pytest.mark.parametrize("way", ["ROLE {0} CONNECTION LIMIT", "DATABASE {1} CONNECTION LIMIT"])
 def test_a_run_that_finds_no_room_says_so_before_any_work(scene: Scene, way: str, database: str) -> None:
-    """Segment sessions count against the limits of those that they work for."""
+    """Segment sessions count against the connection limits of the database and of the caller's role."""
     stage = scene.stage
     before = stage.value("SELECT max(run_id) FROM cerebro._run")
     way = way.format(scene.mallory, database)
@@ -255,7 +259,7 @@ def test_a_run_that_finds_no_room_says_so_before_any_work(scene: Scene, way: str
 
 @pytest.mark.parametrize("place", [VISITS, DRIVES])
 def test_a_run_in_the_background_can_be_ended_by_force(scene: Scene, place: str) -> None:
-    """Whatever its sessions wait for; and it can be resumed."""
+    """A run whose sessions wait in a policy can be stopped by force, and resumed later."""
     stage = scene.stage
     with scene.attack(place, waits=True):
         run_id = scene.fit("forced_visit" if place == VISITS else "forced_drive", background=True)
@@ -292,7 +296,7 @@ def test_code_that_takes_its_time_is_ended(scene: Scene, own: bool) -> None:
 
 @pytest.mark.parametrize("place", [VISITS, DRIVES])
 def test_code_that_catches_its_end_is_ended(scene: Scene, place: str) -> None:
-    """A cancel can be caught in SQL each time that it comes."""
+    """The policy's code catches every cancel and goes on; its session is terminated instead."""
     out = "caught_visit" if place == VISITS else "caught_drive"
     catches = (
         "DO $$BEGIN LOOP BEGIN PERFORM pg_sleep(99); EXCEPTION WHEN query_canceled THEN END; END LOOP; END$$"
@@ -334,7 +338,7 @@ def test_a_run_in_the_background_keeps_its_tables(scene: Scene) -> None:
         ):  # fmt: skip
             with pytest.raises(psycopg2.errors.LockNotAvailable):
                 execute(scene.login, f"SET lock_timeout = '200ms'; {statement}")
-        # Of a table that another run is going to make, no second one is begun.
+        # No run begins whose model table another run is going to create.
         with pytest.raises(psycopg2.errors.DuplicateTable) as caught:
             scene.fit("kept", background=True)
         assert f"run {run_id} will write its models to" in str(caught.value)

@@ -1,4 +1,4 @@
-"""A role without runs of its own learns nothing from the views about those of others."""
+"""A role without runs learns nothing from the views about the runs and models of other roles."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ VIEWS = (
     "sizes",
     "visits",
 )
-# Names of runs, configs and epochs are no secret: everybody may listen to them.
+# Numbers of configs, epochs and segments are no secrets: anybody can guess them.
 KEYS = {"mst_key", "epoch", "segment", "step", "number"}
 LOSS = "from keras import ops\n\ndef secret_loss(y_true, y_pred):\n    return ops.mean(y_true - y_pred)\n"
 # As cerebro.schedule leaves them, where there is a pg_cron.
@@ -70,8 +70,8 @@ def scene(database: str) -> Iterator[Scene]:
 
 
 def _scanned(login: Connection, query: sql.Composable) -> list[tuple[str, int]]:
-    """The tables of the extension's that a plan reads, and how many rows it found in each."""
-    # A planner that knows of many runs looks at the data first.
+    """Return the extension's tables that a query reads, and the number of rows that it found in each."""
+    # With many runs, the planner would read the tables with the data first; these settings enforce this.
     for way in ("hashjoin", "mergejoin", "material", "seqscan"):
         execute(login, f"SET enable_{way} = off")
     ((plan,),) = execute(
@@ -91,12 +91,15 @@ def _scanned(login: Connection, query: sql.Composable) -> list[tuple[str, int]]:
 
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_plan_tells_nothing_of_what_its_reader_may_not_see(scene: Scene, view: str) -> None:
-    """A leakproof condition may go below a join, and EXPLAIN ANALYZE counts the rows that are found there."""
+    """EXPLAIN ANALYZE shows the same counts for a condition that matches another role's row and its opposite.
+
+    The planner may evaluate a leakproof condition below the join that checks who may see the row.
+    """
     rows = scene.stage.sql(f"SELECT row_to_json(v)::text FROM cerebro.{view} AS v LIMIT 1")
     seen = json.loads(str(rows[0][0])) if rows else {}
     assert seen or view in ("decisions", "groups")
     assert not execute(scene.login, f"SELECT FROM cerebro.{view}")
-    # What is known anyway leads the planner to the tables with the data first.
+    # Conditions on columns that are no secrets make the planner read the tables with the data first.
     known = [sql.SQL("{} = {}").format(sql.Identifier(c), sql.Literal(seen[c])) for c in seen if c in KEYS]
     if "run_id" in seen:
         known.append(sql.SQL("run_id > {0} - 1 AND run_id < {0} + 1").format(sql.Literal(seen["run_id"])))

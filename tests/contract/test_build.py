@@ -1,4 +1,4 @@
-"""The scripts that are built: one version, history that does not change, updates that bring what is new."""
+"""The built SQL scripts have one version, released scripts never change, and updates bring what is new."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SOURCES = ("cerebro.control", "cerebro_madlib.control.in", "META.json.in", "migr
 
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
-    """A copy of what the scripts are built from, with nothing released."""
+    """A copy of the files from which the SQL scripts are built, with an empty list of released versions."""
     for name in SOURCES:
         copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
         copy(ROOT / name, tmp_path / name)
@@ -91,7 +91,7 @@ def test_a_released_migration_never_changes(tree: Path) -> None:
 
 
 def test_an_install_script_that_was_released_never_changes(tree: Path) -> None:
-    """It is kept with its placeholders, for the tests of updates."""
+    """A release stores its install script with placeholders; a build fails if a stored script was changed."""
     build(tree, "--freeze")
     script = tree / "migrations" / "released" / f"cerebro--{version_of(tree)}.sql"
     built = build(tree, "--python-dir=/python", "--site-packages=/site")

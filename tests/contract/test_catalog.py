@@ -1,4 +1,4 @@
-"""Checks in the database's catalog of every object of the extension."""
+"""Checks of all functions, tables, views and sequences of the extension in the system catalogs."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from fixtures import Sql
 
 ROOT = Path(__file__).resolve().parents[2]
 API = ROOT / "sql" / "api"
-# Until it is in Python such a function names everything in full: it loads the package, with as much as is
-# built into the script for Greenplum, and calls one function of it with its own arguments.
+# The body of a function that loads the package, and calls one function of it with its own arguments.
+# Before the call it must name every object with its schema.
 PYTHON_BODY = re.compile(
     r'\nimport sys\nif "cerebro_plpy\.session" not in sys\.modules:\n(?:    .*\n)*'
     r'    plpy\.execute\("SELECT cerebro\._boot\(\)"\)\n'
@@ -29,9 +29,12 @@ def test_every_function_says_what_it_does(sql: Sql) -> None:
 
 
 def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
-    """But a procedure that ends transactions, which can have none, and what it calls: only segment sessions
-    may call it, whose path is this one from their beginning. And but for what predicts a row, which runs
-    statements through an entry that takes the path: a SET clause would cost as much as the net."""
+    """Every function sets search_path by a SET clause or in Python, with two exceptions.
+
+    A procedure that ends transactions cannot have a SET clause. Only segment sessions, which start with the
+    right search_path, may call it and the functions that it calls. For a function that predicts one row,
+    the clause would take as much time as the net.
+    """
     found = sql(
         f"""SELECT proname, prosrc FROM pg_proc WHERE oid IN ({MEMBERS})
         AND NOT 'search_path=pg_catalog, pg_temp' = ANY (coalesce(proconfig, '{{}}'))""",
@@ -52,7 +55,7 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
     }
     assert {"_model_of_rows", "call"} <= public_entries()
     called = [(name, PYTHON_BODY.fullmatch(body)) for name, body in bodies]
-    # The planner sees through one, another runs its caller's query, the last commits: each name is qualified.
+    # These are written in SQL, run their caller's query or end transactions: their bodies qualify each name.
     assert {name for name, body in called if body is None} == {
         "explain_predict",
         "predict",
@@ -67,12 +70,12 @@ def test_every_function_has_a_fixed_search_path_or_takes_it(sql: Sql) -> None:
 def test_each_call_has_its_function_and_each_function_its_call() -> None:
     bodies = "".join(file.read_text() for file in (ROOT / "sql").rglob("*.sql"))
     called = set(re.findall(r'\.call\(\s*"(\w+)"', bodies))
-    # A statement's first row makes its model ready by this one.
+    # entry.py makes the call explain_predict for the first row of a statement; no SQL function names it.
     assert called | {"explain_predict"} == CALLS.keys()
 
 
 def public_entries() -> set[str]:
-    """The functions of entry.py that read their caller's search_path, and then have the extension's."""
+    """Return the names of the functions of entry.py with the decorator `public`, which sets search_path."""
     tree = ast.parse((ROOT / "plpy" / "cerebro_plpy" / "entry.py").read_text())
     return {
         node.name
@@ -134,9 +137,12 @@ def test_the_public_functions_are_the_api_files_and_the_door(sql: Sql) -> None:
 
 
 def test_no_sequence_keeps_numbers_back() -> None:
-    """Greenplum 7 has each process keep twenty, so what came later would have a smaller number."""
+    """Every sequence has CACHE 1: on Greenplum 7, a process would otherwise reserve 20 numbers.
+
+    A later row could then get a smaller number.
+    """
     made = "".join(file.read_text() for file in sorted((ROOT / "migrations").glob("0*.sql")))
-    # Those of the first releases are altered later, or never drawn from.
+    # The sequences of the first releases are altered later, or no number is taken from them.
     known = {"_run_id_seq", "_request_id_seq", "_last_ending"}
     found = re.findall(r"CREATE SEQUENCE cerebro\.(\w+)( CACHE 1)?;", made)
     assert known < {name for name, _ in found}

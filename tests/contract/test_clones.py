@@ -1,4 +1,4 @@
-"""Two clones of this repository, each with a cluster of its own, on one machine."""
+"""Two clones of this repository on one machine do not disturb each other: each has its own test server."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 class Clone:
-    """A copy of the tracked files with the packages of this checkout."""
+    """A copy of this repository's files, which uses the Python packages of this checkout."""
 
     def __init__(self, folder: Path, version: str) -> None:
         self.folder = folder
@@ -48,7 +48,7 @@ class Clone:
 
 
 def run(command: str, folder: Path) -> str:
-    # What this session has set for its own server, or its own make, is nothing for the clones.
+    # The variables for this session's own server and make must not reach the clones.
     kept = {
         k: v
         for k, v in os.environ.items()
@@ -62,7 +62,7 @@ def run(command: str, folder: Path) -> str:
 
 
 def shared_files() -> dict[str, str]:
-    """Return the extension's files on the machine's own server, with their hashes."""
+    """Return the hashes, by path, of the extension's files in the folders of the machine's own PostgreSQL."""
     folder = Path(run('. tools/common.sh && "$(find_pg_config)" --sharedir', ROOT))
     files = [*folder.glob("extension/cerebro*"), *folder.glob("cerebro/**/*.py")]
     return {str(file): hashlib.sha256(file.read_bytes()).hexdigest() for file in files}
@@ -86,7 +86,7 @@ def test_each_has_its_own_server_and_nothing_reaches_the_machines(clones: tuple[
     for clone in clones:
         clone.up()
         clone.sql("CREATE EXTENSION cerebro CASCADE")
-    # The first is asked after the second has been installed.
+    # Query both only now: installing the second must not have changed the first.
     for clone in clones:
         assert clone.sql("SELECT extversion FROM pg_extension WHERE extname = 'cerebro'") == clone.version
         assert f"Cerebro DB {clone.version}," in clone.sql("SELECT cerebro.version()")

@@ -1,4 +1,4 @@
-"""The archive for PGXN: what it says of itself is as the specification wants, and it installs from itself."""
+"""The archive for PGXN has the metadata that the specification of PGXN asks for, and can be installed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def make(folder: Path, *arguments: str) -> str:
 
 @pytest.fixture(scope="module")
 def unpacked(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The one folder that the archive has at its top."""
+    """The top folder of the archive, unpacked."""
     if not (ROOT / ".git").exists():
         pytest.skip("the archive is made of what is committed, and this is no clone")
     archive = ROOT / make(ROOT, "dist").splitlines()[-1]
@@ -87,7 +87,7 @@ def test_what_it_provides_is_in_the_archive(meta: dict[str, Any], unpacked: Path
 
 
 def test_it_installs_from_itself(unpacked: Path, tmp_path: Path, meta: dict[str, Any]) -> None:
-    """Without git and without this repository's folder of packages."""
+    """The unpacked archive is installed without git and without this repository's folder of packages."""
     make(
         unpacked,
         "install",

@@ -1,4 +1,4 @@
-"""The documentation is right: its SQL shows what stands below it, and the reference is complete."""
+"""The SQL examples of the documentation print the output shown below them, and the reference is complete."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ PAGES = [
     *(Path("docs/guide") / f"{name}.md" for name in GUIDE),
     Path("docs/operations.md"),
 ]
-# The others take their time.
+# The other pages take long.
 QUICK = {README, *(Path("docs/guide") / f"{name}.md" for name in ("getting-started", "train"))}
 EVERY_PAGE = sorted([ROOT / "README.md", ROOT / "CHANGELOG.md", *(ROOT / "docs").rglob("*.md")])
 IRIS = "CREATE TABLE iris (id serial PRIMARY KEY, attributes numeric[], species text);"
@@ -62,12 +62,12 @@ PROGRESS = re.compile(
     r"NOTICE: (starting (\d+ session|\w+ in this session)|epoch \d+ of|\d+ (of \d+ )?visits?|done in)"
 )
 MARK = "-- example "
-# All examples are one script.
+# The examples of all pages run as one script, which needs a long timeout.
 pytestmark = pytest.mark.timeout(900)
 
 
 class Example(NamedTuple):
-    """A block of SQL and what is said to come out of it, or None where nothing is said."""
+    """A block of SQL in a page of the documentation, and the output that the page shows for it, if any."""
 
     page: Path
     line: int
@@ -80,14 +80,14 @@ class Example(NamedTuple):
 
 
 def examples(page: Path) -> list[Example]:
-    """Give a page's blocks of SQL; the output is the block of text that follows with nothing between."""
+    """Return the SQL blocks of a page; a block of text directly after an SQL block is its expected output."""
     text = (ROOT / page).read_text()
     blocks = re.finditer(r"^```sql\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", text, re.S | re.M)
     return [Example(page, text[: b.start()].count("\n") + 1, b.group(1), b.group(2)) for b in blocks]
 
 
 def readable(output: str) -> list[str]:
-    """The lines that must agree: without what depends on time and machine, and how wide columns are."""
+    """Return the lines of an output to compare, without times, run numbers, progress and column widths."""
     lines = [_without_widths(line) for line in _without_void_results(output).splitlines()]
     return [line for line in lines if line and not PROGRESS.match(line)]
 
@@ -99,13 +99,13 @@ def _without_widths(line: str) -> str:
 
 
 def _without_void_results(output: str) -> str:
-    """A function that gives nothing prints its name, a rule and an empty row."""
+    """Remove the results of functions that return void: psql prints the name, a line and an empty row."""
     return re.sub(r"^ *[a-z_]+ *\n-+\n *\n", "", output, flags=re.M)
 
 
 @pytest.fixture(scope="module")
 def outputs(database: str, request: pytest.FixtureRequest) -> Iterator[dict[str, str]]:
-    """Run the pages of the chosen examples in one psql session, and give what each example prints."""
+    """Run the pages of the selected tests in one psql session, and yield the output by example."""
     chosen = {page for item in request.session.items if (page := _page_of(item))}
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
@@ -143,7 +143,7 @@ def outputs(database: str, request: pytest.FixtureRequest) -> Iterator[dict[str,
 
 
 def _page_of(item: Any) -> Path | None:
-    """Return the page of a test that is about an example."""
+    """Return the page of the example that a test checks, or None for any other test."""
     is_example = getattr(item, "originalname", "") == test_an_example_shows_what_it_says.__name__
     return item.callspec.params["example"].page if is_example else None
 
@@ -161,7 +161,7 @@ def _script(number: int, page: Path) -> str:
 
 
 def _iris_rows(table: str) -> str:
-    """Insert the rows that the guide's shell command inserts, and that the README takes for granted."""
+    """Return an INSERT of the iris data, which the guide loads by a shell command and the README assumes."""
     from sklearn.datasets import load_iris
 
     species = ("setosa", "versicolor", "virginica")
@@ -192,7 +192,7 @@ def test_an_example_shows_what_it_says(example: Example, outputs: dict[str, str]
 
 
 def bad_inputs() -> list[tuple[str, int]]:
-    """Return the kinds of bad inputs that are kept, and how many there are of each."""
+    """Return the name of each group of bad inputs in the tests, and the number of inputs in it."""
     calls = runpy.run_path(str(ROOT / "tests" / "db" / "test_bad_input.py"))
     lists = {
         "PACKING": "packing",
@@ -262,7 +262,7 @@ def test_a_page_names_no_machine_and_no_registry(page: Path) -> None:
 
 
 def test_a_long_page_has_a_reason() -> None:
-    """CONTRIBUTING.md names the pages of more than 2,000 words, and why each is one."""
+    """CONTRIBUTING.md lists exactly the pages of docs/ that have more than 2,000 words."""
     pages = (ROOT / "docs").rglob("*.md")
     long = {page.name for page in pages if len(page.read_text().split()) > 2000}
     said = (ROOT / "CONTRIBUTING.md").read_text().split("more than 2,000 words", 1)[1]

@@ -1,4 +1,4 @@
-"""A database that was dumped and restored has its models and runs, and goes on where it was."""
+"""A database that was dumped and restored has the same models and runs, and its runs can be resumed."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ REGISTERED = (
     "SELECT cerebro.register_function('my_crossentropy', $$from keras.losses import categorical_crossentropy"
     " as my_crossentropy$$, 'loss')",
     "SELECT cerebro.grant_function('my_crossentropy', '{0}')",
-    # By its number alone a grant would be that of whoever has it on the server that restores it.
+    # A grant to a dropped role: another role may have its number on the server that restores the dump.
     "CREATE ROLE {0}_gone",
     "SELECT cerebro.grant_function('my_crossentropy', '{0}_gone')",
     "DROP ROLE {0}_gone",
@@ -115,7 +115,7 @@ SAME = {
 
 @dataclass(frozen=True)
 class Copies:
-    """A database, what was restored of its dump, the role that owns what is in them, and its broken run."""
+    """A database, the database restored from its dump, the owner of their tables, and an interrupted run."""
 
     original: Connection
     restored: Connection
@@ -124,7 +124,7 @@ class Copies:
 
 
 def _as(connection: Connection, role: str, *statements: str) -> Rows:
-    """Run statements as a role; gives the rows of the last."""
+    """Run statements as a role, and return the rows of the last statement."""
     execute(connection, syntax.SQL("SET SESSION AUTHORIZATION {}").format(syntax.Identifier(role)))
     try:
         return [execute(connection, statement) for statement in statements][-1]
@@ -209,7 +209,7 @@ def test_a_registered_model_of_groups_is_restored_whole(copies: Copies) -> None:
 
 
 def test_a_model_whose_owner_is_gone_is_nobodys(copies: Copies) -> None:
-    """By its number alone it would be that of whoever has it on the server that restores it."""
+    """A restored model of a dropped role has no owner, even if another role has the number of this role."""
     asked = "SELECT owner FROM cerebro.models WHERE name = 'orphan'"
     assert execute(copies.original, asked)[0][0].isdecimal()
     assert execute(copies.restored, asked) == [(None,)]
@@ -236,7 +236,7 @@ def test_predictions_are_equal(copies: Copies) -> None:
 
 
 def test_the_broken_run_goes_on_to_the_same_bits(copies: Copies) -> None:
-    """In the restored database it is resumed; in the original it is made anew, undisturbed."""
+    """The interrupted run, resumed in the restored database, ends like a whole run in the original."""
     query = "SELECT mst_key, model_weights FROM lab.{0}"
     _as(copies.restored, copies.owner, f"SELECT cerebro.resume({copies.broken})")
     _as(copies.original, copies.owner, FIT.format("whole", 3))

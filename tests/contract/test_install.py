@@ -1,4 +1,4 @@
-"""CREATE, DROP and CREATE again, and the extension with MADlib's schema."""
+"""CREATE EXTENSION, DROP EXTENSION, CREATE EXTENSION again, and the extension cerebro_madlib."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ORDER BY 1, 2
 
 @pytest.fixture
 def bare(empty_database: str) -> Iterator[Connection]:
-    """A database without the extension, and without it again after the test."""
+    """A connection to a database without the extension; after the test, the extension is dropped there."""
     with closing(psycopg2.connect(dbname=empty_database)) as connection:
         connection.autocommit = True
         yield connection
@@ -84,7 +84,7 @@ def test_madlibs_schema_has_the_same_functions(on_bare: Bare) -> None:
     signatures = """SELECT p.proname, pg_get_function_arguments(p.oid), pg_get_function_result(p.oid),
         obj_description(p.oid, 'pg_proc') FROM pg_proc AS p WHERE pronamespace = %s::regnamespace
         AND prokind = 'f' AND proname NOT LIKE '\\_%%' AND proname <> ALL (%s) ORDER BY 1, 2"""
-    # What administrators alone call stands in schema cerebro.
+    # Functions that only administrators call are in schema cerebro alone.
     own = [f"{do}_{what}" for what in ("usage", "function") for do in ("grant", "revoke")]
     own += ["distribute", "register_function", "unregister_function"]
     assert on_bare(signatures, "madlib", own) == on_bare(signatures, "cerebro", own)

@@ -1,4 +1,4 @@
-"""How segment sessions log in, on a cluster of its own with the pg_hba.conf that Debian ships."""
+"""How segment sessions log in, on a server of the tests' own with Debian's pg_hba.conf."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ FIT = f"SELECT cerebro.madlib_fit('packed', '{{0}}', 'arch', 1, $${SGD}$$, '{FIT
 
 
 def as_server(*command: str, given: str = "") -> str:
-    """Run a command as the server's user, since PostgreSQL refuses to run as root."""
+    """Run a command as the user postgres if this process is root, since PostgreSQL refuses to run as root."""
     drop = "setpriv --reuid=postgres --regid=postgres --init-groups --reset-env".split()
     full = [*(drop if os.geteuid() == 0 else []), *command]
     done = subprocess.run(full, input=given, capture_output=True, text=True, cwd="/", check=False)
@@ -60,7 +60,7 @@ def as_server(*command: str, given: str = "") -> str:
 
 @dataclass(frozen=True)
 class Cluster:
-    """A server of the tests' own."""
+    """A PostgreSQL server that only these tests use."""
 
     folder: Path
     binaries: Path
@@ -78,14 +78,14 @@ class Cluster:
         )  # fmt: skip
 
     def administer(self, statements: str) -> str:
-        """Run SQL as the superuser with psql, and not into the log: these statements have the passwords."""
+        """Run SQL as the superuser with psql, and do not log the statements: they contain passwords."""
         quietly = "SET log_statement = none; SET log_min_duration_statement = -1;"
         place = ["-h", f"{self.folder}", "-p", f"{self.port}", "-U", self.user, "-d", "postgres"]
         psql = [f"{self.binaries}/psql", "-XAtq", "-v", "ON_ERROR_STOP=1", *place]
         return as_server(*psql, given=quietly + statements)
 
     def admit(self, rules: str) -> None:
-        """Set pg_hba.conf, as it is from the next login on."""
+        """Replace pg_hba.conf, and wait until the server has loaded it."""
         as_server("tee", f"{self.folder}/data/pg_hba.conf", given=rules.format(user=self.user))
         seen = self.log.count(RELOADING)
         self.control("reload")
@@ -99,7 +99,7 @@ class Cluster:
             self.administer(f"INSERT INTO cerebro.settings VALUES ('connection', '{literal}');")
 
     def caller(self) -> Connection:
-        """An application's session: over TCP, with a password."""
+        """Open a session as an application does: over TCP, with a password."""
         connection = psycopg2.connect(
             host="127.0.0.1", port=self.port, dbname="postgres", user="caller", password=CALLERS
         )
@@ -162,7 +162,7 @@ def _start(cluster: Cluster) -> None:
 
 
 def train(session: Connection, name: str) -> tuple[str, str]:
-    """Train as an application would; gives the topology and what was said."""
+    """Train a config in a session, and return the topology of the run and the notices of the server."""
     session.notices.clear()
     execute(session, FIT.format(name))
     query = "SELECT topology FROM cerebro.runs WHERE model_table = %s"
@@ -171,7 +171,7 @@ def train(session: Connection, name: str) -> tuple[str, str]:
 
 @pytest.fixture(scope="module")
 def refused(cluster: Cluster) -> Iterator[Connection]:
-    """A session that gets no segment sessions, for as long as it lasts."""
+    """A caller's session for the tests in which segment sessions cannot log in."""
     with closing(cluster.caller()) as session:
         yield session
 
@@ -222,7 +222,7 @@ BROKEN = {
 def test_a_connection_string_that_does_not_work_is_never_told(
     cluster: Cluster, refused: Connection, kind: str
 ) -> None:
-    """Whatever is wrong with it, the run goes on inline; who may set it learns that it does not work."""
+    """With a connection string that does not work, a run trains inline, and no message quotes the string."""
     place = {"folder": cluster.folder, "port": cluster.port, "user": cluster.user}
     cluster.connection_setting(BROKEN[kind].format(**place))
     cluster.admit(PASSWORDS_EVERYWHERE)
@@ -238,7 +238,7 @@ def test_a_connection_string_that_does_not_work_is_never_told(
 
 
 def test_no_password_is_in_a_log_or_a_view(cluster: Cluster) -> None:
-    """After all that went before; statements of sessions and of segment sessions are in the log."""
+    """The log, which has the statements of all tests before, and the views contain no password."""
     assert "cerebro._segment" in cluster.log
     assert "Wort" not in cluster.log
     with closing(cluster.caller()) as session:

@@ -1,4 +1,4 @@
-"""A call works with the extension's search_path, and leaves its caller the one that they had."""
+"""A call works with the extension's search_path, and afterwards the caller's search_path is as before."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SHOWN = [("there, elsewhere",)]
 
 @pytest.fixture
 def caller(database: str) -> Iterator[Connection]:
-    """Somebody with a table in the second schema of their path."""
+    """A session with two schemas on its search_path and a table in the second."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         execute(

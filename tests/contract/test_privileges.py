@@ -1,4 +1,4 @@
-"""Nothing is open before grant_usage, and exactly what it promises after."""
+"""grant_usage lets a role use the public functions and views; before, it may use nothing of the extension."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from psycopg2 import sql as syntax
 from fixtures import Connect, MakeRole, Sql
 
 API = Path(__file__).resolve().parents[2] / "sql" / "api"
-# Public functions run with their caller's rights and go through these.
+# Internal functions that public functions call with the rights of their caller.
 INTERNAL = {
     "_boot", "_as_owner", "_array_bytes", "_json", "_text",
     "_explain_row", "_predict_row", "_predict_statement", "_predict_batch", "_host_facts", "_reach_segments",
@@ -19,7 +19,7 @@ INTERNAL = {
     "_take_buffer", "_take_row", "_give_pieces", "_join_pieces", "_give_predictions",
     "_begin_scheduled", "_end_scheduled", "_visible_rows", "_fetch_rows",
 }  # fmt: skip
-# What only a superuser may do is not even opened.
+# grant_usage grants no functions that only a superuser may call.
 SUPERUSERS = {f"{verb}_function" for verb in ("register", "unregister", "grant", "revoke")} | {"distribute"}
 
 FUNCTIONS = """SELECT DISTINCT proname FROM pg_proc, cerebro._members('pg_proc') AS member
@@ -91,7 +91,7 @@ def test_monitors_read_the_views(sql: Sql) -> None:
 
 
 def test_paths_come_from_no_setting(sql: Sql, role: MakeRole, connect: Connect) -> None:
-    """Any role can make up settings and put its own objects first in its search path."""
+    """A role's own settings and functions do not change where the extension looks for its Python code."""
     session = connect(user=role())
     sql("SET cerebro.python_dir = '/nowhere'; SET cerebro.site_packages = '/nowhere'", on=session)
     sql(

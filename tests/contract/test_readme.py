@@ -1,4 +1,4 @@
-"""The README's commands as they stand there: the demonstration, and the installation into a folder."""
+"""The README's shell commands work: the demonstration, and the installation, here into a folder."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def shell(script: str) -> str:
 
 
 def test_no_command_is_left_out() -> None:
-    """The commands for Docker run in tests/docker."""
+    """The README has three blocks of commands: two are tested here, and the Docker block in tests/docker."""
     assert [block.split()[0] for block in BLOCKS] == ["make", "docker", "sudo"]
 
 
@@ -36,7 +36,7 @@ def test_the_demonstration(server: None) -> None:
 
 
 def test_the_installation(tmp_path: Path) -> None:
-    """Into a folder instead of the system: DESTDIR, and no rights of root."""
+    """The commands install into a folder by DESTDIR, without the rights of root."""
     script = BLOCKS[2].replace("sudo ", "").replace("/opt/cerebro", str(tmp_path / "venv"))
     script = script.replace("/usr/bin/pg_config", f"{program('pg_config')} DESTDIR={tmp_path}/root")
     shell(script)

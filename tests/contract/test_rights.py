@@ -1,6 +1,6 @@
-"""Who may do what: roles x operations, as texts that a person can review (matrix/*.txt).
+"""Which role may do which operation, as matrices that a person can review (matrix/*.txt).
 
-`CEREBRO_UPDATE=1 make test-chosen ARGS="-k rights"` writes the texts anew.
+`CEREBRO_UPDATE=1 make test-chosen ARGS="-k rights"` writes the matrices again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def packed(name: str) -> tuple[str, str]:
 
 @dataclass(frozen=True)
 class Operation:
-    """A call, and the plain SQL that reads, changes and makes the same tables."""
+    """A call of the extension, and plain SQL statements that need the same rights on the same tables."""
 
     call: str
     plain: tuple[str, ...]
@@ -169,7 +169,7 @@ pytestmark = pytest.mark.slow
 
 @dataclass(frozen=True)
 class Cast:
-    """The roles, by what they are, and the runs that there are."""
+    """The names of the roles by their part in the tests, such as "reader", and the run_id of each owner."""
 
     roles: dict[str, str]
     runs: dict[str, int]
@@ -208,7 +208,7 @@ def cast(scene: Stage) -> Cast:
 
 @pytest.fixture
 def without(greenplum: bool) -> list[str]:
-    """Give the operations that a cluster refuses to everybody."""
+    """The names of the operations that Greenplum refuses to every role."""
     return ["predict one row"] if greenplum else []
 
 
@@ -264,7 +264,7 @@ def test_a_call_needs_what_plain_sql_needs(
 def test_no_right_is_asked_for_without_need_and_none_is_missed(
     scene: Stage, cast: Cast, operations: dict[str, Operation], without: list[str]
 ) -> None:
-    """reader loses SELECT on one table after the other."""
+    """The role `reader` lacks SELECT on one table at a time; a call fails just as plain SQL on its tables."""
     reader = cast.roles["reader"]
     tables = scene.sql(
         "SELECT relname::text FROM pg_class WHERE relnamespace = 'lab'::regnamespace"
@@ -274,7 +274,7 @@ def test_no_right_is_asked_for_without_need_and_none_is_missed(
     cells: dict[str, dict[str, str]] = {name: {} for name in asked}
     for (relation,) in tables:
         scene.named("REVOKE SELECT ON lab.{1} FROM {0}", reader, relation)
-        # A kept model is read anew, and all that is said of it.
+        # After this change, a model that the session keeps is read again.
         scene.sql("UPDATE lab.m SET mst_key = mst_key")
         for name in asked:
             operation = operations[name]

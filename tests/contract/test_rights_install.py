@@ -1,4 +1,4 @@
-"""Default privileges of the role that installs the extension do not reach into it."""
+"""Default privileges of the role that installs the extension grant nothing on the extension's objects."""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Rights on parts of tables: on columns, on rows, through views. As a text to review: matrix/rows.txt."""
+"""Rights on columns, on rows and through views decide what is packed and trained on.
+
+matrix/rows.txt and matrix/packed.txt have the results, for a person to review.
+"""
 
 from __future__ import annotations
 
@@ -82,7 +85,7 @@ def guest(scene: Stage) -> str:
 
 
 def outcome(scene: Stage, role: str, call: str, count: str, level: str = LOCAL) -> str:
-    """The SQLSTATE, or how many rows were used."""
+    """Run a call as a role and roll it back; return its SQLSTATE, or the result of the query `count`."""
     with scene.acting(role):
         scene.sql(f"BEGIN ISOLATION LEVEL {level}")
         try:
@@ -114,7 +117,7 @@ def test_parts_of_a_source_table(scene: Stage, guest: str) -> None:
 
 
 def test_parts_of_a_packed_table(scene: Stage, guest: str, greenplum: bool) -> None:
-    """Rows are counted as buffers' rows: 6 in each of two. A cluster has segments, and no partitions."""
+    """The packed table has two buffers of 6 rows; Greenplum has no partitions, so one case is left out."""
     without = ["SELECT on a partition"] if greenplum else []
     ways = {way: grants for way, grants in PACKED_WAYS.items() if not way.startswith(tuple(without))}
     cells = {}

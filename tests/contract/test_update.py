@@ -1,4 +1,4 @@
-"""A database of each released version, updated or restored, is as if the present version had made it."""
+"""A database of each released version, once updated or restored, is as if the present version had made it."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ RUNNER, READER = "cerebro_old_runner", "cerebro_old_reader"
 PREDICTED = (
     "SELECT r.id, p.class, p.probability FROM lab.rows AS r, cerebro.predict('lab.m', 1, r.x) AS p ORDER BY 1"
 )
-# What the present version keeps of the old models, before the server is moved or in the updated database.
+# Calls that register the old models with the present version.
 REGISTERED = (
     "SELECT cerebro.register('lab.m', 'kept', 1, 'of an earlier release')",
     "SELECT cerebro.register('lab.m', 'kept', 2)",
@@ -47,17 +47,17 @@ SCHEDULED = (
     " VALUES ('kept', 'champion', %s, 1, now(), 'done', 2, false, 'it is not better')",
 )
 BY_ALIAS = PREDICTED.replace("'lab.m', 1", "'kept@champion', NULL")
-# What pg_dump says of an extension in its own right: which rows it dumps, and the order of columns.
+# The tables of the extension whose rows pg_dump dumps.
 DUMPED = (
     "SELECT c::regclass::text FROM pg_extension, unnest(extconfig) AS c WHERE extname = 'cerebro' ORDER BY 1"
 )
-# Of what is dumped for pg_upgrade: comments, and what differs between any two databases.
+# Lines of a dump for pg_upgrade that are comments or differ between any two databases.
 NUMBERS = re.compile(r"^--|binary_upgrade_set_next|relfrozenxid|^\\(un)?restrict ")
 
 
 @pytest.fixture(scope="module")
 def old_scripts(server: None) -> Iterator[None]:
-    """The install scripts of released versions beside the present one's, as before an upgrade of packages."""
+    """Add the install scripts of all released versions to the server's folder; remove them afterwards."""
     folder = shared_folder() / "extension"
     present = (folder / f"cerebro--{_present_version(folder)}.sql").read_text()
     found = re.search(r'packages, site = "(.*?)", "(.*?)"', present)
@@ -92,7 +92,7 @@ def _write(place: Path, text: str) -> None:
 
 @pytest.fixture(scope="module")
 def roles(server: None) -> Iterator[None]:
-    """The roles of the old databases."""
+    """Create the roles that own and use the tables of the old databases; drop them afterwards."""
     with closing(connect("postgres")) as connection:
         _make_roles(connection)
         yield
@@ -107,7 +107,7 @@ def _make_roles(connection: Connection) -> None:
 
 @pytest.fixture(scope="module")
 def fresh(roles: None) -> Iterator[str]:
-    """A database in which the present version was installed."""
+    """The name of a database in which the present version was installed directly."""
     with closing(connect("postgres")) as connection:
         name = unique("fresh")
         execute(connection, f"CREATE DATABASE {name} TEMPLATE template0")
@@ -127,7 +127,10 @@ def _restore(text: str, name: str, *where: str) -> None:
 
 
 def _restore_later(text: str, name: str, *where: str) -> None:
-    """Restore into a later version, and grant anew: functions with new parameters lose their privileges."""
+    """Restore a dump with the present version installed, and grant usage again.
+
+    The only errors allowed are grants on functions whose parameters have changed since.
+    """
     command = [program("psql"), "-X", "-q", "-o", os.devnull, "-d", name, *where]
     said = subprocess.run(command, input=text, text=True, check=True, stderr=subprocess.PIPE).stderr
     errors = re.findall(r"ERROR:  (.*)", said)
@@ -161,13 +164,13 @@ def version(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture(scope="module")
 def dump(version: str) -> str:
-    """An old database's dump as it is."""
+    """The dump of a database of an old version, unchanged."""
     return (HERE / "released" / f"{version}.sql").read_text()
 
 
 @pytest.fixture(scope="module")
 def old_dump(version: str, dump: str) -> str:
-    """Give the old database's dump, changed so that restoring it installs the old version."""
+    """The dump of a database of an old version, changed so that restoring it installs this old version."""
     text = dump
     for extension in EXTENSIONS:
         made = f"CREATE EXTENSION IF NOT EXISTS {extension} WITH SCHEMA pg_catalog"
@@ -178,7 +181,7 @@ def old_dump(version: str, dump: str) -> str:
 
 @pytest.fixture(scope="module")
 def updated(old_dump: str, old_scripts: None, roles: None) -> Iterator[str]:
-    """The old database after ALTER EXTENSION UPDATE."""
+    """The name of a database of the old version, after ALTER EXTENSION UPDATE."""
     for name in _database(unique("updated"), old_dump):
         _update(name)
         yield name
@@ -186,15 +189,16 @@ def updated(old_dump: str, old_scripts: None, roles: None) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def restored(dump: str, roles: None) -> Iterator[str]:
-    """The old dump restored where the present version is installed."""
+    """The name of a database of the present version into which the dump of the old version was restored."""
     yield from _database(unique("restored"), dump, _restore_later)
 
 
 @pytest.fixture(scope="module")
 def moved(dump: str) -> Iterator[Server]:
-    """A server that pg_upgrade made of one with the old dump restored, and the extension elsewhere.
+    """A server made by pg_upgrade from a server with the old dump, whose Python code was in another folder.
 
-    Of another version of PostgreSQL's where CEREBRO_TEST_OLD_SERVER names its programs.
+    The old server has another version of PostgreSQL if CEREBRO_TEST_OLD_SERVER names the folder of its
+    programs.
     """
     before = os.environ.get("CEREBRO_TEST_OLD_SERVER")
     programs = Path(before) if before else None
@@ -223,7 +227,7 @@ def moved(dump: str) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def again(updated: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """The updated database, dumped and restored."""
+    """The name of a database restored from a dump of the updated database."""
     yield from _database(unique("again"), _dump(updated))
 
 
@@ -234,7 +238,7 @@ def _dump(name: str, *options: str) -> str:
 
 
 def objects(name: str) -> dict[str, list[str]]:
-    """Every object of the extensions with its definition, comments and privileges, also the initial ones."""
+    """Return the definition, comment, privileges and initial privileges of each object of the extensions."""
     text = re.sub(r"\b\d{5,}\b", "N", _dump(name, "--schema-only", "--binary-upgrade"))
     found: dict[str, list[str]] = {}
     for part in re.split(r"^-- Name: ", text, flags=re.M)[1:]:
@@ -261,7 +265,10 @@ def test_the_same_rows_are_dumped(updated: str, fresh: str) -> None:
 
 
 def test_privileges_survive_a_dump_of_the_updated_database(updated: str, again: str) -> None:
-    """PostgreSQL takes what a script grants for the extension's own, which pg_dump leaves out."""
+    """A dump of the updated database has all grants.
+
+    PostgreSQL records the grants of an update script as the extension's own, which pg_dump would leave out.
+    """
     assert objects(again) == objects(updated)
 
 
@@ -277,7 +284,7 @@ WAYS = ["updated", "restored", pytest.param("told", marks=pytest.mark.slow, id="
 
 @pytest.fixture(scope="module", params=WAYS)
 def runner(request: pytest.FixtureRequest, version: str) -> Iterator[Connection]:
-    """The owner of the old runs, in the present version."""
+    """A connection as the owner of the old runs, to an updated, restored or moved database."""
     place = request.getfixturevalue(request.param)
     opened = connect(place, RUNNER) if isinstance(place, str) else place[0].connect(user=RUNNER)
     with closing(opened) as connection:
@@ -286,7 +293,7 @@ def runner(request: pytest.FixtureRequest, version: str) -> Iterator[Connection]
 
 @pytest.fixture(scope="module")
 def told(moved: Server) -> tuple[Server, psycopg2.Error]:
-    """The moved server after the command of the manual, and the error before."""
+    """The moved server, told the new folder by the manual's command, and the error of a call before that."""
     with closing(moved.connect(user=RUNNER)) as connection, pytest.raises(psycopg2.Error) as caught:
         execute(connection, PREDICTED)
     command = re.search(r"^    (sed .*_boot.*)$", OPERATIONS.read_text(), re.M)
@@ -314,7 +321,7 @@ def test_the_old_runs_are_there(runner: Connection) -> None:
 
 
 def test_the_old_roles_may_call_what_they_could(runner: Connection) -> None:
-    """Whatever the arguments of a call go through by now."""
+    """A call by the owner of the old runs fails only for its argument, a table that does not exist."""
     load = (
         "SELECT cerebro.load_model_selection_table('lab.none', 'lab.mine', ARRAY[1], ARRAY['c'], ARRAY['f'])"
     )
@@ -334,7 +341,7 @@ def test_the_old_models_predict_what_they_predicted(runner: Connection) -> None:
 
 @pytest.mark.slow
 def test_the_old_models_are_registered_and_answer_by_their_alias(runner: Connection) -> None:
-    """They were registered before where the server was moved."""
+    """In the moved server the models were registered before the move; elsewhere the test registers them."""
     if not execute(runner, "SELECT FROM cerebro.models WHERE name = 'kept'"):
         for statement in REGISTERED:
             execute(runner, statement)
@@ -384,7 +391,7 @@ def test_the_old_run_that_broke_is_resumed(runner: Connection) -> None:
 
 
 def test_usage_that_was_granted_is_held(updated: str, fresh: str) -> None:
-    """By both roles, on whatever the present version has."""
+    """Both roles have the same privileges in the updated database as in a database of the present version."""
     held = (
         "SELECT p.oid::regprocedure::text, has_function_privilege('{0}', p.oid, 'EXECUTE') FROM pg_proc AS p"
         " WHERE pronamespace = 'cerebro'::regnamespace UNION ALL"

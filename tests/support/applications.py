@@ -1,10 +1,10 @@
-"""The nets of keras.applications, with the smallest images that each takes."""
+"""The nets of keras.applications, with the side in pixels of the smallest image that each accepts."""
 
 from __future__ import annotations
 
 from typing import Any
 
-# Of one family only the size differs.
+# The nets of one family differ only in size.
 SIDES = {
     **dict.fromkeys(
         """ConvNeXtBase ConvNeXtLarge ConvNeXtSmall ConvNeXtTiny ConvNeXtXLarge DenseNet121 DenseNet169
@@ -23,12 +23,12 @@ FEW = "ConvNeXtTiny DenseNet121 EfficientNetB0 MobileNetV2 ResNet50".split()
 
 
 def net(keras: Any, name: str) -> Any:
-    """Without its top, untrained."""
+    """Return an untrained net of keras.applications by its name, without its classification layers."""
     side = SIDES[name]
     make = getattr(keras.applications, name)
     return make(weights=None, include_top=False, input_shape=(side, side, 3), pooling="avg")
 
 
 def names(keras: Any) -> set[str]:
-    """Return the names of the applications that this Keras has."""
+    """Return the names of all nets that keras.applications of the installed Keras has."""
     return {name for name in vars(keras.applications) if name[0].isupper()}

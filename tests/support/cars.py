@@ -1,4 +1,4 @@
-"""Rows that every test of the client learns from: a price that follows from weight and power."""
+"""A table whose price is a linear function of weight and power, and a grid, for the client's tests."""
 
 from __future__ import annotations
 

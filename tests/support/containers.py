@@ -1,4 +1,4 @@
-"""Containers of the image, for as long as a test needs them."""
+"""Docker containers of the project's image, each removed when its test ends."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from testcontainers.core.container import DockerContainer
 IMAGE = "cerebro-db"
 PASSWORD = "geheimes-Wort"
 PATIENCE = 120
-# What the server does without: a root file system to write to, and every right of root's.
+# The server runs with a read-only root file system and without any capability of root.
 CONFINED = {
     "read_only": True,
     "cap_drop": ["ALL"],
@@ -28,7 +28,7 @@ CONFINED = {
 
 
 class Server:
-    """A container of the image."""
+    """A running Docker container of the project's image."""
 
     def __init__(self, started: DockerContainer) -> None:
         self._started = started
@@ -49,7 +49,7 @@ class Server:
         return done.output.decode().strip()
 
     def wait_until(self, status: str) -> None:
-        """Wait until the health check says so, or the container is in that state."""
+        """Wait until the container or its health check has the status, for example "exited" or "healthy"."""
         deadline = time.monotonic() + PATIENCE
         while status not in ((found := self.container).status, found.health):
             assert time.monotonic() < deadline, f"not {status} but {found.status}:\n{self.logs}"
@@ -75,7 +75,10 @@ class Server:
 
 @contextmanager
 def container(*, files: Mapping[str, str] | None = None, **env: str) -> Iterator[Server]:
-    """Start a confined container; `files` of this machine are mounted read-only where they say."""
+    """Start a container with restricted rights, and stop it at the end of the block.
+
+    `files` maps paths on this machine to paths in the container, where they are mounted.
+    """
     made = DockerContainer(IMAGE, env=env).with_exposed_ports(5432).with_kwargs(**CONFINED)
     for folder in ("/tmp", "/var/run/postgresql"):
         made.with_tmpfs_mount(folder)

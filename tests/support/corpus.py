@@ -1,6 +1,6 @@
 """Bad inputs, kept as text: tests/corpus/KIND.txt has groups under "# headings", an input on each line.
 
-⟪300×[⟫ stands for the text after the sign, so many times.
+In an input, ⟪300×[⟫ stands for 300 times the text between × and ⟫, here 300 brackets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ _REPEATED = re.compile("⟪([0-9]+)×(.*?)⟫")
 
 
 def groups(kind: str) -> dict[str, list[str]]:
-    """The inputs of one kind by their heading."""
+    """Return the bad inputs of one kind, as lists by the heading of their group."""
     found: dict[str, list[str]] = {}
     heading = ""
     for line in (FOLDER / f"{kind}.txt").read_text().splitlines():
@@ -30,7 +30,7 @@ def inputs(kind: str) -> list[str]:
 
 
 def short(text: str) -> str:
-    """An input as the name of a test."""
+    """Return the first 60 characters of an input, escaped, as the name of a test."""
     return text[:60].encode("unicode_escape").decode()
 
 

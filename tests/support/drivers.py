@@ -1,4 +1,4 @@
-"""The drivers that applications, scripts and BI tools connect with, each as it is when nothing is set."""
+"""The drivers by which applications, scripts and BI tools connect, each with its default settings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Row = tuple[Any, ...]
 
 
 class Session(Protocol):
-    """A connection in its driver's default transaction mode."""
+    """A connection by any driver, in the driver's default transaction mode."""
 
     def rows(self, query: str) -> list[Row]: ...
 
@@ -32,7 +32,7 @@ class Session(Protocol):
 
 
 class DbApi:
-    """psycopg2, psycopg 3 and ODBC: a transaction is open from the first statement to commit()."""
+    """A session by psycopg2, psycopg 3 or ODBC: the first statement opens a transaction, commit() ends it."""
 
     def __init__(self, connection: Any) -> None:
         self.connection = connection
@@ -50,7 +50,7 @@ class DbApi:
 
 
 class Alchemy:
-    """SQLAlchemy: begins a transaction by itself."""
+    """A session by SQLAlchemy, which begins a transaction at the first statement."""
 
     def __init__(self, dbname: str) -> None:
         place = URL.create("postgresql+psycopg2", os.environ["PGUSER"], database=dbname)
@@ -70,7 +70,7 @@ class Alchemy:
 
 
 class Jdbc:
-    """JDBC: every statement is a transaction of its own."""
+    """A session by JDBC, where every statement is a transaction of its own."""
 
     def __init__(self, port: int, dbname: str) -> None:
         import jpype
@@ -92,14 +92,14 @@ class Jdbc:
         return found
 
     def commit(self) -> None:
-        """Nothing: there is no transaction left to end."""
+        """Do nothing: JDBC has committed each statement already."""
 
     def close(self) -> None:
         self.connection.close()
 
 
 def _as_python(value: Any) -> Any:
-    """Java's text and numbers as Python's; other classes stay what they are."""
+    """Return a Java string or number as a Python value, and an object of any other class unchanged."""
     import jpype
 
     if isinstance(value, jpype.JString):
@@ -126,7 +126,7 @@ def need_odbc() -> None:
 
 
 def need_jdbc() -> None:
-    """Start the one Java machine that a process may have."""
+    """Start the Java virtual machine unless it already runs; skip the test if Java or JDBC is missing."""
     import jpype
 
     if jpype.isJVMStarted():
@@ -141,7 +141,10 @@ def need_jdbc() -> None:
 
 @contextmanager
 def tcp_port() -> Iterator[int]:
-    """A TCP port that leads to the private cluster's socket, for JDBC, which knows no sockets."""
+    """Forward a TCP port to the Unix socket of the tests' server, and yield the port.
+
+    JDBC needs this, because it cannot connect to Unix sockets.
+    """
     loop = asyncio.new_event_loop()
     server = loop.run_until_complete(asyncio.start_server(_forward, "127.0.0.1", 0))
     thread = threading.Thread(target=loop.run_forever)
@@ -154,7 +157,7 @@ def tcp_port() -> Iterator[int]:
 
 
 async def _end(server: asyncio.Server) -> None:
-    """Close what is still open, or whichever test comes next is told of it."""
+    """Close the TCP server and all open connections; otherwise asyncio would warn during a later test."""
     server.close()
     forwards = asyncio.all_tasks() - {asyncio.current_task()}
     for forward in forwards:
@@ -179,7 +182,7 @@ async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> N
 
 
 def opener(name: str, dbname: str, port: int) -> Session:
-    """Open a session with the driver of that name."""
+    """Open a session with the driver `name`: "odbc", "jdbc", "psycopg2", "psycopg" or else SQLAlchemy."""
     match name:
         case "odbc":
             return DbApi(odbc(dbname))

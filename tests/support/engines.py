@@ -1,4 +1,4 @@
-"""The engine that runs in the tests' own process."""
+"""The engine that runs in the process of the tests: TensorFlow, JAX or PyTorch."""
 
 from __future__ import annotations
 
@@ -10,4 +10,4 @@ BACKEND = os.environ.get("CEREBRO_TEST_BACKEND", reference.BACKEND)
 
 
 def nothing() -> None:
-    """Find no cancel: pass for the function that training calls now and then."""
+    """Do nothing, in place of the function that training calls now and then to look for a cancel."""

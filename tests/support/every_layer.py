@@ -1,4 +1,4 @@
-"""A small net around each layer that an architecture may hold."""
+"""For each layer that an architecture may contain, a small net with this layer."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ def _cell(make: Callable[[Any], Any]) -> Build:
 
 
 def _merged(name: str, **config: Any) -> Build:
-    """Merge two branches, so that order and weights count."""
+    """Return a builder that applies a layer to two different inputs, so that their order matters."""
     return lambda layers, x: getattr(layers, name)(**config)([layers.Dense(4)(x), layers.Dense(4)(x)])
 
 
 def _shared(name: str, **config: Any) -> Build:
-    """Build a layer that takes query and value as separate arguments."""
+    """Return a builder for a layer that takes query and value as separate arguments."""
     return lambda layers, x: getattr(layers, name)(**config)(layers.Dense(4)(x), layers.Dense(4)(x))
 
 
@@ -121,7 +121,7 @@ NETS: dict[str, tuple[tuple[int, ...], Build]] = {
         _shared("GroupQueryAttention", head_dim=3, num_query_heads=4, num_key_value_heads=2),
     ),
     "Bidirectional": (STEPS, _wrapped("Bidirectional", lambda layers: layers.LSTM(3))),
-    # What the wrapper holds keeps derived state as well.
+    # The wrapped layer has state that is derived from its weights.
     "TimeDistributed": (STEPS, _wrapped("TimeDistributed", lambda layers: layers.Normalization())),
     "RNN": (STEPS, _cell(lambda layers: layers.SimpleRNNCell(3))),
     "SimpleRNNCell": (STEPS, _cell(lambda layers: layers.SimpleRNNCell(4, activation="relu"))),
@@ -207,7 +207,7 @@ NETS: dict[str, tuple[tuple[int, ...], Build]] = {
 
 
 def net(keras: Any, name: str) -> Any:
-    """A net around the layer, with weights as a trained one has them: none is what it starts from."""
+    """Return a net with the named layer, and random weights of which none has its initial value."""
     shape, build = NETS[name]
     inputs = keras.Input(shape)
     out = build(keras.layers, inputs)
@@ -220,7 +220,7 @@ def net(keras: Any, name: str) -> Any:
 
 
 def put(model: Any, weights: list[np.ndarray]) -> None:
-    """Set weights, and do what adapt and loading a file do but set_weights does not."""
+    """Set the weights of a model, and finalize its Normalization layers, which set_weights does not do."""
     model.set_weights(weights)
     for layer in model._flatten_layers():
         if type(layer).__name__ == "Normalization":

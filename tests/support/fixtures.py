@@ -1,4 +1,4 @@
-"""Types of the fixtures in tests/conftest.py, for annotations, and the one way to run a statement."""
+"""Types of the fixtures in tests/conftest.py, and helpers that run SQL for tests."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ Connection = psycopg2.extensions.connection
 Rows = list[tuple[Any, ...]]
 # The ports of a Citus cluster's workers, where the server at hand is its coordinator (tools/citus).
 CITUS_WORKERS = os.environ.get("CEREBRO_CITUS_WORKERS", "").split()
-# What Greenplum and its heirs have, and PostgreSQL has not.
+# True on Greenplum and products derived from it, false on PostgreSQL.
 IS_GREENPLUM = "SELECT current_setting('gp_role', true) IS NOT NULL"
 
 
 def execute(connection: Connection, query: str | Composable, *values: object) -> Rows:
-    """Run one statement and give its rows, if it has any."""
+    """Run one statement and return the rows of its result; an empty list if it has no result."""
     with connection.cursor() as cursor:
         cursor.execute(query, values or None)
         # Rows may have no columns: SELECT FROM asks only how many there are.
@@ -28,7 +28,7 @@ def execute(connection: Connection, query: str | Composable, *values: object) ->
 
 @contextmanager
 def setting(sql: Callable[..., object], name: str, value: str) -> Iterator[None]:
-    """Have a setting of the database for a while; `sql` runs a statement there."""
+    """Insert a row into `cerebro.settings` by `sql`, and delete it at the end of the block."""
     sql("INSERT INTO cerebro.settings VALUES (%s, %s)", name, value)
     try:
         yield
@@ -37,18 +37,18 @@ def setting(sql: Callable[..., object], name: str, value: str) -> Iterator[None]
 
 
 class Connect(Protocol):
-    """Open a connection to the test module's database."""
+    """A function that opens a connection to the test module's database."""
 
     def __call__(self, *, user: str | None = None, autocommit: bool = True) -> Connection: ...
 
 
 class Sql(Protocol):
-    """Run one statement on `db`, or on the connection given as `on`, and give its rows."""
+    """A function that runs one statement on `db`, or on the connection `on`, and returns the rows."""
 
     def __call__(self, query: str | Composable, *values: object, on: Connection | None = None) -> Rows: ...
 
 
 class MakeRole(Protocol):
-    """Make a login role that may use cerebro, or may not with usage=False."""
+    """A function that creates a login role and returns its name; `usage` grants the use of cerebro."""
 
     def __call__(self, *, usage: bool = True) -> str: ...

@@ -1,4 +1,4 @@
-"""Kinds of configs that were measured, on a machine whose speed is known."""
+"""Kinds of configs, and measurements of them on a simulated machine whose speed is given by a formula."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from cerebro_plpy.planner.estimating.work import ConfigKind
 
 
 def kind(units: int, batch: int = 32, backend: str = "jax") -> ConfigKind:
-    """A dense net with a hidden layer of so many units."""
+    """Return the kind of a config that trains a dense net with one hidden layer of `units` units."""
     flops = 2.0 * 64 * units + 2.0 * units * 10
     work = {"dense": flops, "layers": 3, "steps": 0, "numbers": units + 10.0}
     name = f"dense-{units}"

@@ -1,4 +1,4 @@
-"""A table of mixed columns, and what becomes of it when it is packed."""
+"""A table with columns of many types, and helpers that pack it and read the packed table."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ SELECT i AS id,
 
 
 def pack(sql: Sql, listed: str, columns: object = "auto", source: str = "customers", **more: Any) -> None:
-    """Pack it as `packed`, by the label `gone`."""
+    """Pack the columns `listed` of a table as `packed`, with the label `gone`; `more` are further options."""
     sql("DROP TABLE IF EXISTS packed, packed_summary")
     options = json.dumps({"columns": columns, "segments": 2, **more})
     sql(

@@ -1,4 +1,4 @@
-"""Architectures as JSON, written without Keras: what model.to_json() gives, less all defaults."""
+"""Architectures as JSON, written without Keras: the same as of model.to_json(), but without defaults."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def layer(class_name: str, **config: Any) -> Layer:
 
 
 def sequential(shape: Sequence[int], *layers: Layer) -> str:
-    """A Sequential whose layers are named by their class and place."""
+    """Return a Sequential net; a layer without a name gets one from its class and place, as "dense_1"."""
     placed = [layer("InputLayer", batch_shape=[None, *shape], dtype="float32"), *layers]
     for number, one in enumerate(placed):
         one["config"].setdefault("name", f"{one['class_name'].lower()}_{number}")
@@ -63,7 +63,7 @@ def cnn() -> str:
 
 
 def too_large() -> str:
-    """A net of which no machine holds what its layers keep of a few rows."""
+    """Return a net that no machine can train: its activations for a few rows are larger than any memory."""
     return sequential(
         [FEATURES],
         layer("RepeatVector", n=1_000_000),
@@ -85,7 +85,7 @@ def lstm() -> str:
 
 
 def two_by_two(features: Sequence[int], classes: int) -> str:
-    """A functional model with two inputs and two outputs: a softmax and a number."""
+    """Return a functional net with two inputs and two outputs: classes by a softmax, and a number."""
     inputs = [_node("InputLayer", f"in_{n}", None, batch_shape=[None, f]) for n, f in enumerate(features)]
     both = _node("Concatenate", "both", [["in_0", [features[0]]], ["in_1", [features[1]]]])
     hidden = _node("Dense", "hidden", [["both", [sum(features)]]], units=8, activation="relu")
@@ -104,7 +104,7 @@ def two_by_two(features: Sequence[int], classes: int) -> str:
 
 
 def branches() -> str:
-    """A functional model of which two frozen parts, and its input, go into what trains."""
+    """Return a functional net whose trained layers take the input and the outputs of two frozen layers."""
     wide = [12]
     layers = [
         _node("InputLayer", "rows", None, batch_shape=[None, FEATURES]),
@@ -122,7 +122,7 @@ def branches() -> str:
 
 
 def encoder(width: int = 32, blocks: int = 2) -> str:
-    """A small transformer: attention over eight steps of eight features, and what each step makes of it."""
+    """Return a small transformer: blocks of attention over eight steps of eight features, then a softmax."""
     steps = [SIDE, width]
     layers = [
         _node("InputLayer", "rows", None, batch_shape=[None, FEATURES]),

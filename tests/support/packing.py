@@ -1,4 +1,4 @@
-"""A small table, how it is packed, what came of it, and calls that are wrong."""
+"""A small table, helpers that pack it and read the packed table, and a check that a call is refused."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fixtures import Connection, Rows, Sql
 
 
 def make(sql: Sql, query: str = "") -> None:
-    """A table t of 40 rows: features x (4 floats), a label, an integer, a quantity."""
+    """Create the table t: by `query`, or else 40 rows with 4 features x, a label, a number and a quantity."""
     sql(
         query
         or """CREATE TABLE t AS SELECT i AS id, ARRAY[i, i * 2, -i, i % 3]::real[] AS x,
@@ -25,7 +25,7 @@ def make(sql: Sql, query: str = "") -> None:
 def train(
     sql: Sql, out: str = "p", dep: str = "label", indep: str = "x", on: Connection | None = None, **more: Any
 ) -> None:
-    """Pack t, or what `source` names, with segments = 2 unless options say otherwise."""
+    """Pack t, or the table `source`, on 2 segments unless `options` is given; `more` are named arguments."""
     source = more.pop("source", "t")
     more.setdefault("options", '{"segments": 2}')
     named = "".join(f", {name} => %s" for name in more)
@@ -47,7 +47,7 @@ def validate(
 
 
 def column(sql: Callable[[str], Rows], name: str, dtype: str, table: str = "p") -> np.ndarray:
-    """All rows of a packed column, buffers in order."""
+    """Return all rows of one column of a packed table, in the order of the buffers."""
     rows = sql(f'SELECT "{name}", "{name}_shape" FROM {table} ORDER BY buffer_id')
     return np.concatenate([np.frombuffer(data, dtype).reshape(shape) for data, shape in rows])
 

@@ -1,15 +1,15 @@
-"""How what a page of the documentation says comes out of an example is held against what does."""
+"""Compares the output that a page of the documentation shows for an example with the real output."""
 
 from __future__ import annotations
 
 import re
 
-# What depends on the machine or is much: as a line it stands for others, at the end of one for its rest.
+# Stands for output that is left out: alone in a line for any lines, at the end of a line for its rest.
 GAP = "…"
 
 
 def without_numbers(line: str) -> str:
-    """A line without what depends on time and machine, and how wide columns are."""
+    """Return a line without measured numbers and column widths, which differ between machines."""
     line = re.sub(r"\d+\.\d+(e-?\d+)?|\b\d+(?= s\b)", "N", line)
     return " ".join(re.sub(r"-{3,}", "---", line).split())
 
@@ -21,7 +21,9 @@ def _same(expected: str, shown: str) -> bool:
 
 
 def missing(expected: list[str], shown: list[str]) -> str | None:
-    """Give the first expected line that is not where it should be; a gap may be any number of lines."""
+    """Return a message on the first difference between expected and shown lines, or None if they match.
+
+    An expected line "…" matches any number of shown lines."""
     place, free = 0, False
     for line in expected:
         if line == GAP:

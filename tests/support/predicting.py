@@ -1,4 +1,4 @@
-"""Models that were never trained, what Keras predicts with them, and calls that are wrong."""
+"""Model tables with random weights, the predictions of Keras for them, and calls that are refused."""
 
 from __future__ import annotations
 
@@ -57,19 +57,19 @@ _LOADED = """DO LANGUAGE plpython3u $$
 
 
 def has_keras(session: Connection) -> bool:
-    """Whether a session of the server has loaded it."""
+    """Return whether a session of the server has imported Keras."""
     execute(session, _LOADED)
     return execute(session, "SELECT current_setting('test.loaded')") == [("True",)]
 
 
 def start_keras(session: Connection, model: str, rows: str) -> None:
-    """Bring an engine up in a session, as an explanation of a row does."""
+    """Start an engine in a session, by explaining the prediction for one row."""
     execute(session, f"SELECT cerebro.explain_predict('{model}', r) FROM (SELECT * FROM {rows} LIMIT 1) AS r")
     assert has_keras(session)
 
 
 def outputs(model_arch: str, weights: bytes, *inputs: np.ndarray) -> list[np.ndarray]:
-    """Predict with Keras' own predict."""
+    """Return the outputs of a net for `inputs`, one array per output, as Keras' own predict computes them."""
     model = keras.models.model_from_json(model_arch)
     flat, start = np.frombuffer(weights, "<f4"), 0
     arrays = []
@@ -91,7 +91,7 @@ def random_weights(model_arch: str, seed: int = 1) -> bytes:
 def store(
     trial: Trial, name: str, model_arch: str, weights: bytes, *, classes: Sequence[str] | None, **more: Any
 ) -> None:
-    """A single model's tables with the columns that matter."""
+    """Create a model table of a single model and its summary, with only the columns that predictions read."""
     trial.sql(f"CREATE TABLE {name} (model_weights bytea, model_arch json)")
     trial.sql(f"INSERT INTO {name} VALUES (%s, %s)", weights, model_arch)
     row = {
@@ -113,7 +113,7 @@ def store(
 
 
 def train(trial: Trial) -> None:
-    """Two models of a run, a single one, and rows to predict."""
+    """Train two configs as `many` and one as `one`, and create the table `new` of rows to predict."""
     numbered = [(n, x, y) for n, (x, y) in enumerate(rows_of(*blobs(ROWS)), 1)]
     trial.table("rows", "id bigint, x real[], y integer", numbered)
     trial.sql("CREATE TABLE kinds AS SELECT x, (%s::text[])[y + 1] AS kind FROM rows", KINDS)
@@ -126,12 +126,12 @@ def train(trial: Trial) -> None:
 
 
 def probabilities(trial: Trial, features: np.ndarray) -> np.ndarray:
-    """Predict the second config's probabilities with Keras."""
+    """Return the probabilities that Keras predicts with the model of config 2 in the table `many`."""
     return outputs(nets.mlp(), trial.weights("many")[2], features / np.float32(SCALE))[0]
 
 
 def make_images(trial: Trial) -> np.ndarray:
-    """A table of images; gives how probable Keras finds the class of each."""
+    """Create a table of images, and return Keras' probability of the predicted class of each image."""
     pixels = np.random.default_rng(3).integers(0, 256, (50, 4, 4), np.uint8)
     trial.table(
         "images",
@@ -143,13 +143,13 @@ def make_images(trial: Trial) -> np.ndarray:
 
 
 def make_large(trial: Trial) -> None:
-    """A model table without weights: they are those of its run."""
+    """Create `large`, a copy of the model table `many` without weights, which are then read from its run."""
     trial.sql("CREATE TABLE large AS TABLE many; UPDATE large SET model_weights = NULL")
     trial.sql("CREATE TABLE large_info AS TABLE many_info; CREATE TABLE large_summary AS TABLE many_summary")
 
 
 def ask_as_another(trial: Trial, role: MakeRole, ask: str) -> None:
-    """Predict as somebody who may read the model's tables, but whose run it is not."""
+    """Run the query `ask` as a new role that may read the model table `large` but does not own its run."""
     user = role()
     trial.sql(f"GRANT SELECT ON new, large, large_info, large_summary TO {user}; SET ROLE {user}")
     try:
@@ -159,7 +159,10 @@ def ask_as_another(trial: Trial, role: MakeRole, ask: str) -> None:
 
 
 def store_by_jax(trial: Trial, features: np.ndarray) -> np.ndarray:
-    """A model that another backend trained; gives the probabilities that Keras gives."""
+    """Create a model table that names JAX as its engine.
+
+    Return Keras' probability of the predicted class of each row of `features`.
+    """
     net = nets.lstm()
     weights = random_weights(net)
     store(trial, "by_jax", net, weights, classes=KINDS, backend="jax")

@@ -1,4 +1,4 @@
-"""Programs and folders of the server that the tests run against."""
+"""The programs and the shared folder of the PostgreSQL installation that the tests use."""
 
 from __future__ import annotations
 

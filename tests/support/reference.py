@@ -1,7 +1,7 @@
-"""Plain Keras on the same configs: no database, `model.fit` on the rows in the route's order.
+"""Trains configs with plain Keras: no database, only `model.fit` on the rows in the order of the route.
 
-Run as a program with the name of a backend, it does the jobs in the folders that standard input names: it
-reads a job (JSON) and rows (npz), and writes weights (npz) and evaluations (JSON).
+This file is also a program, whose argument is a backend. It reads folders, one a line, from standard input.
+In each folder it reads a job (JSON) and rows (npz), and writes weights (npz) and evaluations (JSON).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Call = Sequence[Any]
 
 @dataclass(frozen=True)
 class Config:
-    """One config in Keras' own terms."""
+    """A config of a job, described by arguments of Keras."""
 
     mst_key: int
     model_arch: str
@@ -41,13 +41,13 @@ class Config:
     metrics: Sequence[Any] = ()
     class_weight: Mapping[int, float] | None = None
     shuffle: bool = True
-    # What the weights are to begin with, but for adapters.
+    # Initial weights of all layers except adapters.
     weights: Sequence[float] | None = None
 
 
 @dataclass(frozen=True)
 class Job:
-    """A whole run; `buffers` counts those of each segment."""
+    """A whole run to repeat with plain Keras; `buffers` has the number of buffers of each segment."""
 
     backend: str
     seed: int
@@ -55,22 +55,22 @@ class Job:
     buffers: Sequence[int]
     configs: Sequence[Config]
     sparse: bool = False
-    # The inputs of the nets, and whether rows have weights, which are called w.
+    # The inputs of the nets, and whether the arrays w_<segment>_<buffer> have a weight for each row.
     inputs: Sequence[str] = ("x",)
     weighted: bool = False
 
 
 @dataclass(frozen=True)
 class Found:
-    """The weights and evaluations of plain Keras, by mst_key."""
+    """The final weights and the metrics that plain Keras computed for each config, by mst_key."""
 
     weights: Mapping[int, bytes]
     evaluations: Mapping[int, Mapping[str, float]] = field(default_factory=dict)
 
 
 def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
-    """Do the job in another process; rows are x_<segment>_<buffer> and y_<segment>_<buffer>,
-    or have the names of the job's inputs in place of x."""
+    """Carry out a job in another process; the keys of `rows` are x_<segment>_<buffer> and
+    y_<segment>_<buffer>, with the names of the job's inputs in place of x."""
     (folder / "job.json").write_text(json.dumps(asdict(job)))
     np.savez(folder / "rows.npz", allow_pickle=False, **rows)
     process = _process(job.backend)
@@ -89,7 +89,7 @@ def run(job: Job, rows: Mapping[str, np.ndarray], folder: Path) -> Found:
 
 @functools.cache
 def _process(backend: str) -> subprocess.Popen[str]:
-    """Start the process that does all jobs of a backend: to import Keras takes longer than most of them."""
+    """Start the process that carries out all jobs of a backend, so that Keras is imported only once."""
     process = subprocess.Popen(
         [sys.executable, __file__, backend],
         env=_environment(backend), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
@@ -104,7 +104,7 @@ def _end(process: subprocess.Popen[str]) -> None:
 
 
 def _environment(backend: str) -> dict[str, str]:
-    """One thread, and the project's modules on the path."""
+    """Return the environment of a process that computes in one thread and finds the project's modules."""
     package = Path(__file__).resolve().parents[2] / "plpy"
     single = dict.fromkeys("TF_NUM_INTRAOP_THREADS TF_NUM_INTEROP_THREADS OMP_NUM_THREADS NPROC".split(), "1")
     mute = {"TF_CPP_MIN_LOG_LEVEL": "3", "CUDA_VISIBLE_DEVICES": "-1", "JAX_PLATFORMS": "cpu"}
@@ -112,7 +112,7 @@ def _environment(backend: str) -> dict[str, str]:
 
 
 def main(backend: str) -> None:
-    """Do the jobs in the folders that standard input names; answer null, or what went wrong."""
+    """Carry out the job in each folder that standard input names, and print null or the error as JSON."""
     if backend == "tensorflow":
         _single_threaded_tensorflow()
     answers = os.fdopen(os.dup(1), "w")
@@ -177,7 +177,7 @@ def _joined(name: str, rows: dict[str, np.ndarray], taken: Sequence[tuple[str, A
 
 
 def _inputs(job: dict[str, Any], rows: dict[str, np.ndarray], taken: Sequence[tuple[str, Any]]) -> Any:
-    """One array, or a list of them."""
+    """Return the rows `taken` of each input: one array if the job has one input, or else a list of arrays."""
     found = [_joined(name, rows, taken) for name in job["inputs"]]
     return found[0] if len(found) == 1 else found
 
@@ -190,7 +190,10 @@ def _order(
     number: int,
     rows: dict[str, np.ndarray],
 ) -> list[tuple[int, np.ndarray]]:
-    """The buffers in seeded order, and the rows of each."""
+    """Return the buffers of a segment in the order of one pass, each with the order of its rows.
+
+    The seed of the job, the epoch, the segment and the number of the pass decide both orders.
+    """
     from cerebro_plpy import seeding
 
     count = job["buffers"][segment]
@@ -244,7 +247,7 @@ def _flat(model: Any) -> np.ndarray:
 
 
 def _evaluated(model: Any, job: dict[str, Any], rows: dict[str, np.ndarray]) -> dict[str, float]:
-    """Keras' own evaluate over all rows of all segments."""
+    """Return the metrics that Keras' own evaluate computes on all rows of all segments."""
     places = [(f"{s}_{b}", slice(None)) for s, count in enumerate(job["buffers"]) for b in range(count)]
     x, y = _inputs(job, rows, places), _joined("y", rows, places)
     found = model.evaluate(x, _labels(y, job), batch_size=100, verbose=0, return_dict=True)

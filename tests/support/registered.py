@@ -1,4 +1,4 @@
-"""Two configs on mixed columns, to be registered, and what a model reference answers for all rows."""
+"""Two trained configs for tests of registered models, and the predictions of a model for all rows."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ ASKED = (
 
 
 def train(trial: Trial, rows: int = 400) -> None:
-    """Train two configs, which answer otherwise than each other."""
+    """Train two configs on the table `customers`; their learning rates and so their predictions differ."""
     trial.sql(CUSTOMERS, rows)
     options = {"columns": "auto", "validation": 0.3, "segments": 2}
     trial.pack("customers", "packed", "gone", COLUMNS, options=options)

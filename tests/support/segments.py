@@ -1,4 +1,4 @@
-"""The segments of a cluster, as tests need them."""
+"""Helpers for tests that lose segments of a cluster: they wait for segments, visits and interrupted runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from trial import Trial
 
 
 def answered(trial: Trial, query: str = "SELECT count(*) FROM gp_dist_random('gp_id')") -> None:
-    """Wait until all segments answer a query again, on Greenplum unless it is another."""
+    """Wait until a query succeeds; the default query asks all segments of Greenplum."""
     deadline = time.monotonic() + 60
     while True:
         try:
@@ -24,7 +24,7 @@ def answered(trial: Trial, query: str = "SELECT count(*) FROM gp_dist_random('gp
 
 
 def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:
-    """Segment and process of a visit of the run that makes a table, as soon as there is one."""
+    """Wait for the first visit of the run that creates `table`, and return its segment and process id."""
     while not run.done():
         found = execute(
             watching,
@@ -39,7 +39,7 @@ def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int
 
 
 def interrupted(trial: Trial, table: str) -> int:
-    """Wait until the server has noticed that the run that makes a table is interrupted; return its number."""
+    """Wait until the run that creates `table` has the status "interrupted", and return its run_id."""
     runs = "SELECT run_id, status FROM cerebro.runs WHERE model_table LIKE %s"
     deadline = time.monotonic() + 60
     while (found := trial.sql(runs, f"%{table}%")[0])[1] == "running":

@@ -1,4 +1,4 @@
-"""The command `cerebro` as a shell has it, and the page that it serves."""
+"""Runs the command `cerebro` in a process of its own, and sends requests to the dashboard that it serves."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLIENT = Path(__file__).resolve().parents[2] / ".local" / "client"
 
 
 class Done(NamedTuple):
-    """How a command ended and what it printed."""
+    """The exit status of a command, its standard output and its standard error."""
 
     code: int
     out: str
@@ -29,13 +29,13 @@ class Done(NamedTuple):
 
 
 def environment(database: str, user: str | None = None) -> dict[str, str]:
-    """Return the environment of a user's shell: the client's wheel, and the PG* variables."""
+    """Return the environment for the command: this process's own, with the client, a database and a user."""
     own = {"PGDATABASE": database, "PYTHONPATH": str(CLIENT), **({"PGUSER": user} if user else {})}
     return {**os.environ, **own}
 
 
 def cerebro(*arguments: str | Path, database: str = "", user: str | None = None, typed: str = "") -> Done:
-    """Run one command to its end."""
+    """Run `cerebro` with arguments, with `typed` as standard input, and return its status and output."""
     done = subprocess.run(
         [sys.executable, CLIENT / "bin" / "cerebro", *arguments],
         input=typed, capture_output=True, text=True, env=environment(database, user), timeout=120,
@@ -45,7 +45,7 @@ def cerebro(*arguments: str | Path, database: str = "", user: str | None = None,
 
 
 class Page:
-    """A live page, for programs: its address, and requests as a browser or another site may send them."""
+    """The address and token of a dashboard that is being served, and requests to it."""
 
     def __init__(self, address: str) -> None:
         parts = urllib.parse.urlsplit(address)
@@ -57,7 +57,7 @@ class Page:
     def ask(
         self, path: str, *, method: str = "GET", body: object = None, headers: Mapping[str, str] | None = None
     ) -> tuple[int, dict[str, str], str]:
-        """Send a request with the token, unless the headers say otherwise."""
+        """Send a request, with the token unless `headers` overrides it; return status, headers and body."""
         sent = {"Authorization": f"Bearer {self.token}", **(headers or {})}
         connection = http.client.HTTPConnection(self.host, self.port, timeout=60)
         try:
@@ -70,7 +70,10 @@ class Page:
 
 
 def fake_browser(folder: Path) -> Path:
-    """A browser that keeps what it was asked to open, and the file that this is."""
+    """Create a program that stands for a browser: it writes its argument to `asked`.
+
+    The argument is the URL of a file; the program copies this file to `way-in.html`.
+    """
     program = folder / "browser"
     program.write_text(
         f'#!/bin/sh\nprintf \'%s\' "$1" > {folder}/asked\ncp -p "${{1#file://}}" {folder}/way-in.part\n'
@@ -85,7 +88,7 @@ def dashboard(
     database: str, user: str | None = None, port: int = 0, token: str | None = None,
     host: str = "127.0.0.1", browser: Path | None = None,
 ) -> Iterator[Page]:  # fmt: skip
-    """Serve the page as long as the block lasts; `browser` is the program that gets it to open."""
+    """Serve the dashboard until the end of the block; `browser` is the program that is told to open it."""
     own = {"CEREBRO_DASHBOARD_TOKEN": token} if token else {}
     opened = ["--browser"] if browser else ["--no-browser"]
     own |= {"BROWSER": str(browser)} if browser else {}

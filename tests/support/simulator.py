@@ -1,7 +1,7 @@
-"""A run without server and without Keras: configs hop over segments, visits take random times.
+"""Simulates a run without server and without Keras: configs hop over segments, visits take random times.
 
-It holds a procedure to the template: only configs that wait are told to go on, epochs only grow, and when
-nothing trains any more the run is over.
+It checks the decisions of a search procedure: only a config that waits may be stopped, or go on to a
+later epoch. The run is over when no config trains any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,10 @@ Curve = Callable[["Config", int], float | None]
 
 @dataclass
 class Config:
-    """A config in the simulation; `history` is what it and, before it was cloned, its source reached."""
+    """A config in the simulation; `history` has its value after each epoch.
+
+    The history of a clone begins with the values that its source had when it was cloned.
+    """
 
     begun: Begun
     until: int
@@ -36,7 +39,7 @@ class Config:
 
 
 class Simulation:
-    """Runs a procedure to its end on so many segments; `order` seeds the times that visits take."""
+    """A simulated run of a search procedure; `curve` returns values, `order` seeds the times of visits."""
 
     def __init__(self, procedure: Procedure, curve: Curve, segments: int = 3, order: int = 0) -> None:
         self.configs: dict[int, Config] = {}
@@ -126,7 +129,7 @@ class Simulation:
 
 
 def replay(procedure: Procedure, results: Iterable[Result]) -> list[Decision]:
-    """Tell a procedure logged results in their order, and return its decisions."""
+    """Pass logged results to a search procedure in their order, and return all its decisions."""
     decisions = procedure.begin()
     for result in results:
         decisions += procedure.observe(result)

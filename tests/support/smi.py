@@ -1,4 +1,7 @@
-"""A driver's list of GPUs that are not there: what chooses among them is tested, no engine runs on one."""
+"""Fake versions of the program nvidia-smi, which list GPUs that do not exist.
+
+They test the code that chooses GPUs; no engine uses these GPUs.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ cat <<'END'
 {lines}
 END
 """
-# A superuser's functions: a process of the server is given a variable of the environment, or tells it.
+# SQL functions for a superuser: set or return an environment variable of the server process.
 FUNCTIONS = """
 CREATE FUNCTION set_variable(name text, value text) RETURNS integer LANGUAGE plpython3u AS $$
 import os
@@ -33,7 +36,7 @@ $$;
 
 @contextmanager
 def command(*names: str, memory: str = "16384") -> Iterator[Path]:
-    """A folder with an nvidia-smi that lists GPUs of these names, for any user."""
+    """Create a folder with an nvidia-smi that lists GPUs of these names, and remove it afterwards."""
     lines = [f"{n}, GPU-{n}, {memory}, 00000000:0{n}:00.0, {name}" for n, name in enumerate(names)]
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
@@ -47,7 +50,10 @@ def command(*names: str, memory: str = "16384") -> Iterator[Path]:
 
 
 def everywhere(trial: Trial, name: str, value: str, contents: Sequence[int] = ()) -> None:
-    """Set a variable in the session's process and in those that it has on segments, or in some of these."""
+    """Set an environment variable in the session's process and in its processes on all segments.
+
+    If `contents` is given, set it only on the segments of Greenplum with these content ids.
+    """
     if not contents:
         trial.sql("SELECT set_variable(%s, %s)", name, value)
     if trial.topology == "greenplum":
@@ -59,5 +65,5 @@ def everywhere(trial: Trial, name: str, value: str, contents: Sequence[int] = ()
 
 
 def show(trial: Trial, folder: Path, contents: Sequence[int] = ()) -> None:
-    """Have the session's processes find that nvidia-smi first."""
+    """Set PATH in the session's processes so that they find the nvidia-smi in `folder` first."""
     everywhere(trial, "PATH", f"{folder}:/usr/bin:/bin", contents)

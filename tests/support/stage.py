@@ -1,4 +1,4 @@
-"""A small world for tests of rights: tiny tables and models of one role, and other roles around it."""
+"""Roles, small tables and models for tests of rights, and matrices of results as text."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def unique(purpose: str) -> str:
 
 
 class Stage:
-    """One backend in which roles take turns, and what they leave behind."""
+    """A superuser's connection that acts as different roles in turn, and the roles it has created."""
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -55,7 +55,7 @@ class Stage:
         return self.sql(query, *values)[0][0]
 
     def role(self, name: str, attributes: str = "", *, usage: bool = True) -> str:
-        """Make a role that goes with the stage."""
+        """Create a login role that is dropped with the stage, and return its full name."""
         full = unique(name)
         self.named("DROP ROLE IF EXISTS {0}", full)
         self.named(f"CREATE ROLE {{0}} LOGIN {attributes}", full)
@@ -65,12 +65,12 @@ class Stage:
         return full
 
     def named(self, statement: str, *names: str) -> Rows:
-        """Run statements with names put in for their braces."""
+        """Run statements, after replacing `{0}`, `{1}` and so on with the names, quoted as identifiers."""
         return execute(self.connection, syntax.SQL(statement).format(*map(syntax.Identifier, names)))
 
     @contextmanager
     def acting(self, role: str) -> Iterator[None]:
-        """Be a role as if it had logged in."""
+        """Run the block as a role, by SET SESSION AUTHORIZATION."""
         self.named("SET SESSION AUTHORIZATION {0}", role)
         try:
             yield
@@ -78,7 +78,7 @@ class Stage:
             self.sql("RESET SESSION AUTHORIZATION")
 
     def lab(self, owner: str, schema: str) -> None:
-        """Give a role a schema with rows, packed tables, architectures and a selection table."""
+        """Create a schema of a role, with tables of rows, packed tables, architectures and configs."""
         # In two steps: Greenplum's segments ask the owner for the right to make it.
         self.named("CREATE SCHEMA {1}; ALTER SCHEMA {1} OWNER TO {0}", owner, schema)
         with self.acting(owner):
@@ -100,14 +100,14 @@ class Stage:
             )  # fmt: skip
 
     def arm(self, role: str, attempts: Iterable[str]) -> None:
-        """Give a role the schema `attack` with all that stands there, and its code what it is to try."""
+        """Insert the statements to try into `attack.attempts`, and grant a role all rights on `attack`."""
         for number, statement in enumerate(attempts):
             self.sql("INSERT INTO attack.attempts VALUES (%s, %s)", number, statement)
         for what in ("SCHEMA attack", "ALL TABLES IN SCHEMA attack", "ALL SEQUENCES IN SCHEMA attack"):
             self.named(f"GRANT ALL ON {what} TO {{0}}", role)
 
     def fit(self, schema: str = "lab", out: str = "m", source: str = "packed") -> int:
-        """Train the one config of a lab; gives the run's number."""
+        """Train the only config of a schema that `lab` made, and return the run_id."""
         place = syntax.Identifier(schema).as_string(self.connection)
         self.sql(
             f"SELECT cerebro.madlib_fit_multiple_model('{place}.{source}', '{place}.{out}', '{place}.mst', 1,"
@@ -116,7 +116,7 @@ class Stage:
         return int(str(self.value(f"SELECT run_id FROM {place}.{out}_summary")))
 
     def attempt(self, role: str, *statements: str, level: str = "READ COMMITTED") -> str:
-        """Run statements as a role in a transaction that is undone; gives "ok" or the SQLSTATE."""
+        """Run statements as a role, roll them back, and return "ok" or the SQLSTATE of the error."""
         with self.acting(role):
             self.sql(f"BEGIN ISOLATION LEVEL {level}")
             try:
@@ -131,7 +131,7 @@ class Stage:
 
 @contextmanager
 def stage(dbname: str) -> Iterator[Stage]:
-    """A stage on a database of its own; its roles, with all they own, go afterwards."""
+    """Yield a stage in a database; drop its roles, with all that they own, at the end of the block."""
     with closing(connect(dbname)) as connection:
         made = Stage(connection)
         yield made
@@ -143,7 +143,7 @@ def stage(dbname: str) -> Iterator[Stage]:
 
 
 def table(head: str, rows: dict[str, dict[str, str]], first: str) -> str:
-    """A matrix as text with aligned columns."""
+    """Return a matrix as text with aligned columns, below the comment `head`; `first` is the first header."""
     columns = list(next(iter(rows.values())))
     lines = [
         [first, *columns],
@@ -159,9 +159,9 @@ def table(head: str, rows: dict[str, dict[str, str]], first: str) -> str:
 
 
 def compare(file: Path, found: str, without: Sequence[str] = ()) -> None:
-    """Hold a text against its golden file, or write it anew when CEREBRO_UPDATE is set.
+    """Assert that a text equals the expected file, or write this file if CEREBRO_UPDATE is set.
 
-    Lines that begin with what the server at hand is `without` are left out.
+    Lines of the file that begin with a text in `without` are ignored: the server lacks these features.
     """
     if os.environ.get("CEREBRO_UPDATE"):
         file.parent.mkdir(exist_ok=True)

@@ -1,4 +1,4 @@
-"""A run that goes on in one session while a person in another steers it, and a script of what they do."""
+"""A run in one session while a person steers it from another session, and a script of the person's calls."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LONG, QUICK = "batch_size=1,epochs=600", "batch_size=50,epochs=1"
 
 
 def make_tables(trial: Trial) -> None:
-    """Config 1 of `long` keeps the run going; `one` is to be added."""
+    """Create a packed table and the selection tables `long`, whose config 1 trains for long, and `one`."""
     trial.table("blobs", "x real[], y integer", rows_of(*blobs(400, features=FEATURES)))
     trial.pack("blobs", "packed", options={"segments": 4})
     trial.model(nets.mlp(FEATURES))
@@ -30,7 +30,7 @@ def make_tables(trial: Trial) -> None:
 
 
 class Run:
-    """A run in a session of its own, and the person who steers it."""
+    """A run on the connection of `trial`, and the connection of the person who steers it."""
 
     def __init__(self, trial: Trial, person: Connection) -> None:
         self.trial = trial
@@ -53,7 +53,7 @@ class Run:
         return execute(self.person, query, *values)[0][0]
 
     def steer(self, call: str, *values: object) -> Any:
-        """Call a function of cerebro on the run."""
+        """Call a function of cerebro for the run, and return the first column of its result."""
         places = "".join(", %s" for _ in values)
         return [
             row[0] for row in execute(self.person, f"SELECT cerebro.{call}(%s{places})", self.run_id, *values)
@@ -77,7 +77,7 @@ class Run:
         return self.ask(query, self.run_id, mst_key)
 
     def answered(self) -> None:
-        """Wait until the run has taken everything up."""
+        """Wait until the run has acted on all requests of the person."""
         self.until(lambda: not execute(self.person, "SELECT 1 FROM cerebro._decided WHERE pending"))
 
     def end(self) -> None:
@@ -86,9 +86,9 @@ class Run:
 
 
 def script(run: Run, halfway: Callable[[], None] = lambda: None) -> None:
-    """Steer as a person does while config 1 trains; the end is the same whenever each step is taken up.
+    """Steer a run while config 1 trains, and leave the run paused.
 
-    The run is left paused.
+    The result is the same whenever the run acts on each request. `halfway` is called between two requests.
     """
     run.steer("set_epochs", 1, 1000)
     run.until(lambda: [run.status(key) for key in (2, 3)] == ["finished", "finished"])
@@ -105,7 +105,7 @@ def script(run: Run, halfway: Callable[[], None] = lambda: None) -> None:
 
 
 def left(connection: Connection, out: str) -> dict[str, Any]:
-    """All that a run leaves, row by row, but for times."""
+    """Return the weights, metrics and progress of all configs of a run, without times."""
     return {
         "model": sorted(
             (k, bytes(w)) for k, w in execute(connection, f"SELECT mst_key, model_weights FROM {out}")

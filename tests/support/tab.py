@@ -1,4 +1,4 @@
-"""Actions in a browser's tab that shows the live page."""
+"""Actions in a browser tab that shows the dashboard."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ARGUMENTS = ["--no-sandbox"]
 
 @contextmanager
 def open_tab(address: str, *, height: int = 1000, patience: int = 60_000) -> Iterator[Tab]:
-    """Show a page; whatever its script stumbles over fails the test."""
+    """Open a page in Chromium; at the end of the block, fail if its script reported an error."""
     with sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         tab = browser.new_page(viewport={"width": 1440, "height": height}, color_scheme="light")
@@ -35,7 +35,7 @@ def open_tab(address: str, *, height: int = 1000, patience: int = 60_000) -> Ite
 
 
 def confirm(tab: Tab, says: str, sql: str) -> None:
-    """Read what the dialog says, then go ahead."""
+    """Check the text and the SQL in the confirmation dialog, then confirm."""
     dialog = tab.locator("#ask")
     expect(dialog).to_contain_text(says)
     expect(dialog.locator("pre")).to_contain_text(sql)
@@ -48,7 +48,7 @@ def row(tab: Tab, key: int) -> Locator:
 
 
 def picture(tab: Tab, canvas: str) -> int:
-    """How many pixels of a canvas are painted."""
+    """Return the number of pixels of a canvas that are not transparent."""
     return tab.evaluate(
         """id => { const c = document.getElementById(id);
         const data = c.getContext("2d").getImageData(0, 0, c.width, c.height).data;
@@ -60,7 +60,7 @@ def picture(tab: Tab, canvas: str) -> int:
 
 
 def one_axis(tab: Tab) -> None:
-    """A part of an axis that is drawn over keeps the configs that go through it."""
+    """Check that selecting a range of an axis leaves only the configs whose lines cross this range."""
     tab.locator("#relation").select_option("all")
     rows = tab.locator("#board tbody tr")
     whole = rows.count()
@@ -82,7 +82,7 @@ def one_axis(tab: Tab) -> None:
 
 
 def sorted_by(tab: Tab) -> None:
-    """By any column, either way; what has the value stands second, where a phone shows it."""
+    """Check that the table of configs sorts by a column both ways, and has the metric as second column."""
     heads = tab.locator("#board thead th")
     assert heads.nth(1).inner_text() == "accuracy"
     column = heads.all_inner_texts().index("learning_rate")
@@ -96,8 +96,10 @@ def sorted_by(tab: Tab) -> None:
 
 
 def shoot(tab: Tab, name: str) -> None:
-    """Keep a picture where somebody asks for pictures: CEREBRO_PICTURES=folder. Those that are called
-    dashboard-… are the guide's."""
+    """Save a screenshot of the page in the folder that CEREBRO_PICTURES names, if it is set.
+
+    The guide shows the screenshots whose names begin with dashboard-.
+    """
     folder = os.environ.get("CEREBRO_PICTURES")
     if folder:
         tab.evaluate("scrollTo(0, 0)")

@@ -1,4 +1,4 @@
-"""A short way to say a whole job: tables, packing, architectures, configs, a run and what it left."""
+"""Helpers for tests that train: they create tables, pack them, load architectures and configs, and train."""
 
 from __future__ import annotations
 
@@ -21,7 +21,10 @@ SGD = "loss='categorical_crossentropy',optimizer='SGD(lr=0.1)',metrics=['accurac
 
 
 class Trial:
-    """Jobs on one connection; sessions are warm after the first, since all runs use one thread."""
+    """Helpers that train and predict on one connection.
+
+    All runs use one thread, so a later run can use the segment sessions of the first.
+    """
 
     def __init__(self, connection: Connection) -> None:
         self.connection = connection
@@ -39,13 +42,16 @@ class Trial:
 
     @property
     def topology(self) -> str:
-        """The one that runs have here if nothing stands in the way."""
+        """The topology that runs on this server normally have: "greenplum", "citus" or "local"."""
         if self.value(IS_GREENPLUM):
             return "greenplum"
         return "citus" if CITUS_WORKERS else "local"
 
     def buffers(self, packed: str) -> Iterator[tuple[int, np.ndarray, np.ndarray]]:
-        """The buffers of a packed table: segment, features, labels. A segment's key may be any number."""
+        """Yield the segment, features and labels of each buffer of a packed table.
+
+        Segments are numbered from 0 here, since their keys in the table may be any numbers.
+        """
         query = f"SELECT __dist_key__, x, x_shape, y, y_shape FROM {packed} ORDER BY buffer_id"
         segments: dict[int, int] = {}
         for key, x, x_shape, y, y_shape in self.sql(query):
@@ -60,7 +66,7 @@ class Trial:
         self.call("validation_preprocessor_dl", source, packed, y, x, training)
 
     def model(self, model_arch: str, table: str = "arch", weights: bytes | None = None) -> int:
-        """Load an architecture; gives its model_id."""
+        """Load an architecture into a table, and return its model_id."""
         self.call("load_keras_model", table, model_arch, weights)
         return self.value(f"SELECT max(model_id) FROM {table}")
 
@@ -78,12 +84,12 @@ class Trial:
         )  # fmt: skip
 
     def keep(self, name: str, selection: str, keys: Sequence[int]) -> None:
-        """A selection table with some of another one's configs, under their own keys."""
+        """Create a model selection table with the configs `keys` of another one; mst_keys do not change."""
         self.sql(f"CREATE TABLE {name} AS SELECT * FROM {selection} WHERE mst_key = ANY (%s)", list(keys))
         self.sql(f"CREATE TABLE {name}_summary AS SELECT * FROM {selection}_summary")
 
     def fit(self, packed: str, out: str, selection: str, epochs: int, **more: Any) -> int:
-        """Train; gives the run's number."""
+        """Train the configs of a model selection table, and return the run_id."""
         options = {"threads": 1, "seed": 7, **more.pop("options", {})}
         self.call("madlib_fit_multiple_model", packed, out, selection, epochs, options=options, **more)
         return self.value(f"SELECT run_id FROM {out}_summary")
@@ -92,14 +98,17 @@ class Trial:
         return {key: bytes(data) for key, data in self.sql(f"SELECT mst_key, model_weights FROM {out}")}
 
     def count_shared(self, run_id: int) -> int:
-        """Count the visits of a run beyond the first in a transaction; each segment numbers its own."""
+        """Count the visits of a run that were not the first visit in their transaction.
+
+        Transaction ids may repeat on different segments, so they are compared within a segment only.
+        """
         return self.value(
             "SELECT count(*) - count(DISTINCT (segment, xmin::text)) FROM cerebro._visit WHERE run_id = %s",
             run_id,
         )
 
     def read_row(self, query: str, *values: object) -> dict[str, Any]:
-        """A single row by its columns' names."""
+        """Return the only row of a query as a dictionary by column name."""
         with self.connection.cursor() as cursor:
             cursor.execute(query, values or None)
             names = [column.name for column in cursor.description or []]
@@ -107,7 +116,10 @@ class Trial:
             return dict(zip(names, row, strict=True))
 
     def predicted(self, model: str, source: str, mst_key: int = 1) -> Rows:
-        """x and y of all rows with their class and its probability; by the row where that works."""
+        """Return x, y, the predicted class and its probability for each row of `source`, in the order of x.
+
+        On Greenplum, madlib_predict computes the predictions; elsewhere, cerebro.predict in a query.
+        """
         if self.topology != "greenplum":
             by_row = (
                 f"SELECT s.x, s.y, p.class, p.probability FROM {source} AS s, cerebro.predict(%s, %s, x) AS p"
@@ -119,7 +131,7 @@ class Trial:
         return self.sql("SELECT x, y, class_value, prob FROM numbered JOIN predicted USING (id) ORDER BY x")
 
     def server_has(self, package: str) -> bool:
-        """Whether the server's Python finds a package, where the extension has it look."""
+        """Return whether the server's Python finds a package on the path that the extension sets."""
         self.sql("SELECT cerebro._boot()")
         self.sql(
             "CREATE OR REPLACE FUNCTION has(package text) RETURNS boolean LANGUAGE plpython3u AS"
@@ -136,14 +148,14 @@ class Trial:
     def call(
         self, function: str, *values: Any, options: Mapping[str, Any] | None = None, **named: Any
     ) -> None:
-        """Call a function of the extension."""
+        """Call a function of the extension; `options` is passed as JSON."""
         if options is not None:
             named["options"] = json.dumps(options)
         places = ["%s"] * len(values) + [f"{name} => %s" for name in named]
         self.sql(f"SELECT cerebro.{function}({', '.join(places)})", *values, *named.values())
 
 
-# What writes a visit waits here once enough of them are behind a run, until the caller has been cancelled.
+# Once a run has completed enough visits, the trigger makes further ones wait until the caller is cancelled.
 _GATE = """
 CREATE FUNCTION public.wait_at_gate() RETURNS trigger LANGUAGE plpgsql AS $$
 BEGIN
@@ -160,9 +172,9 @@ _GATE_KEY = 715517
 
 @contextmanager
 def cancelled(trial: Trial, at_visits: int) -> Iterator[None]:
-    """Cancel what the connection does when its run has so many visits behind it.
+    """Cancel the statement of the connection once its run has completed `at_visits` visits.
 
-    The run waits for that, so a slow watcher never finds it finished; Greenplum has no such triggers.
+    A trigger makes the run wait for the cancel, so that it cannot finish first; Greenplum has none.
     """
     after = trial.value("SELECT max(run_id) FROM cerebro._run") or 0
     pid = trial.connection.info.backend_pid
@@ -198,7 +210,7 @@ def cancelled(trial: Trial, at_visits: int) -> Iterator[None]:
 def blobs(
     rows: int, seed: int = 0, features: int = FEATURES, classes: int = CLASSES
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Rows of a few classes that a small net can tell apart, though not perfectly."""
+    """Return random rows and their classes, which a small net can learn, though not perfectly."""
     random = np.random.default_rng(seed)
     centres = np.random.default_rng(99).normal(size=(classes, features))
     labels = random.integers(0, classes, rows)
@@ -207,7 +219,7 @@ def blobs(
 
 
 def like_a_cluster(trial: Trial, features: int) -> None:
-    """Keys of segments, as Greenplum has them, and a packed table: each key's rows lie here."""
+    """Create the table of segment keys that Greenplum would have, and a packed table of random rows."""
     trial.sql("CREATE TABLE cerebro._segment_key AS SELECT generate_series(0, 9) AS dist_key")
     x, y = blobs(120, features=features)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))

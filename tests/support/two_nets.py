@@ -1,4 +1,4 @@
-"""A small table and two configs to train on it, in the words of any driver."""
+"""Plain SQL statements, for any driver, that create a small packed table and two configs to train on it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import nets
 
 
 def statements(settings: str, rows: int) -> tuple[str, ...]:
-    """Return the statements that make them; `settings` are the rows of `cerebro.settings`."""
+    """Return the statements for a table of `rows` rows; `settings` are VALUES for `cerebro.settings`."""
     return (
         f"INSERT INTO cerebro.settings VALUES {settings}",
         "CREATE TABLE rows AS SELECT g AS id, array[g % 7, g % 5, g % 3, g % 2]::real[] AS x, g % 2 AS y"

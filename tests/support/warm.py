@@ -1,4 +1,4 @@
-"""One warm connection for each module, as for the common tests: what tests of a cluster's own use."""
+"""The fixture `trial` with one connection for each test module, for the tests of clusters."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from trial import Trial
 
 @pytest.fixture(scope="module")
 def trial(database: str) -> Iterator[Trial]:
-    """Jobs on a superuser's connection that lives as long as the module."""
+    """A Trial on a superuser's connection, which stays open for all tests of the module."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         connection.notices = []

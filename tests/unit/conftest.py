@@ -1,4 +1,4 @@
-"""The engine of the unit tests."""
+"""Starts an engine for unit tests that need one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from engines import BACKEND
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[None]:
-    """Start the engine in this process, and forget the nets of the file at its end."""
+    """Start the engine in this process for one test file, and clear its caches of nets afterwards."""
     from cerebro_plpy.engine.backends import runtime
     from cerebro_plpy.engine.models import cut, model
 

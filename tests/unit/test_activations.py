@@ -1,4 +1,4 @@
-"""The numbers that a net keeps for the backward pass, and what a mini-batch needs at the least."""
+"""How many activations a net keeps for the backward pass, and how much memory a mini-batch needs."""
 
 from __future__ import annotations
 

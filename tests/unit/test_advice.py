@@ -1,4 +1,4 @@
-"""Advice on the losses of a run, and none where all is well."""
+"""Advice that is given on the losses of a run, and cases in which none is given."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs are trained in folds while there is time, and no longer than is worthwhile."""
+"""Which configs are trained again in folds in a given time, and for how many epochs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Shares of a learning rate, epoch by epoch."""
+"""The share of the learning rate that each epoch uses, by the fit parameter `anneal_at`."""
 
 from __future__ import annotations
 

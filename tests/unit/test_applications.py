@@ -1,4 +1,4 @@
-"""Nets of keras.applications are admitted, and frozen they are trunks from the first layer to the last."""
+"""Nets of keras.applications are accepted; if frozen, all their layers can be computed once per run."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def test_a_net_is_admitted_and_frozen_a_trunk(name: str) -> None:
     assert last.name == net.layers[-1].name
     assert len(found.trunk) == len(net.operations)
     assert sum(one.work.get("convolution", 0) for one in found.trunk) > 0
-    # What was given stays as it was.
+    # The net that was passed is unchanged.
     assert net.to_json() == before and all(layer.trainable for layer in net.layers)
 
 

@@ -1,4 +1,4 @@
-"""Arrays as text for the server: every number of single precision comes back as it was."""
+"""Arrays are written as text for the server so that every 32-bit float is read back unchanged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The benchmark's own arithmetic: rows in COPY's form, ratios, slopes, the same workloads every time."""
+"""The benchmark reads rows from COPY, computes ratios and slopes, and makes the same workloads each time."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def bench(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 class Copied:
-    """A connection whose COPY gives prepared bytes."""
+    """A fake connection whose COPY returns given bytes."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data

@@ -1,4 +1,4 @@
-"""Values of Python's libraries become what the server writes of the same values."""
+"""Values of Python, NumPy and pandas are converted to the text that the server writes for them."""
 
 from __future__ import annotations
 

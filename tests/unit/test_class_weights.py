@@ -1,4 +1,4 @@
-"""Weights of classes, settled for every output."""
+"""The fit parameter `class_weight` is resolved to a weight of each class, for every output."""
 
 from __future__ import annotations
 

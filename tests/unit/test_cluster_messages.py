@@ -1,4 +1,4 @@
-"""Messages to a segment's process and back arrive as they were sent, in as many pieces as it takes."""
+"""Messages to and from a segment's process arrive unchanged, in however many pieces they are sent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rows dealt by many processes come to the same buffers as those that one deals."""
+"""Several processes that deal rows together make the same buffers as one process alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def rows() -> list[list[bytes]]:
 
 
 def in_folds(given: list[list[bytes]]) -> list[list[bytes]]:
-    """The rows with the number of their fold."""
+    """Return the rows, each with the number of its fold as a further field."""
     return [[*row, str(1 + row[1][0] % FOLDS).encode()] for row in given]
 
 
@@ -73,7 +73,7 @@ def alone(
 
 
 def opening(memory: int, folds: int | None = None) -> OpenRows:
-    """As a process is told, through JSON."""
+    """Return the command OpenRows as a process receives it, after a round trip through JSON."""
     told = OpenRows(
         ticket="ticket", columns=DESCRIBED, sample=[True, True], seed=SEED, memory=memory, parts=folds
     )
@@ -83,7 +83,7 @@ def opening(memory: int, folds: int | None = None) -> OpenRows:
 def shared(
     given: list[list[bytes]], how: dealing.Deal, sizes: list[int], memory: int
 ) -> dict[int, list[bytes]]:
-    """Deal the same rows with one process for each size, and return the buffers."""
+    """Deal rows as several processes would, with `sizes` rows each; return the rows of each buffer."""
     folds = FOLDS if how.folds else None
     shares = [pack_rows.RowShare(opening(memory, folds), given[0][:2]) for _ in sizes]
     bounds = np.cumsum([0, *sizes])
@@ -113,7 +113,7 @@ def shared(
 @pytest.mark.parametrize("sizes", [[ROWS], [400, 350, 250], [999, 0, 1]])
 @pytest.mark.parametrize("memory", [MEGABYTE, 1])
 def test_the_buffers_are_those_of_one_process(sizes: list[int], memory: int) -> None:
-    """Also where shares are empty, and where they are sorted on disk."""
+    """The buffers are the same even if a process has no rows, or has to sort its rows on disk."""
     given, how = rows(), dealing.Deal(ROWS, SEGMENTS, 4)
     assert shared(given, how, sizes, memory) == alone(given, how, memory) == alone(given, how, MEGABYTE)
 

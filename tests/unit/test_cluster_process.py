@@ -1,4 +1,4 @@
-"""Greenplum: what a segment's process says that it lacks, before it has done anything."""
+"""On Greenplum, a segment's process reports the states that it lacks before it does any work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Greenplum: how a segment's process reaches the servers of other segments, and its share of the cores."""
+"""On Greenplum, how a segment's process reaches other segments' servers, and how many cores it uses."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_threads_follow_from_the_cores_of_the_segments_hosts(
 
 
 class Catalog:
-    """Answers as a coordinator without segments on its own host, and counts what segments are asked."""
+    """A fake coordinator without segments on its host, which counts the queries to segments."""
 
     asked = 0
 

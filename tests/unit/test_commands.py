@@ -1,4 +1,4 @@
-"""The commands and messages: each is carried out somewhere, and arrives as it was sent."""
+"""Each command and message has a function that carries it out, and survives a round trip through JSON."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ SENT = [
 
 
 def kinds(of: type[Command]) -> Iterator[type[Command]]:
-    """Every command, and no class that commands have in common."""
+    """Yield the subclasses of a class of commands at any depth that have no subclasses of their own."""
     for kind in of.__subclasses__():
         if kind.__subclasses__():
             yield from kinds(kind)

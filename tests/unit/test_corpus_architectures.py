@@ -1,4 +1,4 @@
-"""Every bad architecture is refused by the one kind of error, with hardly any memory taken."""
+"""Every bad architecture of the corpus raises CerebroError and takes little memory."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every bad parameter string, grid and set of options is refused by the one kind of error."""
+"""Every bad parameter string, grid and set of options of the corpus raises CerebroError."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Architectures are described without computing a number of them, or refused before."""
+"""Architectures that would take much memory are described without computing anything, or refused."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ TOO_LARGE = {
 
 
 def described(backend: str, architectures: dict[str, str]) -> tuple[dict[str, str], int]:
-    """Describe each architecture, and return the most bytes that it took."""
+    """Describe architectures in another process; return the outcome of each and the peak memory in bytes."""
     done = subprocess.run(
         ["bash", "-c", f'ulimit -v {40 * 2**20}; exec "$0" "$@"', sys.executable, "-c", DESCRIBE, backend],
         input=json.dumps(architectures), capture_output=True, text=True, check=False, cwd=ROOT,

@@ -1,4 +1,4 @@
-"""Docstrings say what something is or does: none opens with words that only point at it."""
+"""No docstring begins with a word that only refers to something else, for example "Those" or "Of"."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ files = sorted(file for folder in FOLDERS for file in (ROOT / folder).rglob("*.p
 
 
 def openings(source: str) -> Iterator[str]:
-    """Give the first line of every docstring."""
+    """Yield the first line of every docstring in a source text."""
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             yield (ast.get_docstring(node) or "").partition("\n")[0]

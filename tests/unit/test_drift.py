@@ -1,4 +1,4 @@
-"""How rows that were added are compared with those before them."""
+"""How rows that are added to a packed table are compared with its earlier rows."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def shifted(way: Treatment, before: np.ndarray, after: np.ndarray, nulls: float 
 
 
 def test_the_index_is_its_formula() -> None:
-    """Two halves against a quarter and three quarters."""
+    """The expected stability index is computed by hand, for two classes in shares of 50:50 and then 25:75."""
     before, after = (np.array([[0, 1]] * a + [[1, 0]] * b) for a, b in ((50, 50), (25, 75)))
     found = drift.of_classes("y", before, after)
     expected = (0.75 - 0.5) * np.log(0.75 / 0.5) + (0.25 - 0.5) * np.log(0.25 / 0.5)

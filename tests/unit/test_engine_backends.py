@@ -1,4 +1,4 @@
-"""The other backends, each in a process of its own: a process runs one."""
+"""Tests of JAX and PyTorch, each in a process of its own, since a process can run only one engine."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ for backend, threads in (("tensorflow", 1), ("jax", 2)):
 
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_keras_comes_without_companions_but_for_those_that_are_there(backend: str) -> None:
-    """Keras imports no optional package that is merely installed; it can be imported afterwards."""
+    """Keras does not import optional packages that are installed, such as pandas; a user still can."""
     code = f"""
 import gc
 import matplotlib, numpy

@@ -1,4 +1,4 @@
-"""A net is cut where frozen layers end: the head trains on its outputs, with the bits of the whole."""
+"""A net is cut behind its frozen layers, and its head trains on their outputs with the bits of the whole."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_a_trunk_ends_where_something_trains_or_draws() -> None:
 
 
 def test_what_is_no_layer_is_not_thawed() -> None:
-    """As Keras writes them, layers have a type of numbers with a name of its own."""
+    """In Keras' JSON, a layer's dtype is an object with a name, which must not be taken for a layer."""
     text = json.loads(DENSE)
     for one in text["config"]["layers"]:
         policy = {"module": "keras", "class_name": "DTypePolicy", "config": {"name": "float32"}}
@@ -100,7 +100,7 @@ def test_trunks_that_compute_something_else_have_another_digest() -> None:
 
     assert digest(net("relu", "relu")) == digest(net("relu", "other"))
     assert digest(net("relu", "relu")) != digest(net("tanh", "tanh"))
-    # The same layers, of which more leaves.
+    # The second trunk has one more layer.
     assert digest(BRANCHES, ["rows", "left"]) != digest(BRANCHES, ["rows", "left", "right"])
 
 

@@ -1,4 +1,4 @@
-"""A process that ends while a library's threads are at work ends in good order."""
+"""A process that ends while threads of a library are working exits without a crash."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ctypes.CDLL(None).exit(7)
 
 @pytest.mark.slow
 def test_no_process_crashes_at_its_end() -> None:
-    """The server ends a backend with exit(), which does not go through Python's own ways."""
+    """The process ends by C's exit(), as server processes do, and so without Python's own clean-up."""
     codes = {
         subprocess.run([sys.executable, "-c", WORK], env={"PYTHONPATH": "plpy"}, check=False).returncode
         for _ in range(PROCESSES)

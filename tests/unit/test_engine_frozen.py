@@ -1,4 +1,4 @@
-"""Frozen weights stay as they are, whatever trains; all others go with the state."""
+"""Training never changes frozen weights, and a state contains all weights that are not frozen."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def train(net: model.CompiledModel, state: states.State, block: Block) -> states
 
 
 def short(name: str) -> str:
-    """Without the name of the net."""
+    """Return the name of a weight without the name of the net."""
     return name.removeprefix("net/")
 
 
@@ -81,7 +81,7 @@ def test_no_layer_changes_what_is_frozen(name: str) -> None:
         one.trainable = False
     net, block = compiled(built.to_json()), labelled(every_layer.rows(name))
     start = net.initial_state(PARAMS, 3, None)
-    # Without saying what is frozen, so that all is read from the model.
+    # A whole state does not say what is frozen, so the new state is read from the model completely.
     after = train(net, states.whole(start), block)
     assert not changed(start, after) & set(frozen_names(start))
     if name in ("Dense", "EinsumDense", "BatchNormalization", "LSTM", "Conv2D", "Embedding"):
@@ -92,7 +92,7 @@ def test_no_layer_changes_what_is_frozen(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["MultiHeadAttention", "Bidirectional", "TimeDistributed"])
 def test_what_is_inside_of_a_frozen_layer_is_frozen(name: str) -> None:
-    """In JSON as well, where Keras alone would let it train."""
+    """Layers inside a frozen layer stay frozen if the net is read from JSON, where Keras would train them."""
     built = every_layer.net(runtime.keras(), name)
     for one in built.layers[:-1]:
         one.trainable = False
@@ -137,7 +137,7 @@ def test_what_is_frozen_and_what_is_not() -> None:
 
 
 def test_the_bits_are_those_of_whole_states() -> None:
-    """Several configs take turns, with other frozen weights each, and the same ones."""
+    """Three configs take turns on one model; two of them have the same frozen weights, the other does not."""
     net, block = compiled(TRUNK), labelled(np.random.default_rng(1).normal(size=(ROWS, 64)).astype("f"))
     starts = [net.initial_state(PARAMS, seed, None) for seed in (3, 4)]
     again = net.initial_state(PARAMS, 5, states.weights(starts[0]))
@@ -178,7 +178,7 @@ def test_sizes_are_known_before() -> None:
     assert start.frozen is not None
     sizes: Any = sizing.of_config(net.architecture_json, PARAMS)
     stored = sum(map(len, states.to_parts(start)))
-    # The word null has another length than true.
+    # The header may have null in place of true, which has another length.
     assert abs(sizes.state_bytes - stored) <= 8
     assert sizes.frozen_bytes == sum(map(len, states.frozen_to_parts(start.frozen)))
 

@@ -1,4 +1,4 @@
-"""An engine uses the GPU that it is given. Each case is a process of its own."""
+"""An engine uses only the GPU that it was given; each test starts it in a process of its own."""
 
 from __future__ import annotations
 

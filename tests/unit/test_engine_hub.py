@@ -1,4 +1,4 @@
-"""Layers of KerasHub: those that are data are admitted where it is installed, and no others anywhere."""
+"""Layers of KerasHub that are pure data are accepted if KerasHub is installed; its other layers never are."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def test_a_backbone_is_refused_with_what_to_do() -> None:
 
 @pytest.fixture
 def layers() -> Iterator[Any]:
-    """KerasHub's, with the names that they have in a process of a user's."""
+    """Register the layers of KerasHub under the names that they have in a user's process; yield keras_hub."""
     wanted = {hub.registered_name(name) for name in hub.LAYERS | hub.FUNCTIONS}
     names = runtime.keras().src.saving.object_registration.GLOBAL_CUSTOM_NAMES
     made = {found: name for name, found in hub.objects(wanted).items()}
@@ -107,7 +107,7 @@ def layers() -> Iterator[Any]:
 
 
 def encoder(layers: Any) -> Any:
-    """Words, embedded and encoded."""
+    """Return a net that embeds words and encodes them by a KerasHub transformer."""
     keras = runtime.keras()
     keras.utils.set_random_seed(3)
     x = keras.Input((LENGTH,), dtype="int32")
@@ -197,7 +197,7 @@ def test_a_backbone_comes_as_the_graph_of_its_layers(
 
 
 def test_nothing_of_keras_hub_is_found_by_its_name_alone(layers: Any) -> None:
-    """A text in the place of an initializer is looked up among what packages have told Keras."""
+    """Keras looks up an initializer's name among all registered classes; it must not find KerasHub's."""
     dense = {"units": 2, "kernel_initializer": "keras_hub>BertTokenizer"}
     layer = {"module": "keras.layers", "class_name": "Dense", "config": dense}
     with pytest.raises(CerebroError, match="Keras cannot build"):

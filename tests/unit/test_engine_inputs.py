@@ -1,4 +1,4 @@
-"""Configs that differ in numbers of their optimizer share compiled code, and come to Keras' own bits."""
+"""Configs that differ only in numbers of their optimizer share compiled code and get Keras' own bits."""
 
 from __future__ import annotations
 

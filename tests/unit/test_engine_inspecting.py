@@ -1,4 +1,4 @@
-"""Looking into a net: gradients equal to a plain calculation, on each engine, and counts of units."""
+"""The sizes of gradients and weights and the dead units that inspecting a net finds, on each engine."""
 
 from __future__ import annotations
 

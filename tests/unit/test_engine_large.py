@@ -1,4 +1,4 @@
-"""A large state is moved into a model and out of it, so that it is not in memory twice."""
+"""A large state is moved into a model and out of it, so it is in memory only once."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def compiled() -> CompiledModel:
 
 
 def stored(state: State) -> State:
-    """Return a state as it is read from its parts."""
+    """Return a state after it was written as parts and read from them."""
     return states.from_parts(states.to_parts(state))
 
 

@@ -1,4 +1,4 @@
-"""Nets with adapters: what they begin with, what they predict, and what a file of one holds."""
+"""The initial weights of nets with adapters (LoRA), their predictions, and the kernels in their files."""
 
 from __future__ import annotations
 

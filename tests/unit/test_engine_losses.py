@@ -1,4 +1,4 @@
-"""The losses that come with cerebro, against NumPy."""
+"""The losses that cerebro adds to those of Keras are equal to the same losses in NumPy."""
 
 from __future__ import annotations
 

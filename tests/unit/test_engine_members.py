@@ -1,4 +1,4 @@
-"""The layer Members: behind it, a usual loss of the mean is the mean of the members' losses."""
+"""With the layer Members, the loss of a net's mean answer equals the mean of its members' losses."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ assert max(apart) < 1e-5 and min(moved) > 1e-3, (apart, moved)
 @pytest.mark.parametrize("task", ["classes", "numbers"])
 @pytest.mark.parametrize("backend", ["tensorflow", "jax", pytest.param("torch", marks=pytest.mark.torch)])
 def test_each_member_learns_by_its_own_error(backend: str, task: str) -> None:
-    """Each backend needs a process of its own."""
+    """Each case runs in a process of its own, since a process can run only one engine."""
     done = subprocess.run(
         [sys.executable, "-c", COMPARE, PLPY, backend, task], capture_output=True, text=True, check=False
     )

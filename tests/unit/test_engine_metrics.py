@@ -1,4 +1,4 @@
-"""Metrics of segments, merged, are those that Keras' evaluate gives on all rows at once."""
+"""Evaluations of segments are merged to the metrics that Keras' evaluate computes on all rows at once."""
 
 from __future__ import annotations
 
@@ -110,7 +110,10 @@ def rows_of(kind: str) -> Dataset:
 
 
 def merged(text: str, params: CompileParams, dataset: Dataset, cuts: list[int]) -> dict[str, float]:
-    """Evaluate each segment with batches that its rows are no multiple of, and merge."""
+    """Evaluate a net on segments that end at `cuts`, and return the merged metrics.
+
+    The segments' rows do not fill their last batches.
+    """
     shared = model.compiled(text, params)
     state = shared.initial_state(params, 4, None)
     parts = []

@@ -1,4 +1,4 @@
-"""Quantized layers whose kernels stay: adapters beside them train as in Keras, and others are refused."""
+"""Adapters on layers with int8 kernels train as in Keras, and other quantized layers are refused."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ each = pytest.mark.parametrize("name", LAYERS)
 
 
 def net(name: str, mode: str = "int8") -> Any:
-    """A trained net, its base quantized, with adapters, behind a layer that trains where it can."""
+    """Return a net whose layer "base" is quantized and has an adapter, behind a layer that trains."""
     keras = runtime.keras()
     keras.utils.set_random_seed(4)
     shape, build = LAYERS[name]

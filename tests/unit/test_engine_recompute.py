@@ -1,4 +1,4 @@
-"""Layers that are computed again in the backward pass give what they give when their outputs are kept."""
+"""A net trains the same whether layers are computed again in the backward pass or their outputs are kept."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def trained(text: str, again: model.Recomputed, passes: int = 2) -> tuple[State,
 
 @pytest.mark.parametrize("name", EVERY_NET)
 def test_a_net_learns_the_same(name: str) -> None:
-    """Seeds and moving averages included."""
+    """The states are also equal in seeds and moving averages."""
     kept, losses = trained(EVERY_NET[name], False)
     again, its_losses = trained(EVERY_NET[name], True)
     assert kept.kinds == again.kinds
@@ -168,7 +168,7 @@ for again in (False, True):
 
 
 def test_the_compiled_program_of_a_deep_net_needs_less_memory() -> None:
-    """XLA undoes what it sees to be the same computation twice, and says how much memory is left."""
+    """XLA may merge equal computations, which would undo the effect; the memory is what XLA reports."""
     done = subprocess.run(
         [sys.executable, "-c", _PEAK],
         env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)},

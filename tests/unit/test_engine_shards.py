@@ -1,4 +1,4 @@
-"""A net in shards learns what it learns as a whole, within the memory of the device."""
+"""A net that is trained in shards learns the same as a whole, and stays within the memory of the device."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def deep(*between: nets.Layer, hidden: int = 4) -> str:
 
 
 def nested() -> str:
-    """A net whose first part is frozen, and which has a model inside that is one layer to it."""
+    """Return a net with a frozen layer and a nested model, which counts as one layer."""
     inner = json.loads(nets.sequential([64], dense(), dense()))
     inner["config"]["name"] = "inner"
     return deep(dense(trainable=False), inner)
@@ -89,7 +89,10 @@ def data(text: str) -> Dataset:
 def find_room(
     text: str, own: CompileParams, least: bool = False, batch: int = BATCH, measured: int = MEASURED
 ) -> DeviceRoom:
-    """The smallest device on which the net can train, or a larger one on which it is cut into few shards."""
+    """Return the memory of a device on which a net trains in shards: more than two of them if possible.
+
+    `least` asks for the smallest device on which the net can train.
+    """
 
     def count(size: int) -> int:
         room = DeviceRoom(size, batch, measured)
@@ -150,14 +153,14 @@ QUICK = ("changing", "penalties")
     "name", [name if name in QUICK else pytest.param(name, marks=pytest.mark.slow) for name in EVERY_NET]
 )
 def test_a_net_in_shards_learns_the_same(name: str) -> None:
-    """Seeds, moving averages and losses of layers included."""
+    """Seeds and moving averages in the states are equal too, and so are the losses that layers add."""
     own = replace(params(), loss="mse") if name == "two ends" else params()
     check_alike(EVERY_NET[name], own)
 
 
 @on_jax
 def test_it_is_measured_in_shards() -> None:
-    """Keep only the last of what passes between them."""
+    """Evaluating in shards keeps only the last tensor that was passed from one shard to the next."""
     text, own = deep(hidden=12), params()
     room = find_room(text, own, least=True, batch=1, measured=ROWS)
     net, whole = made(text, own, room), made(text, own)
@@ -169,7 +172,7 @@ def test_it_is_measured_in_shards() -> None:
 
 @on_jax
 def test_it_trains_on_after_it_was_measured() -> None:
-    """As in each epoch: training changes averages and seeds, which measuring leaves alone."""
+    """Training and evaluating alternate, as in each epoch; evaluating must not change averages and seeds."""
     text, own = EVERY_NET["changing"], params()
     rows, order = data(text), np.arange(ROWS)
     states = []
@@ -206,7 +209,7 @@ def test_a_visit_that_is_broken_off_leaves_nothing_on_the_device() -> None:
 
 @on_jax
 def test_nothing_stays_on_the_device_between_visits() -> None:
-    """Nor after it was measured: the next visit may be to the net of another config."""
+    """Neither training nor evaluating leaves arrays: the next visit may train the net of another config."""
     text, own = deep(), params()
     net = made(text, own, find_room(text, own))
     rows = [Block(data(text), np.arange(ROWS))]
@@ -237,7 +240,7 @@ def test_each_optimizer_makes_the_steps_of_the_whole(optimizer: str, given: dict
 @on_jax
 @pytest.mark.parametrize("optimizer", ["Muon", "Adafactor"])
 def test_optimizers_that_compute_with_copies_stay_within_the_memory(optimizer: str) -> None:
-    """Large weights and a single row: the step takes most of the memory."""
+    """With large weights and a single row, the optimizer's step needs most of the memory."""
     text, own = deep(*(dense(units=256) for _ in range(3))), params(optimizer)
     room = find_room(text, own, least=True, batch=1, measured=1)
     net = made(text, own, room)
@@ -265,7 +268,7 @@ def test_what_stays_on_the_device_has_no_say() -> None:
 
 @on_jax
 def test_a_host_with_pinned_memory_gives_the_same_bits() -> None:
-    """As beside a GPU."""
+    """A host with a GPU keeps the arrays that go to and from the GPU in pinned memory."""
     import jax
 
     own, text = params("Adam"), deep()
@@ -286,7 +289,7 @@ def test_a_net_that_fits_is_not_cut() -> None:
 
 
 def test_the_cuts_lie_where_one_tensor_passes() -> None:
-    """Not within a skip connection, nor between two uses of one layer."""
+    """A net is not cut within a skip connection or between two uses of the same layer."""
     text = nets.encoder(blocks=3)
     known = architecture.describe(text).json
     spans = sizing.shards_of(known, params(), find_room(text, params(), least=True))

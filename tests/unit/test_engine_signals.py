@@ -1,5 +1,7 @@
-"""Signals and the engines' threads: oneDNN's kernels use the stack pointer for the heap, so a thread that is
-interrupted in one of them leaves the heap broken."""
+"""Neither checks for cancels nor signals of the server damage the heap while an engine computes.
+
+Kernels of oneDNN let the stack pointer point into the heap, so a signal handler would overwrite it.
+"""
 
 from __future__ import annotations
 

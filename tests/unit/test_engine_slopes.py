@@ -1,4 +1,4 @@
-"""Slopes of a net's score: equal to a plain calculation, on each engine; codes by their vectors."""
+"""Slopes of a net's score equal a plain calculation, also by the embedding vectors of categories."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def dense(outputs: int) -> list[np.ndarray]:
 def plain(
     weights: list[np.ndarray], way: Callable[[np.ndarray], np.ndarray], start: Any, end: Any, shares: Any
 ) -> Any:
-    """Integrated gradients of a net of one hidden layer, written out in double precision."""
+    """Return the integrated gradients of a net with one hidden layer, computed step by step in NumPy."""
     first, bias, second, last = (one.astype(float) for one in weights)
 
     def score(row: np.ndarray) -> tuple[float, np.ndarray]:
@@ -106,7 +106,7 @@ def embedding() -> str:
 
 
 def test_codes_are_explained_by_their_vectors() -> None:
-    """A linear net, so that each part is known."""
+    """The net is linear, so what each embedded code adds to the score can be computed directly."""
     table, kernel, bias = drawn((6, 3), (6, 1), (1,))
     net = bound(embedding(), scores.quantity, [table, kernel, bias])
     shares = np.zeros((6, 2))

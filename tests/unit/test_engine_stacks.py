@@ -1,4 +1,4 @@
-"""States that train as one program come to the bits that each of them comes to by itself."""
+"""States that are trained together as one program get the same bits as each of them trained alone."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def orders(number: int, sizes: Sequence[int] = ROWS) -> list[np.ndarray]:
 def train(
     stack: StackedModel, states: Sequence[State], own: Sequence[CompileParams], weights: ClassWeights = None
 ) -> tuple[list[State], list[dict[str, float]]]:
-    """Two passes."""
+    """Train the states of a stack in two passes, and return the new states and their metrics."""
     with stack.loaded(states, own, batched=False):
         for number in range(2):
             rows = orders(number, ROWS[: len(states)])

@@ -1,4 +1,4 @@
-"""Trunks of several nets in one pass: what they have in common is computed once, to the same bits."""
+"""Frozen layers that several nets have in common are computed once, with the bits of each net alone."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROWS, SIZE = 37, 8
 
 
 def net(depth: int, *, width: int = 6) -> str:
-    """Return a net whose head sits on one of several frozen convolutions."""
+    """Return a net with `depth` frozen convolutions and a head of `width` units."""
     config = {"filters": 4, "kernel_size": [3, 3], "activation": "relu", "trainable": False}
     kept = [nets.layer("Conv2D", name=f"conv_{n}", **config) for n in range(depth)]
     return nets.sequential(
@@ -60,7 +60,7 @@ def block() -> tuple[Dataset, Block]:
 
 
 def check_bits(joined: together.TogetherPass, parts: Sequence[together.TrunkWithValues]) -> None:
-    """Compare what trunks give together with what each gives alone."""
+    """Assert that the trunks computed together have the same outputs, bit by bit, as each trunk alone."""
     _, rows = block()
     found = joined.features(joined.values, [rows], ROWS, SIZE, nothing)
     for own, places in zip(parts, joined.places, strict=True):
@@ -94,7 +94,7 @@ def test_layers_with_other_weights_or_arguments_are_not_in_common() -> None:
 
 
 def branched(first: str, second: str, dtype: str = "float32") -> str:
-    """Return a net with an operation between its layers, whose names are given."""
+    """Return a net of two frozen layers, named `first` and `second`, with an addition between them."""
     layers = runtime.keras().layers
     rows = runtime.keras().Input((nets.FEATURES,), name="rows", dtype=dtype)
     inner = layers.Dense(nets.FEATURES, name=first, trainable=False)(rows)

@@ -1,4 +1,4 @@
-"""One compiled model, shared by configs in any order, makes the bits that Keras' own fit makes."""
+"""Configs that share one compiled model, in any order, get the same bits as with Keras' own fit."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def plain_keras(
     visits: int,
     class_weight: dict[int, float] | None,
 ) -> Result:
-    """Train with Keras alone, as a user would: the reference."""
+    """Train a config with Keras alone, and return its final variables and the metrics of each visit."""
     keras = runtime.keras()
     rate, batch_size, seed = config
     keras.utils.set_random_seed(seed)
@@ -171,7 +171,7 @@ def visit_once(
 
 
 def ours(net: str, optimizer: str, visits: int, class_weight: dict[int, float] | None) -> list[Result]:
-    """All configs in turns on one compiled model, every state through its bytes."""
+    """Train all configs in turn on one compiled model; before each visit, the state is rebuilt from bytes."""
     states = []
     for rate, _, seed in CONFIGS:
         params = params_of(optimizer, rate)
@@ -235,7 +235,7 @@ def start_state(net: str = "mlp", optimizer: str = "adam") -> tuple[model.Compil
 
 
 def pieces(dataset: Dataset, order: np.ndarray, ends: list[int]) -> Iterator[Block]:
-    """Cut rows into blocks, each with a dataset of its own, as they come from the buffers of a table."""
+    """Yield the rows of a dataset in blocks with a dataset each, as if each block came from one buffer."""
     for rows in np.split(order, ends):
         yield Block(dataset.take(rows), np.arange(len(rows)))
 
@@ -345,7 +345,7 @@ def test_ticks_come_from_the_main_thread() -> None:
 
 
 def test_rows_are_in_memory_once_whatever_is_trained_on_them() -> None:
-    """An engine on the processors trains on the memory of the partition itself, for every loss."""
+    """An engine on CPUs trains on the partition's own memory without copying it, for every loss."""
     rows = 64
     given = np.random.default_rng(1).normal(size=(rows, 20)).astype(np.float32)
     labels = np.eye(CLASSES, dtype=np.int16)[np.arange(rows) % CLASSES]
@@ -387,7 +387,7 @@ def test_row_weights_are_keras_sample_weight() -> None:
         trained.arrays, [runtime.to_numpy(v) for v in plain.variables + plain.optimizer.variables]
     )
 
-    # Segments of unequal size, put together, measure what Keras does of all rows.
+    # Merged evaluations of segments of unequal size equal Keras' evaluate on all rows.
     halves = [
         shared.evaluate(trained, [Block(dataset, part)], 32, nothing) for part in (order[:30], order[30:])
     ]

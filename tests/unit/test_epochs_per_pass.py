@@ -1,4 +1,4 @@
-"""An epoch may have a part of a pass: together, the epochs of a pass have each row once."""
+"""An epoch may have only a part of the rows; the epochs of one pass together have each row once."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Each layer that an architecture may hold computes from the weights of the moment, as in plain Keras."""
+"""Each layer that an architecture may contain computes from its current weights, as in plain Keras."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ pytestmark = [
 PARAMS = CompileParams(
     optimizer=Call("SGD", (("learning_rate", 0.05),)), loss="categorical_crossentropy", metrics=[]
 )
-# Those with state that is made from other state, and one of each large family.
+# Layers with state that is derived from their weights, and one of each large family.
 FEW = "Normalization TimeDistributed Discretization SpectralNormalization BatchNormalization LSTM".split()
 ROWS, BATCH = 10, 5
-# What MADlib's form of weights, 32-bit floats, loses of other numbers is no fault of a layer's.
+# MADlib's weights are 32-bit floats, which round other types of numbers.
 CLOSE: Any = {"rtol": 2e-5, "atol": 2e-6}
 
 
@@ -51,7 +51,7 @@ def plain(net: Any, x: np.ndarray) -> np.ndarray:
 
 
 def assert_predicts(net: Any, described: architecture.DescribedModel, given: bytes, x: np.ndarray) -> None:
-    """All rows at once, and by a function of this model's own."""
+    """Assert that a net predicts like plain Keras, by predict_many and by a function bound to its weights."""
     forward = inference.inference(described)
     loaded = forward.load(given)
     expected = plain(net, x)
@@ -61,7 +61,7 @@ def assert_predicts(net: Any, described: architecture.DescribedModel, given: byt
 
 
 def exported(described: architecture.DescribedModel, state: State) -> Any:
-    """Build a model of a state, as a client does."""
+    """Build a Keras model from a state, as the client does."""
     params = {
         "optimizer": {"name": "SGD", "arguments": {"learning_rate": 0.05}},
         "loss": PARAMS.loss,
@@ -113,7 +113,7 @@ def test_a_layer_computes_from_the_weights_of_the_moment(name: str, tmp_path: An
 
 
 def test_every_layer_is_tried() -> None:
-    """A name for a layer that is tried under another is the same class."""
+    """Every accepted layer has a test; layers with two names are the same class and are tested once."""
     layers = runtime.keras().layers
     tried = {getattr(layers, name) for name in every_layer.NETS}
     assert [name for name in sorted(validate.LAYERS) if getattr(layers, name) not in tried] == []

@@ -1,4 +1,4 @@
-"""Decisions while a run goes on: what they change, and that a log gives back what it was written from."""
+"""Decisions during a run have their effect, and a resumed run repeats the decisions in its log."""
 
 from __future__ import annotations
 
@@ -43,13 +43,13 @@ SEEDS = range(20)
 
 @pytest.fixture(autouse=True)
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do every time what is otherwise done now and then."""
+    """Let runs look for requests and drop states at every turn, not at intervals."""
     monkeypatch.setattr(decide, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(loops, "DROP_SECONDS", 0.0)
 
 
 class Killed(Exception):
-    """The run's session is gone."""
+    """Raised by a World when the driving session of its run is killed."""
 
 
 def row(mst_key: int, **more: Any) -> ConfigRow:
@@ -64,7 +64,7 @@ def planned(of: ConfigRow, until: int) -> Config:
 
 
 class World:
-    """A database, a topology and what they remember: a run can be killed in it and taken up again."""
+    """A fake database and topology, in which a run can be killed and resumed."""
 
     name = "played"
 
@@ -145,7 +145,7 @@ class World:
 
     def background(self, command: Command) -> None:
         if isinstance(command, TellEpochs):
-            # Whoever hears of an epoch finds it there.
+            # All visits of an epoch are committed before its end is announced.
             assert all(
                 [v[:2] for v in self.visits].count((key, epoch)) >= SEGMENTS for key, epoch in command.ended
             )
@@ -158,13 +158,13 @@ class World:
     def finish_background(self) -> None: ...
 
     def accuracy(self, key: int, epoch: int) -> float:
-        """A metric that is a function of config and epoch alone."""
+        """Return a random accuracy that is always the same for a config and epoch."""
         return random.Random(f"{key} {epoch}").random()
 
     # The run.
 
     def run(self, procedure: Procedure | None = None, **more: Any) -> Plan:
-        """Begin, or go on from what is written down."""
+        """Start a run, or resume it from the rows, visits and decisions that an earlier call left."""
         self.running: dict[int, ConfigCommand] = {}
         until = self.epochs if procedure is None else 0
         plan = Plan(5, SEGMENTS, self.epochs, 1, {k: planned(r, until) for k, r in self.rows.items()})
@@ -192,7 +192,10 @@ class World:
 
 
 class Halving:
-    """Starts four, stops the worse half after each epoch, clones the winner in the end: with a barrier."""
+    """A procedure that starts four configs, stops the worse half after each epoch, and clones the winner.
+
+    It waits for the results of all configs before it decides.
+    """
 
     def __init__(self) -> None:
         self.seen: dict[int, dict[int, float]] = {1: {}, 2: {}, 3: {}}
@@ -228,7 +231,7 @@ def test_a_procedure_decides_who_trains(seed: int) -> None:
     assert world.rows[5].source_step == 3 * SEGMENTS
     assert world.results(plan)[5] == 4 * SEGMENTS
     assert [e.number for e in world.log] == list(range(1, len(world.log) + 1))
-    # Of every epoch of every config it is told once.
+    # The end of each epoch of each config is announced once.
     assert sorted(world.told) == sorted({(key, epoch) for key, epoch, _ in world.visits})
 
 
@@ -258,7 +261,7 @@ def test_a_log_that_the_procedure_does_not_follow_is_refused() -> None:
 
 
 class Fickle:
-    """Stops whatever comes second: its decisions depend on the order of results."""
+    """A procedure that stops every second config it hears of, so the order of results decides."""
 
     def __init__(self) -> None:
         self.count = 0
@@ -286,7 +289,7 @@ def test_a_replay_repeats_the_order(seed: int) -> None:
 
 
 def test_without_a_replay_the_order_matters() -> None:
-    """Or the test above shows nothing."""
+    """Without a replay, different orders lead to different results, so the test above is meaningful."""
     found = {tuple((w := World(seed, [], 4)).results(w.run(Fickle())).items()) for seed in SEEDS}
     assert len(found) > 1
 
@@ -355,7 +358,7 @@ def test_a_run_that_is_stopped_ends_with_what_there_is(seed: int, kill_after: in
 
 
 class PausedWorld(World):
-    """Somebody asks to go on after 50 looks at a world in which nothing runs."""
+    """A world in which a person resumes the paused run after it has looked for answers 50 times."""
 
     def __init__(self, *of_a_world: Any) -> None:
         super().__init__(*of_a_world)

@@ -1,4 +1,4 @@
-"""The loop on a topology that is played: random timing, lost sessions, errors, cancels."""
+"""The loop of a run on a fake topology with random timing, lost sessions, errors and cancels."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Fate = Callable[[ConfigCommand], CerebroError | None]
 
 
 class Played:
-    """Segments whose commands end in random order; `fate` may give one an error."""
+    """A fake topology whose commands end in random order, with the error that `fate` returns, if any."""
 
     name = "played"
 
@@ -101,7 +101,7 @@ def make_plan(configs: int = 4, segments: int = 3, epochs: int = 2, alike: Alike
 def run(
     topology: Any, plan: Plan, tick: Callable[[], None] = lambda: None
 ) -> list[tuple[Unit, Mapping[str, Any]]]:
-    """Run a plan; gives what was reported."""
+    """Run a plan on a topology, and return the units that were done, each with its result."""
     reports: list[tuple[Unit, Mapping[str, Any]]] = []
     RunLoop(
         9, plan, topology, lambda unit, result: reports.append((unit, result)), lambda: None, tick, RETRIES
@@ -123,7 +123,7 @@ def test_every_visit_is_made_once_whatever_the_timing(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_lost_sessions_are_asked_again(seed: int) -> None:
-    """Few enough losses that no unit is lost more often than it may be."""
+    """Sessions are lost rarely here, so no unit is lost more often than it may be retried."""
     topology = Played(seed, lost=0.03)
     run(topology, make_plan())
     assert topology.visits() == everything([1, 2, 3, 4])
@@ -163,7 +163,7 @@ def test_a_config_that_fails_is_written_down_once_and_the_others_finish(seed: in
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_config_whose_evaluations_all_fail_is_written_down_once(seed: int) -> None:
-    """Several segments evaluate one config at the same time."""
+    """Several segments evaluate config 1 at the same time and all fail, but it is marked as failed once."""
 
     def fate(command: ConfigCommand) -> CerebroError | None:
         doomed = isinstance(command, Evaluate) and command.mst_key == 1
@@ -223,7 +223,7 @@ def test_of_groups_in_one_visit_only_the_one_that_takes_all_memory_fails(seed: i
     assert [unit.mst_key for unit, result in reports if "failure" in result] == [5]
     assert [f.mst_key for f in topology.told(FailConfig)] == [5]
     assert plan.evaluated == {(k, e) for k in groups if k != 5 for e in range(1, epochs + 1) or [0]}
-    # 32, 16, 8, 4, 2 groups, and as often as one may be lost.
+    # Bundles of 32, 16, 8, 4 and 2 groups are lost, then the single group as often as it is tried.
     assert topology.ended == 5 + RETRIES + 1
 
 
@@ -250,7 +250,7 @@ def test_a_cancel_ends_the_loop_where_it_is() -> None:
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_no_state_is_dropped_that_is_needed(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A state is read by the next visit and by the evaluation of its epoch."""
+    """A state is kept until the next visit and the evaluation of its epoch have read it."""
     monkeypatch.setattr(loop, "DROP_SECONDS", 0.0)
     missed: list[int] = []
 

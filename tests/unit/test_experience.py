@@ -1,4 +1,4 @@
-"""Experience: which earlier searches are on like tables, and which of their configs come first."""
+"""Which earlier searches were on similar tables, and which of their configs a new search tries first."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def make_row(model_id: int, rate: float, batch: int = 16, loss: str = LOSS) -> G
     ({"columns": {"number": 15, "category": 3}}, 2),
     ({"columns": {"number": 7, "category": 1, "text": 1}}, 1),
     ({"columns": {"number": 7}}, 1),
-    # Something else is learned, from something else.
+    # Tables with other outputs or inputs are never similar.
     ({"outputs": [0]}, math.inf),
     ({"outputs": [3, 3]}, math.inf),
     ({"columns": {}, "shapes": [[8]]}, math.inf),

@@ -1,4 +1,4 @@
-"""The mean row, and what each number adds on the way from it."""
+"""The mean row, and what each number of a row adds to the score on the way from the mean row."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def feature(name: str, way: Treatment, element: str, of: str = "vector", **stati
 
 
 def test_the_mean_row_is_the_mean_of_the_rows() -> None:
-    """NULL is filled with another value than the mean, and categories have rare values."""
+    """The mean row includes the values that replace NULLs; rare categories share the place of "other"."""
     sizes = [None if number % 5 == 0 else float(number % 17) for number in range(ROWS)]
     plans = [None if number % 8 == 0 else "abbcccx"[number % 7] for number in range(ROWS)]
     present = [one for one in sizes if one is not None]
@@ -110,7 +110,7 @@ def test_counts_that_are_none_make_all_values_alike(counts: object) -> None:
 
 
 def bend(points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """A plane that ends in a bend, as a net of rectifiers has them."""
+    """Return the scores and slopes of max(0, a linear function), as of a net with one rectifier."""
     weights = np.array([2.0, -1.0, 0.5])
     inside = points @ weights - 0.8
     return np.maximum(inside, 0), np.where(inside > 0, 1.0, 0.0)[:, np.newaxis] * weights
@@ -171,7 +171,7 @@ def test_what_changes_nothing_has_no_error() -> None:
 
 
 def test_the_ends_are_the_rows_themselves_whatever_their_size() -> None:
-    """In floats of 32 bits, 1e10 + (3 - 1e10) is 0."""
+    """The end of the path must not be computed from its start: in 32-bit floats, 1e10 + (3 - 1e10) is 0."""
     asked: list[np.ndarray] = []
 
     def slopes_at(points: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The feature specification: read as one from a stranger, and the same for one row as for many."""
+"""Feature specifications are checked when they are read, and encode one row just as a batch of rows."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_mean_that_no_sum_has_changed_is_shown_as_it_is(mean: float | None) ->
 
 
 def test_a_deviation_that_is_but_rounding_says_nothing() -> None:
-    """The server's sums over 2400 rows leave this of two numbers side by side, and of one number."""
+    """A deviation within the rounding errors of the server's sums is replaced by half of the range."""
     least, greatest = 0.3, 0.1 + 0.2
     texts = {"minimum": repr(least), "maximum": repr(greatest), "deviation": "1.94e-15"}
     made = [

@@ -1,4 +1,4 @@
-"""The rules of forecasts, by hand: steps, grids, windows, baselines, errors, intervals, and what answers."""
+"""Steps, windows, baselines, errors and intervals of forecasts, compared with results computed by hand."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ DAILY = TimeStep("days", 1)
 
 
 def at(*stamps: str) -> Stamps:
-    """Stamps without a time zone."""
+    """Return stamps without a time zone."""
     seconds = np.array(stamps, "datetime64[s]").astype(np.int64).astype(float)
     return Stamps(seconds, seconds)
 
 
 def local(*stamps: datetime) -> Stamps:
-    """Stamps in Berlin."""
+    """Return stamps in the time zone of Berlin."""
     zoned = [stamp.replace(tzinfo=BERLIN) for stamp in stamps]
     shifts = [(stamp.utcoffset() or zoned[0] - zoned[0]).total_seconds() for stamp in zoned]
     moments = np.array([stamp.timestamp() for stamp in zoned])
@@ -135,7 +135,7 @@ def series(*values: float) -> Series:
 
 def test_no_window_that_trains_sees_what_chooses_or_reports() -> None:
     jobs = windows.share_out([series(*range(20))], WindowShape(4, 2, 1))
-    # A fifth of the series reports, a fifth chooses.
+    # The last fifth of the series is for reporting, the fifth before it for choosing.
     assert jobs.trains.followed.max() == 11
     assert (jobs.chooses.followed.min(), jobs.chooses.followed.max()) == (12, 15)
     assert (jobs.reports.followed.min(), jobs.reports.followed.max()) == (16, 19)
@@ -185,7 +185,7 @@ def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
 
 
 def test_no_line_leads_to_what_is_known_much_later() -> None:
-    """A series that ended before the others has the plans of later steps, and none of those in between."""
+    """A column known ahead has values of much later steps; the steps between stay without a value."""
     values = np.array([1, 2, 3, np.nan, np.nan])
     found = lay_out(Reading("{}", days(0, 1, 2, 6, 7), values, np.array([[0.0, 1, 0, 1, 1]])), DAILY)
     assert np.array_equal(found.ahead, [[0, 1, 0, *[np.nan] * 3, 1, 1]], equal_nan=True)
@@ -269,14 +269,14 @@ def test_baselines_by_hand() -> None:
     long = windows.cut([series(0, 1, 2, 5, 3, 4, 6)], [[7]], WindowShape(7, 4, 3))
     assert baselines.answer_seasonal_mean(long, 4, 3).tolist() == [[2, 3, 5.5, 2]]
     assert baselines.answer_naive(rows, 5, 3).tolist() == [[6, 6, 6, 6, 6]]
-    # Six steps led from 0 to 6.
+    # The series goes from 0 to 6 in six steps, so the drift is 1 per step.
     assert baselines.answer_drift(rows, 5, 3).tolist() == [[7, 8, 9, 10, 11]]
 
 
 @pytest.mark.parametrize("season", [1, 4, 5])
 @pytest.mark.parametrize("multiplies", [True, False])
 def test_theta_is_the_mean_of_two_lines(season: int, multiplies: bool) -> None:
-    """Beside the same by hand: the trend, and the line that bends twice as much, smoothed."""
+    """The expected values are the mean of the linear trend and a smoothed line that bends twice as much."""
     rng, length = np.random.default_rng(7), 4 * season + 13
     times = np.arange(length)
     shape = np.resize([1.4, 0.7, 1.1, 0.8, 1.0], season) if season > 1 else np.ones(1)
@@ -311,7 +311,7 @@ def test_theta_is_the_mean_of_two_lines(season: int, multiplies: bool) -> None:
 
 
 def test_theta_of_two_values_by_hand() -> None:
-    """Every weight misses the second value alike, so the least is taken: 0.05 of 10. The trend is 10."""
+    """All smoothing weights have the same error, so the smallest, 0.05, is taken; the trend is 10 a step."""
     rows = windows.cut([series(0, 10)], [[2]], WindowShape(2, 2, 1))
     (found,) = baselines.BASELINES["theta"](rows, 2, 1)
     long_ago = (1 - 0.95**2) / 0.05
@@ -320,7 +320,7 @@ def test_theta_of_two_values_by_hand() -> None:
 
 @pytest.mark.parametrize("multiplies", [True, False])
 def test_smoothing_goes_on_with_level_trend_and_season(multiplies: bool) -> None:
-    """Beside the same by hand, for the weights that the errors of one step choose."""
+    """Smoothing continues a series with level, trend and season, better than the seasonal naive forecast."""
     rng, length, season = np.random.default_rng(3), 60, 4
     times = np.arange(length + 6)
     shape = np.array([1.3, 0.8, 1.1, 0.8])[times % season]
@@ -416,7 +416,7 @@ def test_a_net_answers_only_if_it_is_better_by_more_than_chance() -> None:
     assert chosen(plain - 0.2, plain - 0.2 + random.normal(0, 0.1, 200)) == "net"
     assert chosen(plain + 0.01, plain - 0.2) == "seasonal naive"
     assert chosen(plain - 0.2, plain + 0.2) == "seasonal naive"
-    # On average a little better, as chance may have it.
+    # The net is a little better on average, but not by more than chance.
     noise = random.normal(0, 1, 200)
     assert chosen(plain - 0.2, plain - (noise - noise.mean()) - 0.01) == "seasonal naive"
     assert backtest.choose_answer({}, others, by_series) == "seasonal naive"

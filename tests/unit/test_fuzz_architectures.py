@@ -1,4 +1,4 @@
-"""Architectures with anything put in place of any part of them: built or refused, never anything else."""
+"""An architecture in which any part was replaced by anything is built or raises CerebroError."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ JSON = st.recursive(
 
 
 def places(value: Any) -> list[tuple[Any, Any]]:
-    """Every container within with every key of it."""
+    """Return each list and dictionary within a value, once for each of its indexes or keys."""
     keys = list(value) if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else []
     return [(value, key) for key in keys] + [place for key in keys for place in places(value[key])]
 
@@ -119,7 +119,7 @@ def describe(text: str) -> None:
         assert len(error.message) < 2000
     else:
         assert found.parameters <= 10_000
-        # Segment sessions describe what this gave.
+        # Segment sessions describe the resulting JSON again.
         again = architecture.describe(found.json, max_parameters=10_000)
         assert (again.weight_shapes, again.outputs) == (found.weight_shapes, found.outputs)
 

@@ -1,4 +1,4 @@
-"""Documents that come from outside, with anything in place of any part: read or refused by our own error."""
+"""A JSON document in which any part was replaced by anything is read or raises CerebroError."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ OPTIONS = {
 
 
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """The paths to all parts of a document."""
+    """Return the path to every part of a document, as a tuple of keys and indexes."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
     return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
 
@@ -91,7 +91,7 @@ def changed(document: Any, path: tuple[Any, ...], value: Any) -> Any:
 
 
 def damage(document: Any) -> st.SearchStrategy[str]:
-    """Give the document as JSON, with one part replaced."""
+    """Return a strategy for the document as JSON with one random part replaced by a random value."""
     parts = st.sampled_from(places(document))
     once = st.builds(changed, st.just(document), parts, VALUES)
     return once.map(json.dumps)

@@ -1,4 +1,4 @@
-"""tools/greenplum-install: rsync copies for real, to a folder that stands for another host."""
+"""tools/greenplum-install copies with the real rsync, to folders that stand for other hosts."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PSQL = '#!/bin/sh\ncat "$HOSTS/names"\n'
 
 
 class Cluster(NamedTuple):
-    """This host's folders, and those that stand for the other hosts."""
+    """The folders of this host, and the folders that stand for other hosts."""
 
     share: Path
     site: Path
@@ -138,7 +138,7 @@ def test_a_folder_that_is_no_venv_may_have_packages_of_others(cluster: Cluster) 
 
 
 def test_folders_above_stay_as_they_are(cluster: Cluster) -> None:
-    """They are the operating system's, or the server's."""
+    """Folders above the copied ones belong to the operating system or the server, and do not change."""
     above = cluster.on("sdw1", cluster.share)
     above.mkdir(parents=True)
     above.chmod(0o750)

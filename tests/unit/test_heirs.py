@@ -1,4 +1,4 @@
-"""Greenplum's heirs: what a server is, what its banner says, and a build that cannot be checked."""
+"""Products derived from Greenplum: how they are recognized, and which builds are refused."""
 
 from __future__ import annotations
 
@@ -55,7 +55,10 @@ Becomes = Callable[..., None]
 
 @pytest.fixture
 def becomes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Becomes]:
-    """Make this process a coordinator that lacks names of the server, and reads these lines of segments."""
+    """A function that makes this process look like a coordinator in which symbols of the server are missing.
+
+    `missing` are the names of these symbols, and `lines` the segments that the coordinator knows.
+    """
 
     def become(*missing: str, lines: str = LINE) -> None:
         dump = tmp_path / "dump"
@@ -106,7 +109,7 @@ def test_a_segment_is_no_coordinator(becomes: Becomes) -> None:
 
 
 class ClusterOfAnotherKind:
-    """Answers as a server does that has segments but not the variable by which a process knows its role."""
+    """A fake database that says it is Greenplum, although its processes do not know their role."""
 
     def query(self, *_: object) -> list[dict[str, bool]]:
         return [{"is_greenplum": True}]

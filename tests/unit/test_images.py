@@ -1,4 +1,4 @@
-"""Images are decoded as Pillow does, within bounds, and in pieces between which a cancel acts."""
+"""Images are decoded as Pillow does, with limits on their size, and in pieces so that a cancel acts soon."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_grey_of_sixteen_bits_keeps_its_shades() -> None:
 
 
 def with_scans(pixels: int, scans: int) -> bytes:
-    """A progressive JPEG whose last scan comes so many times more."""
+    """Return a progressive JPEG whose last scan is repeated `scans` times."""
     data = saved(pillow.new("L", (pixels, pixels)), "JPEG", progressive=True)
     last = data[data.rindex(SCAN) : -2]
     return data[:-2] + last * scans + data[-2:]
@@ -65,7 +65,7 @@ def test_no_side_may_be_longer_than_that_of_a_jpeg(size: tuple[int, int]) -> Non
 
 
 class CanceledError(Exception):
-    """Stands for the error that the server would raise."""
+    """Stands for the error that the server raises on a cancel."""
 
 
 def test_a_cancel_acts_between_two_scans() -> None:
@@ -83,7 +83,7 @@ def test_a_cancel_acts_between_two_scans() -> None:
 
 
 def test_a_png_that_the_library_stumbles_over_is_no_image() -> None:
-    """A palette that is missing, and a transparency that comes behind the pixels."""
+    """A PNG whose palette is missing and whose transparency follows the pixels raises NoImageError."""
 
     def chunk(kind: bytes, data: bytes) -> bytes:
         body = kind + data

@@ -1,4 +1,4 @@
-"""Nets with the same inputs, joined to one: its answer is the weighted mean of theirs."""
+"""Nets with the same inputs are joined to one net, whose answer is the weighted mean of their answers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("engine")
 
 
 def chain(keras: Any) -> Any:
-    """A sequential net whose statistics are weights, too."""
+    """Return a sequential net with a BatchNormalization, whose statistics are weights too."""
     layers = keras.layers
     return keras.Sequential(
         [keras.Input((4,)), layers.BatchNormalization(), layers.Dense(5, "relu"), layers.Dense(3, "softmax")]
@@ -33,7 +33,7 @@ def graph(keras: Any) -> Any:
 
 
 def twice(keras: Any) -> Any:
-    """A net whose output is the second call of a layer."""
+    """Return a net whose output is the second call of a shared layer."""
     x = keras.Input((4,))
     shared, turned = keras.layers.Dense(3, "softmax"), keras.layers.Dense(3)
     return keras.Model(x, shared(shared(turned(x))))
@@ -63,7 +63,7 @@ def test_the_answer_is_the_weighted_mean() -> None:
 
 
 def hard(keras: Any) -> Any:
-    """A net that is so sure of its first class that no other has any probability."""
+    """Return a net whose first class always has the probability 1, and the others exactly 0."""
     net = keras.Sequential([keras.Input((4,)), keras.layers.Dense(3, "softmax")])
     net.set_weights([np.zeros((4, 3)), np.array([500.0, 0, 0])])
     return net
@@ -87,7 +87,7 @@ def test_a_temperature_changes_how_sure_the_mean_is(makes: Any, temperature: flo
     found = joined.predict(rows, verbose=0)
     np.testing.assert_allclose(found, powers / powers.sum(axis=1, keepdims=True), rtol=2e-5, atol=1e-7)
     assert joined.output_names == [nets[0].layers[-1].name]
-    # A logarithm without end would have no gradient.
+    # An infinite logarithm would have no gradient.
     logarithms = keras.Model(joined.inputs, joined.get_layer("temper_4").output).predict(rows, verbose=0)
     assert np.isfinite(logarithms).all()
     plain = plain_net(joined.to_json(), b"".join(a.astype("<f4").tobytes() for a in joined.get_weights()))
@@ -114,7 +114,7 @@ def test_inputs_keep_their_type() -> None:
 
 
 def test_an_input_without_a_type_has_floats() -> None:
-    """As Keras reads it; architectures that people write may lack it."""
+    """An input without a dtype, as in hand-written architectures, is read as float32, as Keras reads it."""
     keras = runtime.keras()
     bare = json.loads(chain(keras).to_json())
     del bare["config"]["layers"][0]["config"]["dtype"]

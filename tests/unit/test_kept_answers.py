@@ -1,4 +1,4 @@
-"""Metrics that no mean over the rows gives are measured by kept answers, of all rows and of parts."""
+"""Metrics that are not a mean over rows, such as AUC, are computed from a sample of kept answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ TRIALS = 100
 
 
 def draw(random: np.random.Generator, rows: int, *, is_classes: bool = True) -> tuple[np.ndarray, np.ndarray]:
-    """Return the answers for some rows and what is true of them."""
+    """Return random answers for some rows, and the true classes or quantities of these rows."""
     score = random.normal(size=rows)
     if not is_classes:
         return score[:, np.newaxis], (score + random.normal(size=rows))[:, np.newaxis]
@@ -39,7 +39,7 @@ def test_few_rows_are_measured_as_they_are(is_classes: bool) -> None:
 
 
 def test_of_many_rows_chance_keeps_some() -> None:
-    """The parts follow the order of the rows, and each keeps its share."""
+    """A random sample of the rows is kept, in which each part has its share."""
     rows = 50_000
     answers, truth = draw(np.random.default_rng(2), rows)
     kept = KeptAnswers(most_rows=4_000)

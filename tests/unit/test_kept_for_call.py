@@ -1,4 +1,4 @@
-"""Settings that a call has read hold for the call, and for a second at most."""
+"""A setting that a call has read is kept for the rest of the call, but at most for a second."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from cerebro_plpy import database, memory
 
 
 class Called:
-    """Stands for a session, of which nothing but the time of the call is asked."""
+    """Stands for a session; only the time at which its call began is needed."""
 
     def __init__(self, called_at: float) -> None:
         self.called_at = called_at

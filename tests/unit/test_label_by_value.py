@@ -1,4 +1,4 @@
-"""A label that jumps from value to value of a number is told from one that changes smoothly, or by chance."""
+"""A label that jumps between values of a number is told apart from one that changes smoothly or by chance."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The lock files hold what pyproject.toml asks for, and one version of it."""
+"""The lock files contain the packages that pyproject.toml asks for, each in one version."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def lock_of(group: str) -> Path:
 
 
 def locked(group: str) -> dict[str, set[str]]:
-    """The versions of each package: one for each kind of machine at most."""
+    """Return the versions of each package in a lock file, which may differ between kinds of machines."""
     found: dict[str, set[str]] = {}
     for name, version in re.findall(
         r"^([a-z0-9._-]+)(?:\[[^\]]*\])?==([^ ;]+)", lock_of(group).read_text(), re.M

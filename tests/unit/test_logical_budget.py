@@ -1,4 +1,4 @@
-"""How long a run trains and when it is measured."""
+"""The epochs after which a run is evaluated, and budgets that are refused."""
 
 from __future__ import annotations
 

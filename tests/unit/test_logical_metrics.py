@@ -1,4 +1,4 @@
-"""Which way each metric is better, written out once more."""
+"""Whether larger or smaller values of each metric are better, compared with a list in this file."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Options as JSON."""
+"""Options of calls, given as JSON, are read or refused."""
 
 from __future__ import annotations
 

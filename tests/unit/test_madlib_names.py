@@ -1,4 +1,4 @@
-"""The tables of names against the installed Keras, so that they cannot rot."""
+"""The tables of names of optimizers, losses and metrics agree with the installed Keras."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ LEFT_OUT = {
 }
 # Texts that compile() resolves by the shapes of the outputs, not the getters of losses and metrics.
 BY_SHAPE = {"crossentropy", "ce", "accuracy", "acc"}
-# A required choice here where Keras' default gives one number per class.
+# Arguments that are required here, since Keras' default returns one number per class.
 STRICTER = {("F1Score", "average"), ("FBetaScore", "average")}
 
 # In a process of its own: a process has one Keras backend, and other tests need theirs.

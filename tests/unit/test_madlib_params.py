@@ -1,4 +1,4 @@
-"""Compile and fit parameters: what is read, what is refused, and that nothing else ever happens."""
+"""Compile and fit parameters are read or raise CerebroError, nothing else."""
 
 # ruff: noqa: E501
 
@@ -293,13 +293,13 @@ ROUND_TRIPS = [
 
 
 def render_compile(params: CompileParams) -> str:
-    """Write compile parameters so that reading the text gives the same parameters."""
+    """Return compile parameters as text that is read back as the same parameters."""
     others = {key: value for key, value in vars(params).items() if key != "optimizer" and value is not None}
     return render_row({"optimizer": render_value(params.optimizer), **others})
 
 
 def render_fit(params: FitParams) -> str:
-    """Write fit parameters so that reading the text gives the same parameters."""
+    """Return fit parameters as text that is read back as the same parameters."""
     values: dict[str, Value] = {"batch_size": params.batch_size, "epochs": params.epochs}
     if not params.shuffle:
         values["shuffle"] = False

@@ -1,4 +1,4 @@
-"""A call may name registered functions, which are known to it alone."""
+"""A call may name registered functions, which are known only within this call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Spaces in JSON: typed values, steps, conditions on the architecture, and faults with their paths."""
+"""Spaces of configs in JSON: types, steps, conditions on the architecture, and errors with their paths."""
 
 # ruff: noqa: E501
 from __future__ import annotations

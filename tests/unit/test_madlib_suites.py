@@ -1,4 +1,4 @@
-"""The tool that runs MADlib's own tests reads their scripts as psql does."""
+"""tools/madlib_suites.py, which runs MADlib's own tests, splits scripts into statements as psql does."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Maps of images: what each pixel adds, as a picture."""
+"""Pictures of what each pixel of an image adds to a score."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def read(png: bytes) -> np.ndarray:
 
 
 def test_what_speaks_for_the_answer_is_red_and_what_speaks_against_it_blue() -> None:
-    """The channels of a pixel are added up, and colours are as strong as the parts."""
+    """The parts of a pixel's channels are summed, and the sum decides how strong the colour is."""
     parts = np.zeros((3, 5, 2))
     parts[0, 1], parts[2, 4], parts[1, 1] = (3.0, 1.0), (-4.0, 0.0), (2.0, -2.0)
     parts[1, 0] = 1.0, 1.0

@@ -1,4 +1,4 @@
-"""Everything that a process keeps has one owner, and a test may begin with nothing."""
+"""The memory of a process has one instance of each class, and a test can begin with an empty memory."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from cerebro_plpy import memory
 
 
 class Things(list[int]):
-    """Something that is kept."""
+    """A class whose instance the memory keeps."""
 
 
 def test_each_kind_is_made_once() -> None:

@@ -1,4 +1,4 @@
-"""A line of layers with choices stands for one net of each combination."""
+"""A line of layers with choices stands for one net for each combination of choices."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from cerebro_plpy.nets.choices import find_lines
         ("Thing({'a': 1, 'b': 2})", ["Thing({'a': 1, 'b': 2})"]),
         ("Dense(8, name='{a, b} * 2')", ["Dense(8, name='{a, b} * 2')"]),
         ("Conv1D(filters=2 * 3)", ["Conv1D(filters=2 * 3)"]),
-        # The same net is there once.
+        # Equal combinations make one net.
         ("Dense({8, 8})", ["Dense(8)"]),
-        # What is no pair of braces is left to who reads the line.
+        # A brace without its pair is left to the parser of the line.
         ("Dense({8)", ["Dense({8)"]),
     ],
 )

@@ -1,4 +1,4 @@
-"""Which layers `enable_lora` changes, and how."""
+"""`enable_lora` adds adapters to the right layers and freezes the others."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ CHAIN = nets.sequential(
 
 
 def changed(text: str) -> dict[str, object]:
-    """Rank of an adapter, or whether a layer trains, by the layers that say anything of it."""
+    """Return the rank of each layer's adapter, or whether the layer trains, by the layer's name."""
     config = json.loads(text)["config"]
     every = [one["config"] for one in config["layers"]]
     every += [one["layer"]["config"] for one in every if "layer" in one]

@@ -1,4 +1,4 @@
-"""Rows that are added to groups: which segment, which buffer, and that none is lost."""
+"""Each row that is added to a table of groups goes to one segment and buffer, and none is lost."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def test_groups_that_have_rows_stay_and_new_ones_go_where_the_fewest_rows_are() 
 
 @pytest.mark.parametrize("before", [0, 1, 2, 5])
 def test_a_group_that_is_cut_is_dealt_on(before: int) -> None:
-    """As a table of its own: row r of those that are added goes to segment (before + r) mod S."""
+    """The group has `before` rows on all S segments; added row r goes to segment (before + r) mod S."""
     how = GroupDeal([4, 10, 3], [0, EVERYWHERE, 2], 3, 4, [9, before, 0], 7)
     ranks = np.arange(17)
     found = how.of_ranks(ranks)

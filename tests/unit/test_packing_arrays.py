@@ -1,4 +1,4 @@
-"""Rows as the server holds them, decoded by the batch."""
+"""Arrays in the server's binary form are decoded to NumPy batches."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ OID = {"=i2": 21, "=i4": 23, "=i8": 20, "=f4": 700, "=f8": 701}
 
 
 def datum(values: np.ndarray, lower: int = 1, missing: int | None = None) -> bytes:
-    """An array as PostgreSQL lays it out, its length word left off; `missing` is the place of a NULL."""
+    """Return an array in PostgreSQL's binary form, without the length; `missing` is the index of a NULL."""
     head = struct.pack(f"={2 * values.ndim}i", *values.shape, *[lower] * values.ndim)
     size = 16 + len(head) + ((values.size + 7) // 8 if missing is not None else 0)
     start = (size + 7) // 8 * 8
@@ -92,7 +92,7 @@ def test_all_that_is_wrong_is_counted_and_told_at_once() -> None:
 
 
 def test_rows_are_numbered_as_they_were_scanned() -> None:
-    """A row that was left out must not shift the numbers of those behind it."""
+    """A row that is left out does not change the numbers of later rows in messages."""
     rows = [None, datum(np.ones(2)), datum(np.array([1, np.nan]))]
     _, seen = read(rows, "=f8", (2,))
     assert "the first is row 13 of the scan, with nan" in str(seen.error(3).detail)

@@ -1,4 +1,4 @@
-"""The grammar of column lists, and what the columns become."""
+"""Lists of columns are parsed, and the columns become inputs and outputs."""
 
 from __future__ import annotations
 

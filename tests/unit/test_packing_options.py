@@ -1,4 +1,4 @@
-"""The preprocessors' options."""
+"""Options of the preprocessors are read or refused."""
 
 from __future__ import annotations
 

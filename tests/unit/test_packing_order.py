@@ -1,4 +1,4 @@
-"""The shuffle is a function of content and seed, whatever the batches, the order of rows and the memory."""
+"""The shuffle depends only on the rows' values and the seed, not on batches, row order or memory."""
 
 from __future__ import annotations
 
@@ -72,13 +72,13 @@ def test_rows_that_differ_in_signs_only_do_not_collide() -> None:
 
 
 def test_this_is_the_shuffle_for_ever() -> None:
-    """A change of these numbers would deal all tables anew, and no run could be repeated."""
+    """The hashes must never change: every table would be dealt differently, and no run could be repeated."""
     features = np.array([[0, 1.5], [-2, 3e8]], "<f4")
     assert hashes(features, ["cat", None]).tolist() == [2976359814114607802, 14385941264772900349]
 
 
 def sorted_rows(values: np.ndarray, budget: int, batch: int = 10) -> np.ndarray:
-    """The rows as a sorter gives them; the hash is the row's first value."""
+    """Return rows in the order of a Sorter, which sorts them by their first value instead of a hash."""
     sorter = Sorter([("<i4", 1), ("<f4", values.shape[1])], budget, batch)
     for start in range(0, len(values), batch):
         rows = values[start : start + batch]

@@ -1,4 +1,4 @@
-"""The forward pass without an engine: each layer that it knows, with parameters of all kinds, as in Keras."""
+"""The forward pass in NumPy, without an engine, computes each layer that it knows as Keras does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ CARRIED: list[dict[str, Any]] = [
 SPREAD = np.arange(1.0, 37).reshape(STEPS)
 EACH = {"axis": [1, 2], "mean": SPREAD.tolist(), "variance": (SPREAD**2).tolist()}
 GATED = [*CARRIED, {"recurrent_activation": "hard_sigmoid"}]
-# What each layer is tried on and with.
+# The shape of a row for each layer, and the parameters that are tried.
 TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "Activation": (FLAT, [{"activation": name} for name in sorted(ACTIVATIONS)]),
     "ActivityRegularization": (FLAT, [{"l2": 0.1}]),
@@ -89,10 +89,10 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "SpatialDropout1D": (STEPS, [{"rate": 0.3}]),
     "SpatialDropout2D": (PLANE, [{"rate": 0.3}]),
 }
-# tests/unit/test_plain_graphs.py tries those of several inputs, and those that are no layers of Keras'.
+# tests/unit/test_plain_graphs.py tests layers of several inputs and layers that Keras does not have.
 SEVERAL = {"Add", "Average", "Concatenate", "Cos", "Log", "Maximum", "Members", "Minimum", "Multiply", "Take"}
 CASES = [(name, shape, params) for name, (shape, tried) in TRIED.items() for params in tried]
-# What is left to an engine.
+# Layers with parameters that only an engine computes.
 ELSEWHERE: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
     ("Conv2D", PLANE, {"filters": 3, "kernel_size": 3, "groups": 3}),
     ("BatchNormalization", PLANE, {"axis": 1}),
@@ -109,7 +109,7 @@ ELSEWHERE: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [
 
 
 def made(name: str, shape: tuple[int, ...], params: dict[str, Any]) -> tuple[Any, np.ndarray]:
-    """A net of Keras' with random weights, and rows for it."""
+    """Return a Keras net of the named layer with random weights, and rows for it."""
     keras = runtime.keras()
     net = keras.Sequential([keras.Input(shape), getattr(keras.layers, name)(**params)])
     random = np.random.default_rng(7)

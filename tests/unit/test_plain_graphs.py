@@ -1,4 +1,4 @@
-"""Graphs of layers without an engine: their weights stand in Keras' order, and what comes out is Keras'."""
+"""The forward pass in NumPy computes graphs of layers as Keras does, with the weights in Keras' order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cerebro_plpy.nets.points import POINTS, nets
 pytestmark = pytest.mark.usefixtures("engine")
 
 
-# All layers are equally wide: were the weights of two exchanged, every shape would fit.
+# All layers have the same width, so that exchanged weights would fit and only the outputs would differ.
 def dense(keras: Any, x: Any, name: str | None = None) -> Any:
     return keras.layers.Dense(4, activation="tanh", name=name)(x)
 
@@ -96,7 +96,7 @@ MERGES = ["Add", "Average", "Maximum", "Minimum", "Multiply", "Concatenate"]
 
 
 def drawn(seed: int) -> Callable[[Any], Any]:
-    """Layers on any of those before, joined at any place, to one or two outputs."""
+    """Return a function that builds a random graph of Dense and merging layers with one or two outputs."""
 
     def make(keras: Any) -> Any:
         chance = random.Random(seed)
@@ -114,7 +114,7 @@ def drawn(seed: int) -> Callable[[Any], Any]:
 
 
 def weighed(model: Any, seed: int = 1) -> Any:
-    """The model with random weights."""
+    """Set random weights in a Keras model, and return the model."""
     chance = np.random.default_rng(seed)
     for weight in model.weights:
         low = 0.5 if "variance" in weight.path else -1.0
@@ -159,7 +159,7 @@ def test_a_layer_of_several_inputs_gives_what_keras_gives(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_weights_stand_in_keras_order_whatever_the_order_of_the_json(seed: int) -> None:
-    """Keras orders the layers of a graph anew when it reads one."""
+    """Keras sorts the layers of a graph when it reads the JSON, so their order in the JSON is irrelevant."""
     keras = runtime.keras()
     found = json.loads(drawn(seed)(keras).to_json())
     random.Random(seed).shuffle(found["config"]["layers"])
@@ -168,7 +168,7 @@ def test_weights_stand_in_keras_order_whatever_the_order_of_the_json(seed: int) 
 
 
 def test_the_order_of_the_json_is_not_that_of_the_weights() -> None:
-    """Otherwise the test before would show nothing."""
+    """Keras' order of the layers differs from their order in the JSON, so the test before is meaningful."""
     keras = runtime.keras()
     model = weighed(one_branch_longer(keras))
     found = json.loads(model.to_json())
@@ -222,7 +222,7 @@ def test_numbers_with_cosines_are_known() -> None:
 
 
 def test_cosines_are_those_of_the_formula() -> None:
-    """A flag and a constant have none."""
+    """A column that is a flag or constant gets no cosines."""
     ((_, text),) = nets("realmlp", '{"width": 8, "frequencies": 3, "embedding": 2}', PERIODIC)
     keras, values = runtime.keras(), PERIODIC.values(0).astype(np.float32)
     model = weighed(keras.models.model_from_json(text))
@@ -242,7 +242,7 @@ def test_cosines_are_those_of_the_formula() -> None:
 
 
 def keras_2(shape: list[int]) -> str:
-    """A graph as Keras 2 wrote it."""
+    """Return a graph of layers in the JSON of Keras 2."""
 
     def layer(kind: str, name: str, config: dict[str, Any], *sources: str) -> dict[str, Any]:
         nodes = [[[source, 0, 0, {}] for source in sources]] if sources else []

@@ -1,4 +1,4 @@
-"""The plan without a server: routes, the order of visits, costs."""
+"""Routes, the order of visits and estimated costs of a plan, tested without a server."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Configs of one program that hop: which of them share a visit, and what is left of that when one is lost."""
+"""Which configs of one program are visited as a bundle, and how a bundle that was lost is repeated."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def make_plan(
 
 
 class Player:
-    """Plays a plan; some units are lost, and some configs fail in the second epoch."""
+    """Carries out a plan in random order; some units are lost, and configs in `failing` fail in epoch 2."""
 
     def __init__(
         self, plan: Plan, seed: int, lost: float = 0.0, failing: frozenset[int] = frozenset()
@@ -35,7 +35,7 @@ class Player:
         self.plan, self.random, self.lost, self.failing = plan, random.Random(seed), lost, failing
         self.running: list[Unit] = []
         self.ended: list[Unit] = []
-        # What was lost together with others.
+        # Work in lost bundles, which must be repeated alone.
         self.owed: set[tuple[int, ...] | int] = set()
 
     def play(self) -> None:
@@ -74,7 +74,7 @@ class Player:
 
     @staticmethod
     def things(unit: Unit) -> set[tuple[int, ...] | int]:
-        """Training a config, or measuring it after an epoch on a segment."""
+        """Return the work in a unit: the configs that it trains, or the evaluations and merges in it."""
         if unit.kind in (VISIT, BUNDLE):
             return set(unit.keys)
         return {(key, unit.epoch, unit.segment, int(unit.kind == MERGE)) for key in unit.keys}
@@ -119,7 +119,7 @@ def test_segments_that_pass_configs_on_have_two_bundles_each(
 
 
 def measured_between(plan: Plan) -> tuple[list[Unit], Unit]:
-    """Return the units that measure before the next one that trains, and that one."""
+    """Carry out evaluations and merges until a unit trains; return them and the unit that trains."""
     units: list[Unit] = []
     while (unit := plan.next(0)) is not None and unit.kind in (EVALUATE, MERGE):
         units.append(unit)

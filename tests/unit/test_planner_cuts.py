@@ -1,4 +1,4 @@
-"""Which frozen layers are computed once: the exact best within the budget, and none where none pays."""
+"""The choice of frozen layers that a run computes once saves most within the budget, or is empty."""
 
 from __future__ import annotations
 

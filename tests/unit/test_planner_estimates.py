@@ -1,4 +1,4 @@
-"""Estimates of whole runs, played by the plan itself: bounds, counts, waiting, and trees of what is said."""
+"""Estimates of the time and work of a run, which simulate its plan, and how they are explained."""
 
 from __future__ import annotations
 
@@ -104,7 +104,7 @@ def test_a_plan_can_be_cancelled_while_it_is_made(configs: int) -> None:
 
 
 def test_each_host_has_a_speed_of_its_own() -> None:
-    """Segment 1 stands on a host that is three times as slow."""
+    """Segment 1 of two is on a host that is three times as slow, so training takes twice the time in sum."""
     slow = [replace(observed(k), host="slow", batch_seconds=3 * observed(k).batch_seconds) for k in GRID]
     rates = Rates([*RATES.observations, *slow], "localhost", 1)
     there, here = work(many(1), hosts=["localhost", "slow"]), work(many(1))
@@ -137,7 +137,7 @@ def test_a_run_that_is_measured_at_its_end_has_no_leaderboard_before() -> None:
 
 
 def test_very_many_segments_are_counted() -> None:
-    """An epoch on 1,024 segments is too long to be played; it takes little more than the work shared."""
+    """An epoch on 1,024 segments is too long to simulate; its estimate is within 10% of the lower bound."""
     found = estimate(work(many(2000), 1024, rows=[50] * 1024, validation_rows=[0] * 1024), RATES)
     assert found.played.visits == 2000 * 1024 * 5
     assert found.bound <= found.seconds <= 1.1 * found.bound
@@ -274,7 +274,7 @@ def test_one_visit_tells_nothing() -> None:
 
 
 def test_an_engine_pays_after_as_many_epochs_as_its_code_costs_more() -> None:
-    """Its code takes 6 s more on each of two sessions, and an epoch 2 s less."""
+    """JAX compiles 6 s longer in each of two sessions and saves 2 s per epoch: it pays after 6 epochs."""
     own = kind(64, backend="tensorflow")
     other = replace(own, backend="jax")
     plan = work({1: own}, epochs=20)

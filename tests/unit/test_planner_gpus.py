@@ -1,4 +1,4 @@
-"""The GPUs of hosts dealt to the segments of a run."""
+"""The GPUs of each host are assigned to the segments of a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def devices(number: int, memory: int | None = 16000) -> list[dict[str, Any]]:
 
 
 def host(name: str, segments: int, number: int, first: int = 0, memory: int | None = 16000) -> list[Seat]:
-    """The segments of one host, whose content ids begin with `first`."""
+    """Return the segments of one host that has `number` GPUs; their content ids begin with `first`."""
     return [Seat(name, first + n, n, segments, devices(number, memory)) for n in range(segments)]
 
 

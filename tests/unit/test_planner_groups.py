@@ -1,4 +1,4 @@
-"""Bundles under a budget, where they are stopped, and where members come in later; plans of groups."""
+"""Bundles of groups: budgets, stops, later members and lost bundles; and estimates of runs on groups."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_a_plan_of_groups_counts_models() -> None:
 
 
 def test_groups_that_hop_leave_a_state_at_each_stop() -> None:
-    """Two kinds, two such groups, two segments and five epochs."""
+    """Two configs on two groups that hop write a state on each of two segments in each of five epochs."""
     homes = GroupSizes([[100] * 30, [100] * 20])
     plain, hopping = (
         estimate(work(groups), Rates((), "here", 1)).played.states_written or 0

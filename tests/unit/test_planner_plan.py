@@ -1,4 +1,4 @@
-"""The bookkeeping of a run: whatever the timing, every config visits every segment once in every epoch."""
+"""A plan lets every config visit every segment once in every epoch, whatever the timing and failures."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def make_plan(configs: int, segments: int, epochs: int, frequency: int | None = 
 
 
 class Player:
-    """Plays a plan with units that take random times, and may be lost or fail."""
+    """Carries out a plan whose units end in random order, are lost at random, or fail in epoch 2."""
 
     def __init__(
         self, plan: Plan, seed: int, lost: float = 0.0, failing: frozenset[int] = frozenset()
@@ -127,7 +127,7 @@ def test_an_epoch_is_done_when_all_that_it_is_measured_by_is_there(seed: int) ->
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_steps_follow_the_route(seed: int) -> None:
-    """A config's stops come in order: each visit is the one after the last."""
+    """The visits of a config follow its route: they are in the order of epochs and stops."""
     player = Player(make_plan(5, 4, 2), seed, lost=0.2)
     player.play()
     for key in player.plan.configs:
@@ -195,14 +195,14 @@ def test_time_is_left_while_the_last_evaluations_run() -> None:
         else:
             plan.merged(unit)
         seconds.append((unit.kind, unit.epoch, plan.seconds_left()))
-    # The first compiles, and nobody knows before four others.
+    # The first visit compiles, so the time left is unknown until four others have ended.
     assert seconds[:5] == [*((VISIT, epoch, None) for epoch in (1, 2, 3, 4)), (EVALUATE, 4, None)]
     # Measuring takes a third of a visit, as long as it was not seen often.
     assert seconds[6:] == [(VISIT, 5, 4.0), (VISIT, 6, 1.0), (EVALUATE, 6, 0.0), (MERGE, 6, 0.0)]
 
 
 def test_no_config_begins_that_would_end_too_late() -> None:
-    """One in its first epoch goes on, and so do all as long as there is no model."""
+    """With little time left, no config begins to train, but a config in its first epoch goes on."""
     plan = make_plan(configs=3, segments=2, epochs=2)
     for config in plan.configs.values():
         config.kind, config.visit_units = "alike", 1.0
@@ -236,13 +236,13 @@ def test_totals_leave_out_configs_that_failed() -> None:
 
 
 def test_a_visit_that_commits_after_its_config_failed_changes_nothing() -> None:
-    """The evaluation fails on one segment while the config trains on another."""
+    """The config's evaluation fails on one segment while its next visit is under way on another."""
     plan = make_plan(1, 2, 2, 1)
     first, second = (route(3, epoch, 1, 2)[0] for epoch in (1, 2))
     for segment in (first, 1 - first):
         plan.visited(expect(plan, segment, VISIT), 0.1, 0.1)
     evaluation = expect(plan, 1 - second, EVALUATE)
-    # The only config has all that is left before it: its visits go first.
+    # The only config also has the most time still to go, so its visit goes before the evaluation.
     visit = expect(plan, second, VISIT)
     plan.failed(evaluation, "it failed")
     assert not plan.done()
@@ -293,7 +293,7 @@ def test_equal_configs_let_evaluations_pass() -> None:
 
 
 def expect(plan: Plan, segment: int, kind: str) -> Unit:
-    """The unit that a segment is given, which must be of a kind."""
+    """Return the next unit of a plan for a segment, and assert that its kind is `kind`."""
     unit = plan.next(segment)
     assert unit is not None
     assert unit.kind == kind

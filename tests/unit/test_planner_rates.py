@@ -1,4 +1,4 @@
-"""How long a mini-batch takes: measured kinds exactly, others by coefficients that are never below zero."""
+"""Estimates of the time of a mini-batch: as measured, or else by fitted coefficients, none negative."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_a_range_is_as_wide_as_what_it_rests_on() -> None:
 
 
 def test_a_run_takes_longer_than_its_visits() -> None:
-    """As long as the newer half of its time has shown: compiling in the beginning is not repeated."""
+    """The ratio of a run's time to its visits' is that of its newer half, without the first compiling."""
     pace = RunPace()
     assert pace.factor(2) == 1
     pace.record(1, 1)

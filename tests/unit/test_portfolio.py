@@ -1,4 +1,4 @@
-"""The configs that cerebro.train tries first."""
+"""The fixed list of configs that cerebro.train tries first."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choice of pred_type, and what becomes of a model's output."""
+"""How `pred_type` is read, and which classes and probabilities it selects from a model's output."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How rows take the shape of a model's input, and which classes its outputs have."""
+"""How rows are shaped to fit a model's inputs, and which classes its outputs have."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Compiled programs in a folder: whole or not there, and only where nobody else can write."""
+"""A folder of compiled programs has only complete files, and is refused if other users can write to it."""
 
 from __future__ import annotations
 
@@ -190,7 +190,7 @@ def test_a_full_disk(folder: Path) -> None:
 
 
 def test_jax_loads_what_it_compiled(folder: Path) -> None:
-    """Three processes: one that compiles, one that loads, one that finds all damaged."""
+    """One process compiles and stores programs, a second loads them, a third replaces damaged ones."""
     first = run(COMPILE, folder)
     assert first.startswith("None\n"), "there is nothing against it"
     (kind,) = folder.iterdir()

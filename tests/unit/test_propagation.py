@@ -1,4 +1,4 @@
-"""Products of a graph's matrix with features, beside the same in dense arrays."""
+"""Features that are propagated along edges are the same as by products with dense matrices."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def hops(
 
 
 def dense(source: np.ndarray, target: np.ndarray, weight: np.ndarray, nodes: int, how: str) -> np.ndarray:
-    """The matrix by which a hop multiplies, edge by edge."""
+    """Return the dense matrix by which one hop along the edges multiplies the features."""
     found = np.zeros((nodes, nodes))
     for start, end, counts in zip(source, target, weight, strict=True):
         found[end, start] += counts
@@ -93,7 +93,7 @@ def test_the_order_of_the_edges_has_no_say(how: str) -> None:
 
 
 def test_the_nodes_around_tell_what_the_node_does_not() -> None:
-    """Two communities, and features that are mostly noise."""
+    """Features of two communities are mostly noise, but after two hops they tell the communities apart."""
     rng = np.random.default_rng(5)
     group = np.arange(600) % 2
     a, b = rng.integers(0, 600, 50_000), rng.integers(0, 600, 50_000)
@@ -112,7 +112,7 @@ def test_the_nodes_around_tell_what_the_node_does_not() -> None:
 @pytest.mark.parametrize("how", WAYS)
 @pytest.mark.parametrize("seed", range(4))
 def test_exactly_the_nodes_that_changes_reach_become_others(seed: int, how: str, teleport: float) -> None:
-    """Some edges come, some go, some weigh more, and a node has other features."""
+    """Edges are added, removed and reweighted and a node changes: only nodes within two hops change."""
     rng = np.random.default_rng(seed)
     source, target = rng.integers(0, NODES, 60), rng.integers(0, NODES, 60)
     weight, x = rng.uniform(0.1, 3, 60), rng.normal(size=(NODES, 2)).astype(np.float32)
@@ -155,7 +155,7 @@ def test_edges_have_the_same_digest_whatever_their_order_and_the_numbers_of_node
 
 
 def test_correct_and_smooth_is_that_of_the_paper() -> None:
-    """Beside the same in plain scipy, with the scale that each node's correction has of its own."""
+    """The result equals the paper's formula in SciPy, with a scale of the correction for each node."""
     rng = np.random.default_rng(6)
     a, b = rng.integers(0, NODES, EDGES), rng.integers(0, NODES, EDGES)
     answers = rng.dirichlet(np.ones(3), NODES)
@@ -185,7 +185,7 @@ def test_correct_and_smooth_is_that_of_the_paper() -> None:
 
 @pytest.mark.parametrize("how", [MEAN, SYMMETRIC])
 def test_weights_that_add_up_to_infinity_are_refused(how: str) -> None:
-    """One divided by infinity is zero, which a node without edges has."""
+    """Such a sum is infinite, and 1/infinity would give the node the weight 0, as if it had no edges."""
     ends = np.array([0, 1, 0]), np.array([2, 2, 1])
     with pytest.raises(CerebroError, match="more than double precision holds"):
         build_matrix(3, edges_of(*ends, np.full(3, 1.7e308)), how)

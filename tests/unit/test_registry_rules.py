@@ -1,4 +1,4 @@
-"""Model references, and where an alias may go back to."""
+"""Model references are parsed and written, and an alias goes back to the right earlier version."""
 
 from __future__ import annotations
 

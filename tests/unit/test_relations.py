@@ -1,4 +1,4 @@
-"""Paths along foreign keys, the features that they make, and the recipe that travels with a model."""
+"""Paths along foreign keys, the features made along them, and the recipe stored with a model."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def test_features_have_windows_where_there_are_times() -> None:
     found = planned()
     assert {"customers_age", "shops_region", "orders_count", "orders_count_7_days"} <= found.keys()
     assert {"orders_stddev_amount_7_days", "orders_items_share_of_top_kind_7_days"} <= found.keys()
-    # The last row of a shorter window is the same one; keys and the time itself say nothing.
+    # Features that are left out: the last row is the same in a shorter window; keys and the time say nothing.
     empty = {"orders_last_amount_7_days", "orders_mean_number", "orders_mean_days_since_placed"}
     assert not empty & found.keys()
     words = describe(found["orders_mean_amount_7_days"], "orders")

@@ -1,4 +1,4 @@
-"""How progress lines say how long something takes."""
+"""How progress messages format durations."""
 
 from __future__ import annotations
 

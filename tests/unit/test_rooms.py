@@ -1,4 +1,4 @@
-"""The rooms of the package: who may know whom, what each may use, and how long a piece of code may be."""
+"""Which rooms and libraries each room of the package may import, and how long files and functions may be."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def room_of(file: Path) -> str:
 
 
 def imports(file: Path) -> Iterator[str]:
-    """Give every imported name in full, relative ones made absolute."""
+    """Yield the full name of everything that a file imports; relative imports are made absolute."""
     package = ["cerebro_plpy", *file.relative_to(PACKAGE).parts[:-1]]
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -157,7 +157,7 @@ def imports(file: Path) -> Iterator[str]:
 
 
 def texts(file: Path) -> Iterator[str]:
-    """Give every string of a module that is no docstring."""
+    """Yield every string in a file except docstrings."""
     tree = ast.parse(file.read_text())
     bare = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
     for node in ast.walk(tree):
@@ -207,7 +207,7 @@ def test_one_module_alone_knows_optuna() -> None:
 
 @every_module
 def test_nobody_asks_which_server_it_is(file: Path) -> None:
-    """One place chooses, and what follows from that stands in `cluster/`; SQL text may differ."""
+    """Outside `store/`, no module asks whether the server is Greenplum; only backend.py chooses."""
     source = file.read_text()
     assert room_of(file) == "store" or "is_greenplum" not in source
     assert file.name in ("backend.py", "gangs.py") or "IS_CLUSTER" not in source
@@ -251,7 +251,7 @@ def test_the_folder_plpy_does_not_stand_for_the_servers_module() -> None:
 
 
 def test_the_page_on_architecture_says_what_is_so() -> None:
-    """It names files that are there, and who may know whom."""
+    """The page names only files that exist, and its table of rooms equals the one in this file."""
     page = (ROOT / "docs" / "architecture.md").read_text()
     named = re.findall(r"`([\w/]+\.py)`", page)
     assert len(named) > 20

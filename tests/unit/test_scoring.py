@@ -1,4 +1,4 @@
-"""Metrics of answers, against scikit-learn's; and how sure a difference between two answers is."""
+"""Metrics of answers equal those of scikit-learn, and differences between two models are told from chance."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RANDOM = np.random.default_rng(4)
 
 
 def shares(classes: int, rows: int = 60) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and answers that know something of them, many of which are the same."""
+    """Return labels, and answers that are better than chance, many of them equal."""
     labels = RANDOM.permutation(np.arange(rows) % classes)
     near = RANDOM.dirichlet(np.ones(classes), rows) + 0.4 * np.eye(classes)[labels]
     rounded = np.round(near, 1) + 0.01
@@ -69,7 +69,7 @@ def test_metrics_of_quantities_are_those_of_scikit_learn(metric: str, width: int
     answers = truth + RANDOM.normal(size=truth.shape)
     ours = shown(metric, ERRORS[metric](answers, truth))
     theirs = THEIRS[metric](truth, answers)
-    # Of several quantities, the root is drawn of the mean of all.
+    # With several quantities, ours is the root of the mean squared error of all of them together.
     if (metric, width) == ("rmse", 3):
         theirs = metrics.mean_squared_error(truth, answers) ** 0.5
     assert ours == pytest.approx(theirs, abs=1e-12)
@@ -132,7 +132,7 @@ def test_an_error_without_a_part_is_that_of_the_other_rows(metric: str) -> None:
 
 
 def test_answers_by_chance_have_a_better_f1_than_one_answer() -> None:
-    """So the one answer is no measure of F1."""
+    """Random answers have a better F1 than one constant answer, so the constant is no baseline for F1."""
     labels, answers = shares(3, 300)
     truth = np.eye(3)[labels]
     won, chance = compared(RANDOM.permutation(answers), blind(truth, "f1"), truth, "f1")

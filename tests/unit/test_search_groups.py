@@ -1,4 +1,4 @@
-"""Searches on groups: one for each, or one that hears the mean of all."""
+"""Searches on groups: a procedure for each group, or one procedure that decides by the mean of all groups."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def short(decisions: list[Decision]) -> list[tuple[str, int]]:
 
 
 class Told:
-    """A procedure that notes what it hears, and answers with what it was given."""
+    """A fake search procedure that records its results and returns prepared decisions."""
 
     def __init__(self, *answers: list[Decision]) -> None:
         self.heard: list[Result] = []
@@ -80,7 +80,7 @@ def test_a_group_that_fails_is_left_out_of_the_mean() -> None:
     search.observe(Result(2, 1, None))
     assert short(search.observe(Result(3, 1, 8.0))) == [("GoOn", 1), ("GoOn", 3)]
     assert told.heard == [Result(1, 1, 7.0)]
-    # While the others train on, another one is lost.
+    # Another group fails while the remaining ones train on.
     assert search.observe(Result(1, 2, 3.0)) == []
     search.observe(Result(3, 1, None))
     assert told.heard[1:] == [Result(1, 2, 3.0)]

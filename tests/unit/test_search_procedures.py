@@ -1,4 +1,4 @@
-"""Search procedures on a simulated run: they end, they decide rightly, and the same twice."""
+"""Search procedures in simulated runs end, make the right decisions, and repeat them."""
 
 # ruff: noqa: E501
 from __future__ import annotations
@@ -63,12 +63,12 @@ def rows(count: int) -> list[GridRow]:
 
 
 def quality(text: str) -> float:
-    """A number of [0, 1) that is a config's own."""
+    """Return a number in [0, 1) that depends only on a text."""
     return zlib.crc32(text.encode()) / 2**32
 
 
 def curve(config: Config, epoch: int) -> float | None:
-    """Losses that fall at each config's own speed to its own floor; a few configs fail."""
+    """Return a config's loss after an epoch: it falls towards a limit of the config; a few configs fail."""
     own = quality(config.begun.compile_params + config.begun.fit_params)
     if own > 0.9 and epoch == 2:
         return None
@@ -76,12 +76,12 @@ def curve(config: Config, epoch: int) -> float | None:
 
 
 def by_key(config: Config, epoch: int) -> float:
-    """The larger the key, the better, and the better, the longer."""
+    """Return a loss that is smaller for larger mst_keys and falls with each epoch."""
     return 100.0 / config.key - epoch / 1000
 
 
 def begun_in(search: SearchCall) -> list[GridRow]:
-    """The configs of a search, by their keys."""
+    """Return the configs that a simulated search starts, in the order of their mst_keys."""
     configs = run(search.procedure()).configs
     each = [configs[key].begun for key in sorted(configs)]
     return [GridRow(one.model_id, one.compile_params, one.fit_params) for one in each]
@@ -246,7 +246,7 @@ def test_asha_promotes_as_results_arrive() -> None:
     assert isinstance(made, StartConfig) and made.mst_key == 4
     (made,) = procedure.observe(Result(2, 1, 0.3))
     assert isinstance(made, StartConfig) and made.mst_key == 5
-    # The third result makes one promotion possible: the best of three, not the one that has just come.
+    # The third result allows one promotion: of the best of three, which is not the config of this result.
     (made,) = procedure.observe(Result(3, 1, 0.4))
     assert made == GoOn(2, 3, "rung 0: place 1 of 3 so far")
     (made,) = procedure.observe(Result(4, 1, 0.35))
@@ -325,7 +325,7 @@ def test_asha_promotes_no_config_that_has_failed() -> None:
 FIRST = [
     GridRow(2, "optimizer='Adam(lr=0.01)',loss='categorical_crossentropy'", "batch_size=16"),
     GridRow(1, "optimizer='SGD(lr=0.1)',loss='categorical_crossentropy'", "batch_size=32"),
-    # The first one once more, in other words.
+    # The first config again, in another spelling.
     GridRow(
         2, "loss='categorical_crossentropy',optimizer='Adam(learning_rate=0.01)'", "batch_size=16,epochs=1"
     ),

@@ -1,4 +1,4 @@
-"""The message to a caller if a cluster's segment does not answer."""
+"""The error that a caller gets if a cluster's segments do not answer or refuse segment sessions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A session on a cluster sees that it has lost a process on another node."""
+"""A session on a cluster notices that its connection to a process on another node was closed."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ HOSTS = ("127.0.0.1", "127.0.0.2")
 
 @pytest.fixture
 def segments() -> Iterator[list[socket.socket]]:
-    """The segments' ends of connections to two hosts, whose servers have the same port."""
+    """Yield the segments' ends of two connections, to servers with the same port on two hosts."""
     with ExitStack() as stack:
         servers = [stack.enter_context(socket.socket()) for _ in HOSTS]
         servers[0].bind((HOSTS[0], 0))
@@ -40,7 +40,7 @@ def test_a_live_process_on_another_host_does_not_stand_for_a_lost_one(segments: 
 
 
 def test_connections_of_pythons_own_to_a_node_do_not_count(tmp_path: Path) -> None:
-    """Citus may have a node answer at a Unix socket, whose name ends with the port."""
+    """Connections that Python code opened are ignored, here one by a Unix socket named after the port."""
     node = tmp_path / ".s.PGSQL.7001"
     sockets.learn_ports([7001])
     with socket.socket(socket.AF_UNIX) as server, socket.socket(socket.AF_UNIX) as client:

@@ -1,4 +1,4 @@
-"""Choosing models for an ensemble, against a search that is written out."""
+"""Models for an ensemble are chosen as by a plain search, and for a row never by the row itself."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def test_both_halves_have_rows_of_each_class() -> None:
 
 
 def test_no_row_is_answered_by_what_it_chose() -> None:
-    """Each half is known to one model alone: it would choose that one, and the other half does not."""
+    """Each model is right for one half of the rows, so the choice of one half is wrong for the other half."""
     truth = np.zeros((8, 1))
     one, other = split(truth, False)
     knows_one, knows_other = np.ones((8, 1)), np.full((8, 1), 2.0)

@@ -1,4 +1,4 @@
-"""A config that no machine has room for is refused before a run, unless its net is cut into shards."""
+"""A config that needs more memory than a machine has is refused before a run, unless it trains in shards."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def check(sizes: dict[Any, dict[str, int]]) -> None:
     cutting.check_memory(cast("Request", request), [Chosen(3, 7, "", "", 16, 1)], facts)
 
 
-# Keys are text where the answer came from another session.
+# Keys are strings if the answer came from another session as JSON.
 @pytest.mark.parametrize("sizes", [{3: {"shards": 2}}, {"3": {"shards": 2}}])
 def test_a_net_in_shards_is_not_checked_as_a_whole(sizes: dict[Any, dict[str, int]]) -> None:
     check(sizes)

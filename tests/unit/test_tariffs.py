@@ -1,4 +1,4 @@
-"""Money and energy for the time of cores and GPUs."""
+"""The money and energy that a time on cores and GPUs costs, by the settings of prices and watts."""
 
 from __future__ import annotations
 

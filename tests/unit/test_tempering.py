@@ -1,4 +1,4 @@
-"""The temperature of probabilities, against a minimizer of SciPy's."""
+"""The temperature with the least log loss of probabilities equals the result of a minimizer of SciPy."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ RANDOM = np.random.default_rng(6)
 
 
 def answers(classes: int, sureness: float, rows: int = 400) -> tuple[np.ndarray, np.ndarray]:
-    """Labels, and probabilities that are right, but for being as sure as this."""
+    """Return labels, and their true probabilities raised to the power `sureness` and normalized."""
     logits = RANDOM.normal(size=(rows, classes)) * 2
     true = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True)
     labels = np.array([RANDOM.choice(classes, p=row) for row in true])
@@ -74,7 +74,7 @@ def test_of_one_class_it_changes_nothing() -> None:
 
 
 def test_no_row_has_a_part_in_its_own_temperature() -> None:
-    """A temperature that is set on one half shows in the answers for the other."""
+    """The temperature of each half of the rows is computed from the other half."""
     labels, found = answers(3, 3.0)
     truth = np.eye(3)[labels]
     apart = choose_apart(found[np.newaxis], truth, True, "logloss", 1)

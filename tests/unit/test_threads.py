@@ -1,4 +1,4 @@
-"""Threads of a session: what they return, and how they end."""
+"""Calls in threads of a session return their results in order, and end on errors and cancels."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from cerebro_plpy.threads import Threads, Tick
 
 
 def work_on(ended: threading.Event, tick: Tick) -> None:
-    """Work until a tick ends it."""
+    """Call `tick` until it raises an error, then set `ended`."""
     try:
         while True:
             tick()
@@ -37,7 +37,7 @@ def test_results_come_in_the_order_of_the_calls() -> None:
 
 
 def test_a_cancel_ends_all_calls() -> None:
-    """The session's tick runs in its own thread; calls that look for it end soon."""
+    """The session's tick is called only in the main thread; if it raises, the calls in threads end soon."""
     rounds, asked = [0, 0], list[bool]()
 
     def cancel() -> None:
@@ -71,7 +71,7 @@ def test_the_first_error_ends_the_others() -> None:
 
 
 def test_a_stream_begins_no_more_calls_than_it_needs() -> None:
-    """The calls are made one by one, in the session's own thread, a few before their results are taken."""
+    """A stream takes the next call from its iterator in the main thread, only a few ahead of the results."""
     made, ended = list[int](), list[int]()
 
     def end(number: int, tick: Tick) -> int:

@@ -1,4 +1,4 @@
-"""Verdicts on how rows differ from earlier ones: chance alone gives no alarm, a shift does."""
+"""Verdicts on how rows differ from earlier rows: a shift gives an alarm, chance alone does not."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def verdict_on(before: profile.Distribution, values: np.ndarray) -> str:
 
 @pytest.mark.parametrize("rows", [100, ROWS])
 def test_the_same_distribution_gives_no_alarm(rows: int) -> None:
-    """In no more than 5 of 100 trials, each of several columns of numbers and of codes."""
+    """In 100 trials with several columns of numbers and codes, chance gives at most 5 alarms."""
     random = np.random.default_rng(8)
     alarms = 0
     for _ in range(TRIALS):
@@ -40,7 +40,7 @@ def test_the_same_distribution_gives_no_alarm(rows: int) -> None:
 
 @pytest.mark.parametrize("rows", [100, ROWS])
 def test_chance_gives_no_alarm_of_shares_and_of_errors(rows: int) -> None:
-    """In no more than 5 of 100 trials, each of many shares and of two metrics."""
+    """In 100 trials with many shares and two metrics, chance gives at most 5 alarms."""
     random = np.random.default_rng(10)
     alarms = 0
     for _ in range(TRIALS):
@@ -61,7 +61,7 @@ def test_chance_gives_no_alarm_of_shares_and_of_errors(rows: int) -> None:
 
 
 def _errors(random: np.random.Generator, rows: int) -> np.ndarray:
-    """Return the log loss of rows, and which are wrong, of a model that is sure of some and not of others."""
+    """Return two arrays for random answers of a model: the log loss of each row, and whether it is wrong."""
     right = random.beta(3, 1, rows)
     return np.stack([-np.log(right), right < 0.5])
 
@@ -122,7 +122,7 @@ def test_a_share_differs_only_beyond_chance() -> None:
 
 @pytest.mark.parametrize(("parts", "rows"), [(2, 500), (100, 1), (100, 5), (100, 200)])
 def test_no_part_of_like_rows_is_said_to_be_worse(parts: int, rows: int) -> None:
-    """In no more than 5 of 100 tables, however many parts they have."""
+    """In at most 5 of 100 tables of random rows, a part is said to be worse, however many parts there are."""
     random, told = np.random.default_rng(11), 0
     for _ in range(TRIALS):
         errors = _errors(random, parts * rows)

@@ -1,4 +1,4 @@
-"""Faults in the engine are told in words that help."""
+"""Errors in an engine during a visit become messages that say what the user can do."""
 
 from __future__ import annotations
 
