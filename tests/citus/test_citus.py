@@ -1,4 +1,4 @@
-"""Citus: rows, visits and states lie on the workers, and bits are those of one session."""
+"""Citus: rows, visits and states are on the workers, and the bits are those of a single session."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def tables(trial: Trial) -> None:
 
 @pytest.fixture(scope="module")
 def base(trial: Trial) -> int:
-    """A run over the workers; gives its number."""
+    """Train on the workers, and return the number of the run."""
     return trial.fit("packed", "base", "mst", 3, validation_table="packed_val")
 
 
@@ -50,7 +50,7 @@ def test_what_lies_where(trial: Trial, base: int) -> None:
     by_segment = trial.sql("SELECT DISTINCT segment, place FROM cerebro._visit WHERE run_id = %s", base)
     keys = trial.value("SELECT __dist_keys__ FROM packed_summary")
     assert sorted(by_segment) == list(enumerate(keys))
-    # A state lies where its visit was made.
+    # A state is stored on the worker that made its visit.
     strayed = """SELECT count(*) FROM cerebro._state AS s WHERE s.run_id = %s AND s.step > 0 AND NOT EXISTS
         (SELECT FROM cerebro._visit AS v WHERE v.run_id = s.run_id AND v.mst_key = s.mst_key
             AND v.step = s.step AND v.place = s.place)"""
@@ -58,7 +58,7 @@ def test_what_lies_where(trial: Trial, base: int) -> None:
 
 
 def test_bits_are_those_of_one_session(trial: Trial, base: int) -> None:
-    """The caller's own session plays all segments if its transaction does not see what others commit."""
+    """If its transaction does not see others' commits, the caller's session trains all segments itself."""
     trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
     alone = trial.fit("packed", "alone", "mst", 3, validation_table="packed_val")
     trial.sql("COMMIT")
@@ -77,7 +77,7 @@ def test_bits_are_those_of_one_session(trial: Trial, base: int) -> None:
 def test_a_role_trains_on_what_it_has_packed_and_sees_its_own_runs(
     trial: Trial, role: MakeRole, base: int
 ) -> None:
-    """Citus reads distributed tables with the rights of who reads a view, who has none on the extension's."""
+    """Citus checks the rights of a view's reader, who has none on the extension's distributed tables."""
     user = role()
     trial.sql(f"GRANT SELECT ON blobs, arch, mst, mst_summary TO {user}")
     with closing(psycopg2.connect(trial.connection.dsn, user=user)) as connection:
@@ -131,7 +131,7 @@ def test_distribute_says_what_is_in_the_way_or_takes_all_along(trial: Trial, emp
         assert execute(connection, "SELECT count(*) FROM cerebro._state") == [(1,)]
         assert execute(connection, "SELECT pg_relation_size('cerebro._state')") == [(0,)]
         assert "on disk" not in "".join(connection.notices)
-        # What follows in this session goes to the workers.
+        # Tables that this session packs from now on are distributed over the workers.
         there.pack("blobs", "packed")
         spread = "SELECT logicalrelid::text FROM pg_dist_partition WHERE logicalrelid = ANY (%s::regclass[])"
         assert there.sql(spread, ["early", "packed"]) == [("packed",)]

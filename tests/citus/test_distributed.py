@@ -1,4 +1,4 @@
-"""Citus: tables that a user has distributed over the workers are packed, trained on and predicted."""
+"""Citus: tables that a user has distributed over the workers can be packed, trained on and predicted."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ CLASSES = "SELECT r.id, p.class FROM {rows} AS r, cerebro.predict('models', r) A
 
 @pytest.fixture(scope="module", autouse=True)
 def tables(trial: Trial) -> None:
-    """Make the same rows twice, spread over the workers and on the coordinator alone."""
+    """Make two tables of the same rows: `spread` is on all workers, `whole` on the coordinator alone."""
     trial.sql(f"CREATE TABLE spread AS {MADE}")
     trial.sql("SELECT create_distributed_table('spread', 'id')")
     trial.sql(f"CREATE TABLE whole AS {MADE}")
@@ -32,7 +32,7 @@ def models(trial: Trial) -> None:
 
 
 def test_columns_become_the_same(trial: Trial) -> None:
-    """A row's place names it in one shard only, so that no column rises with it."""
+    """No column of a distributed table counts as rising in storage order: each shard has its own order."""
     described = "SELECT column_name, nulls, distinct_values, minimum, maximum, becomes, reason"
     spread, whole = (
         trial.sql(f"{described} FROM cerebro.describe_columns(%s) ORDER BY 1", table)
@@ -52,7 +52,7 @@ def test_a_share_of_rows_is_held_out(trial: Trial, stratify: bool) -> None:
 
 
 def test_a_query_is_predicted_wherever_its_rows_lie(trial: Trial, models: None) -> None:
-    """All ways give the classes that `madlib_predict` gives."""
+    """Each way to predict a query returns the classes that `madlib_predict` returns."""
     trial.call("madlib_predict", "models", "whole", "id", "*", "told", "response", mst_key=1)
     expected = trial.sql("SELECT id, class_value FROM told ORDER BY id")
     by_query = """SELECT (p.source).id, p.class

@@ -1,4 +1,4 @@
-"""Citus: a run goes on, or is resumed to the same bits, when a session on a worker or a worker is killed."""
+"""Citus: a run goes on, or is resumed to the same bits, if a worker or a session on it is killed."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ pytestmark = pytest.mark.citus
 FEATURES, SEGMENTS, EPOCHS = 12, 3, 12
 TOOL = Path(__file__).resolve().parents[2] / "tools" / "citus"
 WAIT_SECONDS = 60.0
-# The first statement of all workers after a crash meets connections that have ended.
+# After a crash, the first statement that reaches all workers fails on connections that have ended.
 ALL_WORKERS = "SELECT count(*) FROM cerebro._visit"
 
 
 @pytest.fixture(scope="module")
 def weights(trial: Trial) -> dict[int, bytes]:
-    """Pack rows for all workers, and train undisturbed; gives the weights that are to be reached."""
+    """Pack rows for all workers, train undisturbed, and return the weights that later runs must reach."""
     x, y = blobs(600, features=FEATURES)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))
     trial.pack("blobs", "packed", buffer_size=25, options={"segments": SEGMENTS})
@@ -45,7 +45,7 @@ def fit(trial: Trial, out: str) -> int:
 
 @contextmanager
 def disturbed(trial: Trial, out: str) -> Iterator[Future[int]]:
-    """Train in another thread, and go on as soon as each worker has made a visit."""
+    """Begin a run in another thread, and yield its future once each segment has made a visit."""
     answered(trial, ALL_WORKERS)
     before = trial.value("SELECT max(run_id) FROM cerebro._run")
     with (
@@ -63,7 +63,7 @@ def disturbed(trial: Trial, out: str) -> Iterator[Future[int]]:
 
 
 def find_session(worker: int, database: str) -> int:
-    """Return the process of a segment's session on a worker."""
+    """Return the process number of a segment session on a worker."""
     with closing(psycopg2.connect(dbname=database, port=CITUS_WORKERS[worker])) as connection:
         rows = execute(
             connection,
@@ -82,7 +82,7 @@ def start_node(number: int) -> None:
 
 
 def test_a_killed_session_takes_no_bits_along(trial: Trial, weights: dict[int, bytes]) -> None:
-    """The worker ends all its sessions and starts again, as servers do when a process of theirs crashes."""
+    """The worker ends all its sessions and restarts, as a server does when one of its processes crashes."""
     with disturbed(trial, "replaced") as run:
         os.kill(find_session(1, trial.connection.info.dbname), signal.SIGKILL)
         run.result(WAIT_SECONDS)
@@ -109,7 +109,7 @@ def test_a_run_without_a_worker_is_resumed(trial: Trial, weights: dict[int, byte
 
 
 def test_a_shard_that_moves_takes_no_bits_along(trial: Trial, weights: dict[int, bytes]) -> None:
-    """Between runs and during one, whose sessions go where the rows are as soon as they are opened again."""
+    """A shard moves during a run or between runs; new sessions of the run open where the shard is now."""
     move = """SELECT citus_move_shard_placement(
             s.shardid, s.nodename, s.nodeport, n.nodename, n.nodeport, 'block_writes')
         FROM citus_shards AS s JOIN pg_dist_node AS n ON n.nodeport = %s

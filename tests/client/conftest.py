@@ -1,4 +1,4 @@
-"""One database for all tests of the client, whose sessions stay warm, with rows to learn from."""
+"""Fixtures of the client's tests: one database for all tests, a client with warm sessions, and a run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-# Before Keras is loaded anywhere: its engine talks a lot.
+# Set before Keras is loaded, so that TensorFlow logs little.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 
 import cerebro_db
@@ -29,7 +29,7 @@ END $$"""
 
 @pytest.fixture(autouse=True)
 def ctrl_c() -> Iterator[None]:
-    """Have SIGINT interrupt, as in a terminal: whatever starts the tests may ignore it."""
+    """Let SIGINT raise KeyboardInterrupt, even if the process that started the tests ignores SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -37,7 +37,7 @@ def ctrl_c() -> Iterator[None]:
 
 @pytest.fixture(scope="session")
 def shared_client(client_database: str) -> Iterator[Database]:
-    """A client of that database, which holds the table `cars`."""
+    """Yield a client of the database that the client's tests share, and make the table `cars` there."""
     with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         db.rows("INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1')")
         db.rows(CARS)
@@ -46,24 +46,24 @@ def shared_client(client_database: str) -> Iterator[Database]:
 
 @pytest.fixture(scope="module")
 def client(shared_client: Database) -> Iterator[Database]:
-    """Lend the client, and drop the tables that a module has made: their names are free for the next one."""
+    """Yield the client; drop the module's tables afterwards, so that the next module can use their names."""
     yield shared_client
     shared_client.rows(DROP_ALL_BUT_SHARED)
 
 
 @pytest.fixture(scope="session")
 def packed(shared_client: Database) -> Packed:
-    """The prices of the cars, packed."""
+    """A packed table of the cars, with the price as label."""
     return shared_client.pack("cars", x=["weight", "power"], y="price")
 
 
 @pytest.fixture(scope="session")
 def model(shared_client: Database) -> int:
-    """An architecture for prices."""
+    """The model_id of an architecture that predicts prices."""
     return shared_client.architectures.add(nets.mlp(2, 8, 1, "linear"), name="prices")
 
 
 @pytest.fixture(scope="session")
 def run(shared_client: Database, packed: Packed, model: int) -> Run:
-    """A run that is over."""
+    """A finished run on the prices of the cars."""
     return shared_client.fit(packed, {**GRID, "model": model}, epochs=3, seed=1, name="prices", wait=True)

@@ -1,4 +1,4 @@
-"""A run's owner puts something else in the place of its tables: who may see the run is not harmed by it."""
+"""The owner of a run replaces its tables by hostile objects, which must not harm others who read the run."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from trial import SGD, Trial, blobs, rows_of
 pytestmark = pytest.mark.slow
 
 FEATURES = 6
-# What the owner wants to run with the rights of others; no rollback takes it back.
+# A function that the owner wants others to call; it counts its calls in a sequence, which no rollback undoes.
 EVIL = """
 CREATE SEQUENCE models.steps; GRANT ALL ON SEQUENCE models.steps TO PUBLIC;
 GRANT ALL ON SCHEMA models TO PUBLIC;
@@ -66,7 +66,7 @@ def owner(database: str) -> Iterator[Trial]:
 
 @pytest.fixture
 def forging(owner: Trial) -> Iterator[Trial]:
-    """The owner, and the tables as they were afterwards."""
+    """Yield the owner with a copy of the model table to forge; put the original back after the test."""
     owner.sql("ALTER TABLE made RENAME TO kept; CREATE TABLE made AS SELECT * FROM kept")
     yield owner
     owner.sql("DROP TABLE made CASCADE; ALTER TABLE kept RENAME TO made")
@@ -75,7 +75,7 @@ def forging(owner: Trial) -> Iterator[Trial]:
 
 @pytest.fixture(scope="module")
 def reader(database: str, owner: Trial) -> Iterator[Database]:
-    """A superuser."""
+    """A client that is logged in as a superuser."""
     with cerebro_db.connect(f"postgresql:///{database}") as db:
         yield db
 
@@ -123,7 +123,7 @@ def test_what_stands_in_place_of_the_packed_rows_is_not_called(
 
 
 def test_code_that_belongs_to_a_table_is_not_called_by_an_export(forging: Trial, config: Config) -> None:
-    """The server plans with the conditions of indexes, computes columns' casts, and asks policies."""
+    """A plain SELECT calls the code in an index's condition and in a policy; an export must not call it."""
     forging.sql("CREATE INDEX ON made (mst_key) WHERE evil(1) = 1")
     forging.sql("CREATE POLICY p ON made USING (evil(TRUE)); ALTER TABLE made FORCE ROW LEVEL SECURITY")
     forging.sql("ALTER TABLE made ENABLE ROW LEVEL SECURITY; ALTER SEQUENCE models.steps RESTART")

@@ -1,4 +1,4 @@
-"""The dashboard for Apache Superset: what it asks of the database has the columns that its charts show."""
+"""The dashboard for Apache Superset: its queries return the columns that its datasets and charts name."""
 
 from __future__ import annotations
 

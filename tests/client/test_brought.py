@@ -1,4 +1,4 @@
-"""Models come back from folders and from MLflow, those of groups too; what was crafted does no harm."""
+"""Models, also of groups, are registered again from folders and from MLflow; crafted files do no harm."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = "CREATE TABLE asked AS SELECT * FROM shops UNION ALL SELECT 999, 0.5, 9,
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(client: Database) -> Iterator[None]:
-    """Models of groups with one of all rows beside them, and a model of one table."""
+    """Register `shops`, with a net for each group and one for all rows, and `whole`, with one net."""
     client.rows(SHOPS, 400)
     client.rows(ASKED)
     packed = client.pack("shops", x=["heat"], y="gone", columns="auto", group_by=BY, segments=1)
@@ -130,7 +130,7 @@ LAMBDA = {
     "class_name": "Sequential",
     "config": {"layers": [{"module": "keras.layers", "class_name": "Lambda", "config": {"function": "x"}}]},
 }
-# What any document may have that no database takes, and a net that is code.
+# Values that JSON allows but a database refuses, and nets that are code or no nets.
 WRONG_TEXTS: dict[str, tuple[list[str | int], Any, str]] = {
     "a number that is none": (["about", "normalizing_const"], "much", "invalid input syntax"),
     "NaN in a specification": (["features", "rows"], float("nan"), "no database can keep"),
@@ -155,7 +155,7 @@ def test_what_no_database_takes_is_refused(
 
 @pytest.fixture(scope="module")
 def store(client: Database, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A registry of MLflow's that has both models."""
+    """Write both models to a new MLflow registry, and yield its URI."""
     folder = tmp_path_factory.mktemp("mlflow")
     uri = f"sqlite:///{folder / 'mlflow.db'}"
     with pytest.MonkeyPatch.context() as patched:
@@ -173,7 +173,7 @@ def test_models_of_groups_come_back_from_mlflow(client: Database, store: str) ->
     (row,) = client.models.versions("returned").to_dict("records")
     assert (row["comment"], row["tags"]["team"]) == ("by shop", "south")
     assert client.models.from_mlflow("shops", store, into="returned") == {1: 1}
-    # A tag of this name may be anybody's.
+    # A tag of this name may have been set by a user.
     client.models.register("shops_one", "tagged", tags={"mlflow_version": "one"})
     assert client.models.from_mlflow("whole", store, into="tagged") == {1: 2}
 
@@ -199,7 +199,7 @@ WRONG_FILES: dict[str, tuple[bytes, str]] = {
 
 
 def file_of(store: str, name: str) -> Path:
-    """Return where a version's own file lies."""
+    """Return the path of version.json, the file that was written to MLflow with a version of a model."""
     files = Path(store.removeprefix("sqlite:///")).parent.rglob("version.json")
     (found,) = [file for file in files if f'"model": "{name}@' in (file.parent / "model.json").read_text()]
     return found
@@ -228,7 +228,7 @@ def test_a_crafted_version_of_mlflows_is_refused(
 def test_what_a_version_of_mlflows_says_of_its_origin_is_a_tag_and_no_recipe(
     client: Database, store: str
 ) -> None:
-    """Else it could have a retraining read what it likes."""
+    """If its lineage became a recipe, a retraining could read any table that the version names."""
     file = file_of(store, "whole")
     before = file.read_bytes()
     recipe = {"source": "shops", "target": "gone", "inputs": ["heat"], "options": {}, "seconds": 1}

@@ -1,4 +1,4 @@
-"""How a person gets in from Python: addresses, what lacks, rows of a frame, and what a notebook shows."""
+"""First steps in the client: addresses, what a database lacks, data frames, and objects in a notebook."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every usual driver in its default transaction mode: fit, watch from elsewhere, compare, predict."""
+"""Fit, watch in a second session, compare and predict by each driver, in its default transaction mode."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from fixtures import execute
 pytestmark = pytest.mark.slow
 
 NAMES = ["psycopg2", "psycopg", "sqlalchemy", "odbc", "jdbc"]
-# JAX and one segment, whose sessions start fastest: what is tested here is the way there and back.
+# JAX and one segment, because their sessions start fastest: the tests are about drivers alone.
 PREPARE = two_nets.statements("('backend', 'jax'), ('segments', '1'), ('threads', '1')", 100)
 FIT = """SELECT cerebro.madlib_fit_multiple_model('packed', '{0}', 'configs', {1},
     options => '{{"seed": 42{2}}}')"""
@@ -50,7 +50,7 @@ def port() -> Iterator[int]:
 
 @pytest.fixture(params=NAMES)
 def driver(request: pytest.FixtureRequest) -> str:
-    """The name of a driver that is there."""
+    """The name of a driver; its tests are skipped if it is not installed."""
     if request.param == "odbc":
         drivers.need_odbc()
     if request.param == "jdbc":
@@ -60,7 +60,7 @@ def driver(request: pytest.FixtureRequest) -> str:
 
 @pytest.fixture
 def opened(driver: str, prepared: str, port: int) -> Iterator[Open]:
-    """Open sessions of the driver; they are closed after the test."""
+    """Yield a function that opens a session of the driver; close all these sessions after the test."""
     sessions: list[Session] = []
 
     def open_one() -> Session:
@@ -73,7 +73,7 @@ def opened(driver: str, prepared: str, port: int) -> Iterator[Open]:
 
 
 def watch(session: Session, name: str, until: Callable[[], bool]) -> bool:
-    """Whether the run was seen at work, with visits committed, before it was over."""
+    """Wait until a visit of the run is committed or `until` is true; return whether a visit was seen."""
     while not until():
         if [row for row in session.rows(WATCH.format(name)) if row[1] > 0]:
             return True
@@ -127,7 +127,7 @@ def test_a_long_call_can_be_left_to_the_server_and_ended(opened: Open, driver: s
 @pytest.mark.slow
 @pytest.mark.doors("psycopg2 psycopg sqlalchemy odbc jdbc", "pack")
 def test_packing_and_training_in_one_transaction(opened: Open, driver: str) -> None:
-    """Drivers that begin transactions by themselves commit nothing of this before the end."""
+    """A driver that begins transactions by itself commits none of these steps before the last one."""
     session = opened()
     session.rows(f"CREATE TABLE rows_{driver} AS SELECT * FROM rows")
     session.rows(f"SELECT cerebro.training_preprocessor_dl('rows_{driver}', 'packed_{driver}', 'y', 'x')")
@@ -155,7 +155,7 @@ def test_psql_runs_a_script_as_one_transaction(
 
 
 def test_progress_is_told_to_who_waits(prepared: str) -> None:
-    """Notices come while the call goes on, not with its end."""
+    """Notices arrive while the call runs, not with its end."""
     command = ["psql", "-Xq", "-d", prepared, "-c", FIT.format("told", 5, "")]
     with subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as told:
         assert told.stderr
@@ -165,7 +165,7 @@ def test_progress_is_told_to_who_waits(prepared: str) -> None:
 
 
 def columns(dbname: str, name: str) -> dict[str, str]:
-    """Type and comment of the leaderboard's columns as a tool that reads the catalog has them."""
+    """Return the column types of a view as SQLAlchemy reads them; each column must have a comment."""
     engine = sqlalchemy.create_engine(URL.create("postgresql+psycopg2", database=dbname))
     found = sqlalchemy.inspect(engine).get_columns(name, schema="cerebro")
     engine.dispose()

@@ -1,4 +1,4 @@
-"""scikit-learn's manners: its own checks of estimators, less those that make no sense here."""
+"""The estimators for scikit-learn: fits, data frames, clean-up, and scikit-learn's own checks."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import estimator_checks_generator
 
 QUICK = {"epochs": 2, "random_state": 1, "options": {"backend": "jax"}}
-# All that scikit-learn checks holds; these where the database is given by its URL, since they pickle what
-# they are given, which an open database cannot be.
+# The tables that fits have left.
 STANDING = """SELECT relname FROM pg_class WHERE relname LIKE 'fit\\_%' AND relkind IN ('r', 'p')
     ORDER BY 1"""
+# Checks that pickle the estimator, which must have a database's URL: an open database cannot be pickled.
 PICKLING = ("check_estimators_pickle", "check_estimators_overwrite_params")
 
 
@@ -109,7 +109,7 @@ def test_an_architecture_may_be_made_for_the_data(client: Database) -> None:
 
 
 def mixed(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
-    """Rows of a shop: what was paid follows from all of the columns."""
+    """Return a frame of mixed columns, and an amount for each row that follows from plan, city and y."""
     rng: Any = np.random.default_rng(3)
     missing = rng.random(rows) < 0.1
     frame = pd.DataFrame(
@@ -134,7 +134,7 @@ def test_a_frame_of_mixed_columns_goes_as_it_is(client: Database) -> None:
     with made.fit(x, labels):
         assert made.score(x, labels) > 0.95
         assert (made.n_features_in_, list(made.feature_names_in_)) == (5, list(x.columns))
-        # The rows by their places, whatever their index; a plan that was never seen is no error.
+        # Predictions are in the order of rows, whatever the index; a plan that was never seen is no error.
         odd = x.head(40).assign(plan=["never"] * 3 + list(x["plan"].iloc[3:40]))
         np.testing.assert_allclose(made.predict_proba(odd)[3:], made.predict_proba(x)[3:40], atol=1e-6)
         with pytest.raises(ValueError, match="feature names"):
@@ -167,7 +167,7 @@ def test_a_frame_may_say_what_its_columns_become_and_which_net(client: Database)
     assert client.rows(STANDING) == []
 
 
-# What the two may differ by, in R² and accuracy, as they do between seeds.
+# How far our R² or accuracy may be below scikit-learn's; other seeds change it as much.
 TOLERANCE = 0.03
 TABLES = {
     "diabetes": load_diabetes,
@@ -221,7 +221,7 @@ def test_an_estimator_that_is_given_a_url_can_be_pickled(client: Database, clien
 
 @pytest.fixture(scope="module")
 def alone(client: Database) -> Any:
-    """Rows this few are packed for one segment."""
+    """Yield the client with the setting of one segment: the checks have too few rows for two."""
     client.rows("UPDATE cerebro.settings SET value = '1' WHERE name = 'segments'")
     yield client
     client.rows("UPDATE cerebro.settings SET value = '2' WHERE name = 'segments'")

@@ -1,4 +1,4 @@
-"""Rows and packed tables as files, there and back."""
+"""Rows and packed tables are written to files and read from them."""
 
 from __future__ import annotations
 

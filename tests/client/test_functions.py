@@ -1,4 +1,4 @@
-"""Registered functions from Python: registered, named in a run, and needed where its models are loaded."""
+"""Registered functions in the client: register them, train with them, and pass them to load the models."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import nets
 
 @keras.saving.register_keras_serializable(package="tests")
 class Doubled(keras.layers.Layer):
-    """A layer of somebody's own."""
+    """A user's own layer, which doubles its inputs."""
 
     def call(self, inputs: Any, *_: Any) -> Any:
         return inputs * 2

@@ -1,4 +1,4 @@
-"""The client and the command on a run of groups."""
+"""Runs of groups, and of folds, in the client and in the command `cerebro`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every example of the guides in Python runs, one after the other, and prints what stands below it."""
+"""Every Python example of the guides runs, in order, and prints the output that the guide shows below it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ EXAMPLE = re.compile(r"^```python\n(.*?)^```\n(?:\n```text\n(.*?)^```\n)?", re.S
 
 @pytest.fixture
 def fresh(template: str) -> Iterator[str]:
-    """A database of its own: the numbers of its runs begin at 1."""
+    """Yield a new database, in which the numbers of runs begin at 1."""
     with closing(psycopg2.connect(dbname="postgres")) as connection:
         connection.autocommit = True
         execute(connection, f"CREATE DATABASE {template}_guide TEMPLATE {template}")

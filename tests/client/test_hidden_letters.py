@@ -1,4 +1,4 @@
-"""Characters that turn the direction of reading or are no letters: each is spelled out for a person."""
+"""Control characters, also those for the direction of text, are shown as escapes in every output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ GRID = {
 
 @pytest.fixture(scope="module")
 def shown(client: Database, tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """All that says something of a run whose names are hostile, as HTML."""
+    """Return the HTML of reports and notebook views about a run with control characters in its names."""
     client.rows(
         f'CREATE TABLE "{EVIL}" AS SELECT i % 9 AS "{EVIL}", i % 7 AS b, i % 2 AS y, i % 2 AS s'
         " FROM generate_series(1, 80) AS i"

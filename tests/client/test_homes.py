@@ -1,4 +1,4 @@
-"""A run's results for people and other tools: pictures, a report, event files, a tracking store."""
+"""A run's results for people and other tools: plots, an HTML report, TensorBoard files, an MLflow store."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cerebro_db import CerebroError, Database, Packed, Run, loguniform
 
 @pytest.fixture(scope="module")
 def search(client: Database, packed: Packed, model: int) -> Run:
-    """A run in which something was stopped and something failed."""
+    """A finished search, in which some config was stopped and some config failed."""
     space = {
         "model": model,
         "loss": "mse",
@@ -46,7 +46,7 @@ def test_the_curves_are_the_metrics(search: Run) -> None:
 
 
 class _Names(HTMLParser):
-    """All that an HTML file would fetch."""
+    """Collects the addresses that an HTML file would fetch, and the names of its tags."""
 
     def __init__(self) -> None:
         super().__init__()

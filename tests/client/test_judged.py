@@ -1,4 +1,4 @@
-"""Models are judged by the client and by the command as the server judges them."""
+"""Checks, explanations and importance by the client and the command `cerebro` equal those of the server."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ explains = pytest.mark.postgresql
 
 @pytest.fixture(scope="module")
 def judged(client: Database) -> Iterator[Run]:
-    """A run on the kinds of cars, by columns; its best model is registered as `kinds`."""
+    """A run that predicts the kind of a car from its columns; its best model is registered as `kinds`."""
     packed = client.pack(
         "cars", x="*", y="kind", into="judged_cars", exclude=["id"], columns="auto", segments=2
     )
@@ -50,7 +50,7 @@ def test_rows_are_explained_in_the_order_of_their_ids(client: Database, judged: 
     whole = client.models.explain("kinds", "cars", "id", [7], top=None)
     assert len(whole) > 2 and list(whole["contribution"].abs()) == sorted(whole["contribution"].abs())[::-1]
     assert client.models.explain("kinds", "cars", "id", [-1]).empty
-    # A column may be called as the statement calls the row.
+    # A column may have the alias that the client's statement gives to the row.
     client.rows("CREATE VIEW lettered AS SELECT *, 0.5 AS r, 'w' AS w, id AS e FROM cars")
     pd.testing.assert_frame_equal(client.models.explain("kinds", "lettered", "id", [7], top=None), whole)
 
@@ -85,7 +85,7 @@ def test_contributions_are_drawn_as_bars(client: Database, judged: Run) -> None:
 
 
 def shown(database: str, *words: str) -> Any:
-    """Return the JSON that a command writes."""
+    """Run a command with --format json, and return its rows."""
     done = cerebro(*words, "--format", "json", database=database)
     assert done.code == 0, done.err
     return done.rows

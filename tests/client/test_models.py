@@ -1,4 +1,4 @@
-"""Trained configs as live Keras models, as files, and in the server's predictions."""
+"""Trained configs as live Keras models, as files, and in predictions by the server."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FEATURES = ["weight", "power"]
 
 @pytest.fixture(scope="module")
 def own_session(client_database: str) -> Iterator[Database]:
-    """A session that has not had another engine yet: only the same one gives the same bits."""
+    """A client whose session has used no other engine: only the same engine computes the same bits."""
     with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         yield db
 
@@ -41,7 +41,7 @@ def x(cars: pd.DataFrame) -> np.ndarray:
 
 @pytest.fixture(scope="module")
 def net() -> keras.Model:
-    """A live model with what is hard about states: moments, counters, seeds, variables that do not train."""
+    """A Keras model with variables that are hard to carry over: seeds, counters and moving statistics."""
     keras.utils.set_random_seed(1)
     layers = keras.layers
     return keras.Sequential(
@@ -57,7 +57,7 @@ def net() -> keras.Model:
 
 @pytest.fixture(scope="module")
 def kinds(own_session: Database, client: Database, net: keras.Model) -> Run:
-    """A run on classes that starts from a live model's weights."""
+    """A run on the kinds of cars that starts from the weights of the Keras model `net`."""
     table = own_session.pack("cars", x=FEATURES, y="kind", into="kinds", normalize=2.0)
     started = own_session.architectures.add(net, weights=True)
     grid = {
@@ -77,7 +77,7 @@ def test_a_live_model_predicts_what_the_server_does(
     there = prices.predict(cars, x=FEATURES)
     here = prices.to_keras().predict(x, verbose=0)[:, 0]
     assert list(there.index) == list(cars.index)
-    # Processors add up in different orders, by how many rows are computed at once.
+    # The order in which a processor adds numbers depends on how many rows it computes at once.
     np.testing.assert_allclose(there["prediction"], here, rtol=1e-6)
 
 

@@ -1,4 +1,4 @@
-"""docs/tutorial.ipynb runs from its first cell to its last, and is kept as it came out of such a run."""
+"""docs/tutorial.ipynb runs to its last cell, and the committed file has the outputs of such a run."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def pictures(notebook: nbformat.NotebookNode) -> int:
 
 @pytest.fixture(scope="module")
 def executed(database: str) -> Iterator[nbformat.NotebookNode]:
-    """A fresh copy, run in a database of its own; the first cell that fails ends it with its error."""
+    """Run a copy of the notebook in a database of its own; raise the error of the first cell that fails."""
     notebook = nbformat.read(FILE, as_version=4)
     for cell in notebook.cells:
         if cell.cell_type == "code":

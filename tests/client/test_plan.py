@@ -1,4 +1,4 @@
-"""Plans in the client: before a run, beside it, as text, as a tree in a notebook, for programs."""
+"""Plans in the client: before and after a run, as text, as a tree in a notebook, and as data."""
 
 from __future__ import annotations
 

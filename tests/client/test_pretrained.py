@@ -1,4 +1,4 @@
-"""Trained nets from Keras: layers frozen, a head put on, the same net once in its table, features stored."""
+"""db.load_pretrained stores a Keras net once, with frozen layers and a head; its features can be stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRID = {"loss": "categorical_crossentropy", "metrics": ["accuracy"], "batch_size
 
 @pytest.fixture(scope="module")
 def db(client: Database, client_database: str) -> Iterator[Database]:
-    """With a table of architectures of its own, and images of three kinds."""
+    """A client with its own table of architectures, `trained`, and with images of three kinds."""
     with cerebro_db.connect(f"postgresql:///{client_database}", architectures="trained") as own:
         random = np.random.default_rng(0)
         images = random.uniform(-1, 1, (ROWS, SIDE * SIDE * 3)).astype(np.float32)
@@ -39,7 +39,7 @@ def packed(db: Database) -> Packed:
 
 
 def trunk(seed: int = 1) -> Any:
-    """A trained net without its top; layers without a name get another number each time."""
+    """Return a net without a head, with seeded weights; its unnamed layers get other names in each call."""
     keras.utils.set_random_seed(seed)
     layers = keras.layers
     x = keras.Input((SIDE, SIDE, 3))
@@ -72,7 +72,7 @@ def test_a_frozen_trunk_gets_a_head_for_the_labels(db: Database, packed: Packed)
     ]
     assert list(found)[-4:] == ["head_pooled", "head_1", "head_2", "out_kind"]
     assert (found["out_kind"]["units"], found["head_2"]["rate"]) == (CLASSES, 0.2)
-    # What is frozen draws nothing.
+    # A frozen Dropout layer drops nothing.
     assert [config["rate"] for name, config in found.items() if name.startswith("dropout")] == [0.0]
     assert bytes(row["model_weights"]).startswith(before[1]) and row["name"] == "seen_much"
     assert (base.to_json(), flat(base)) == before and all(layer.trainable for layer in base.layers)
@@ -236,7 +236,7 @@ def test_nets_of_the_same_layers_with_other_ends_are_two(db: Database) -> None:
 
 
 def test_what_came_of_a_load_is_loaded_again(db: Database, packed: Packed, tmp_path: Path) -> None:
-    """Its head has names that are taken."""
+    """The first head's names of layers are taken, so the layers of the second head get other names."""
     first = db.load_pretrained(trunk(), packed, head="Dense(4, 'relu')", freeze="*")
     run = db.fit(packed, {**GRID, "model": [first], "learning_rate": 0.01}, epochs=1, seed=1, wait=True)
     run.best().save(tmp_path / "best.keras")

@@ -1,4 +1,4 @@
-"""Registered models by the client: register, list, move aliases, get as a live model, save as a file."""
+"""Registered models in the client: register, list, move aliases, get as a Keras model, save to a file."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ ASKED = (
 
 @pytest.fixture(scope="module")
 def table(client: Database, run: Run) -> Iterator[str]:
-    """The models of a run on prices; what is registered of them goes when the tests are over."""
+    """Yield the model table of a run on prices; drop all registered models after the module's tests."""
     yield run.models()
     for model in client.models.list()["name"]:
         client.models.drop(model)
@@ -107,7 +107,7 @@ def test_what_the_server_refuses_is_told(client: Database) -> None:
 
 @pytest.mark.greenplum
 def test_a_dropped_table_is_gone_on_the_segments(client_database: str) -> None:
-    """Their processes begin with the path of the session, although the client looks at its own first."""
+    """The client sets a search_path of its own first; processes on segments must not start with it."""
     kept = "SELECT count(*) AS found FROM gp_dist_random('pg_class') WHERE relname = 'short_lived'"
     with cerebro_db.connect(f"postgresql:///{client_database}") as db:
         db.rows("CREATE TABLE short_lived (a integer)")

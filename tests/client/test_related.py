@@ -1,4 +1,4 @@
-"""Features of related tables, sums over graphs and forecasts by the client and by the command."""
+"""Features of related tables, graphs and forecasts in the client and in the command `cerebro`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cerebro_db import CerebroError, Database
 
 from shell import cerebro
 
-# Greenplum reads foreign keys, which is all that is wanted of them here, and warns that it enforces none.
+# Greenplum warns that it enforces no foreign keys; the tests only need it to know them.
 pytestmark = pytest.mark.filterwarnings("ignore:referential integrity")
 
 TABLES = """
@@ -27,7 +27,7 @@ CREATE TABLE ways AS SELECT i AS a, i % 9 + 1 AS b, 'k' || i % 2 AS via FROM gen
 CREATE TABLE beats AS SELECT 's' || s AS name, '2026-01-01'::date + d AS day, sin(d * 0.55 + s) + s AS beat
 FROM generate_series(1, 4) AS s, generate_series(0, 79) AS d
 """
-# Two kinds of people, which their ties tell better than x does.
+# Two kinds of people; an edge between two of them tells more about their kind than the column x.
 FOLK = """
 CREATE TABLE folk AS SELECT i, (i % 2 + 3 * sin(i * i))::real AS x, chr(97 + i % 2) AS kind,
        CASE WHEN i % 5 < 3 THEN chr(97 + i % 2) END AS "To ld" FROM generate_series(0, 79) AS i;
@@ -143,7 +143,7 @@ def test_series_are_forecast(tables: Database, client_database: str, tmp_path: P
     assert not (tmp_path / "folder").exists()
     done = cerebro("export", "beating@1", str(tmp_path / "folder"), database=client_database)
     assert done.code == 1 and refused in done.err and "cerebro forecast beating@1" in done.err
-    # One more training would show no more than that its name is taken.
+    # A name that is taken, because a second training would show nothing new.
     words = (
         "train-forecast",
         "beats",

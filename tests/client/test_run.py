@@ -1,4 +1,4 @@
-"""Packing, architectures, runs: begun, shown as SQL, waited for, steered; and who closes what."""
+"""Packing, architectures and runs in the client: begin, show as SQL, wait, steer, close connections."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_a_run_is_over_and_ranked(run: Run) -> None:
 def test_what_is_shown_is_what_was_sent(
     client: Database, run: Run, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A person who sends the statements of a run gets the same models, to the bit."""
+    """Sending the statements that run.sql() prints trains the same models, to the bit."""
     run.sql()
     table = run.info()["model_table"]
     shown = capsys.readouterr().out.replace(table.removeprefix("public."), "by_hand")

@@ -1,4 +1,4 @@
-"""Models in a folder answer without a server what they answer in it, from the columns as they are."""
+"""Models saved to a folder predict without a server as in the server, from the original columns."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ LOSS = {"loss": "categorical_crossentropy", "optimizer": "Adam", "learning_rate"
 
 @pytest.fixture(scope="module", autouse=True)
 def trained(client: Database) -> Iterator[None]:
-    """Two registered classifiers of mixed columns, of which the second is an ensemble."""
+    """Register two versions of `churn`, classifiers of mixed columns; the second is an ensemble."""
     client.rows(CUSTOMERS.replace("customers", "clients", 1), 300)
     packed = client.pack("clients", x=COLUMNS, y="gone", columns=SAID, segments=2, validation=0.3)
     client.rows("SELECT cerebro.load_net('client_nets', 'clients_packed', 'tabular', '{\"width\": 8}')")
@@ -79,7 +79,7 @@ def test_a_folder_answers_as_the_server_does(client: Database, tmp_path: Path, v
 
 
 def test_nothing_but_the_folder_is_needed(folder: Path, client: Database) -> None:
-    """In another process, which reaches no server and has no Keras loaded afterwards."""
+    """The folder suffices in a process that can reach no server, and Keras is not loaded there."""
     program = (
         "import sys, json, datetime, cerebro_db\n"
         f"model = cerebro_db.load_model({str(folder)!r})\n"
@@ -110,7 +110,7 @@ def test_a_quantity_and_arrays(client: Database, model: int, tmp_path: Path) -> 
     asked = "SELECT p.prediction FROM spots AS s, cerebro.predict('spots', s) AS p ORDER BY s.id LIMIT 50"
     expected = [row["prediction"] for row in client.rows(asked)]
     array = np.array([row["spot"] for row in rows], "float32")
-    # A prediction near 0 is the difference of numbers that are not, which are rounded.
+    # A prediction near 0 is a difference of larger, rounded numbers, so its relative error may be large.
     for given in (rows, pd.DataFrame(rows), array):
         assert saved.predict(given) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
@@ -137,7 +137,7 @@ def test_a_net_of_pictures_takes_keras(client: Database, tmp_path: Path) -> None
     (shot,) = client.models.explain("shots", "shots", "id", [3]).to_dict("records")
     drawn = np.asarray(Image.open(io.BytesIO(shot["map"])))
     assert (drawn.shape, drawn.dtype, shot["value"]) == ((12, 12, 3), np.uint8, None)
-    # The place that adds most is in full colour.
+    # The place that adds most to the score has the full colour.
     assert any((drawn == colour).all(axis=2).any() for colour in ((178, 24, 43), (33, 102, 172)))
 
 
@@ -237,7 +237,7 @@ def test_weights_that_are_none_are_refused(client: Database, folder: Path, tmp_p
 
 @pytest.mark.parametrize("what", CRAFTED)
 def test_a_crafted_folder_runs_nothing(client: Database, folder: Path, tmp_path: Path, what: str) -> None:
-    """It is refused when it is registered or asked, or what was crafted is no more than a name."""
+    """The folder is refused when it is loaded or predicts, or the crafted value is only used as text."""
     document = place = json.loads((folder / "model.json").read_text())
     *path, last = CRAFTED[what][0]
     for name in path:

@@ -1,4 +1,4 @@
-"""The client's statements: values come to the server as they were, and grids mean what they say."""
+"""The client's SQL: values arrive at the server unchanged, and grids become the server's parameters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`db.train`: a data frame of mixed columns in, a leaderboard out, and predictions in any query after it."""
+"""`db.train` on a data frame of mixed columns: its leaderboard, files, predictions and errors."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Trained(NamedTuple):
 
 @pytest.fixture(scope="module", autouse=True)
 def trained(client: Database, frame: pd.DataFrame) -> Trained:
-    """Train on the frame, whose rows are then the table churn_rows; most tests use what this makes."""
+    """Train on the frame, which also makes the table churn_rows; most tests use the run and this table."""
     with redirect_stdout(StringIO()) as out:
         run = client.train(frame, "gone", name="churn", configs=3, epochs=4, nets=["linear", "tabular"])
     return Trained(run, out.getvalue().splitlines())
@@ -104,7 +104,7 @@ def test_a_file_carries_what_columns_became_and_weights(client: Database, tmp_pa
 def test_an_exported_model_has_what_its_columns_became_beside_it(
     client: Database, tmp_path: Path, suffix: str, greenplum: bool
 ) -> None:
-    """The file and its companion are enough to predict in a database that knows neither run nor rows."""
+    """The model's file and the file about its columns suffice to predict where run and rows are unknown."""
     config = client.run(client.rows("SELECT run_id FROM churn_summary")[0]["run_id"]).best()
     path = config.save(tmp_path / f"best.{suffix}")
     text = (tmp_path / "best.features.json").read_text()

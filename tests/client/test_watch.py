@@ -1,4 +1,4 @@
-"""A run that is watched: in a file, in a terminal, in a notebook, and until somebody has enough."""
+"""Watching a run: its progress in a file, in a terminal and in a notebook, and Ctrl-C."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_a_terminal_shows_bars_in_place(run: Run) -> None:
 
 
 def _read(here: int) -> str:
-    """All that was written to a terminal whose other side is closed."""
+    """Return all that was written to a terminal whose other end is closed."""
     chunks: list[bytes] = []
     with contextlib.suppress(OSError):
         while chunk := os.read(here, 65536):

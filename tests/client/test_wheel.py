@@ -1,4 +1,4 @@
-"""The wheel and the sdist have one version, are typed, and need nothing but what they name."""
+"""The client's wheel and sdist: their version and contents, and which packages they need."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 CLIENT = ROOT / "cerebro_db"
 VERSION = re.search(r"default_version = '(.+)'", (ROOT / "cerebro.control").read_text())
 CORE = {"cerebro_db", "psycopg2", "sqlalchemy"}
-# What the command and the live page are built on; of the latter's nothing is needed for anything else.
+# Packages that only the command, or only the live page, may import at the top of a module.
 ROOMS = {"cli": {"click", "jsonschema", "tomlkit"}, "dashboard": {"starlette", "uvicorn"}}
 OTHERS = {
     "IPython", "keras", "matplotlib", "ml_dtypes", "mlflow", "numpy", "pandas", "pyarrow", "rich", "sklearn",
@@ -30,7 +30,7 @@ OTHERS = {
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """A wheel and an sdist, built as for a release."""
+    """Build a wheel and an sdist as for a release, and return their paths."""
     folder = tmp_path_factory.mktemp("dist")
     _run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder, ROOT)
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
@@ -68,7 +68,7 @@ def test_they_hold_the_client_with_the_source_of_the_extension_and_nothing_else(
     with tarfile.open(sdist) as file:
         inside = {name.split("/")[1] for name in file.getnames()}
     client = {"cerebro_db", "cerebro.control", "LICENSE", "pyproject.toml"}
-    # What `cerebro init` makes the extension of.
+    # The files from which `cerebro init` builds the extension.
     extension = {"plpy", "sql", "migrations", "tools", "Makefile", "requirements", "requirements.lock"}
     assert client | extension <= inside
     assert not inside & {".local", "bench", "build", "docs", "tests"}
@@ -107,8 +107,10 @@ INSTALLS = sorted(
 
 @pytest.mark.parametrize("named", INSTALLS)
 def test_what_the_docs_install_is_installed_from_a_clone(named: str, tmp_path: Path) -> None:
-    """With the packages of this environment, so that nothing comes from the network: what an extra needs is
-    here, or pip would look for it in vain."""
+    """The new environment sees the packages of this one, and pip uses no network.
+
+    If an extra needs a package that is not installed here, pip fails.
+    """
     venv.create(tmp_path / "venv", with_pip=True)
     python = tmp_path / "venv" / "bin" / "python"
     (here,) = {path for path in sys.path if path.endswith("site-packages")}
@@ -135,7 +137,7 @@ def test_a_module_is_python_3_10(file: Path) -> None:
 
 @pytest.mark.parametrize("file", modules, ids=lambda file: str(file.relative_to(CLIENT)))
 def test_a_module_imports_what_it_may(file: Path) -> None:
-    """The core is imported at the top of a module, everything else where it is used: it may not be there."""
+    """At its top, a module may import only packages that are always installed; elsewhere, optional ones."""
     tree = ast.parse(file.read_text())
     known = sys.stdlib_module_names
     top = _imported(tree.body) - known
@@ -156,6 +158,6 @@ def _imported(nodes: list[ast.stmt] | list[ast.AST]) -> set[str]:
 
 @pytest.mark.parametrize("file", modules, ids=lambda file: str(file.relative_to(CLIENT)))
 def test_a_module_knows_the_public_side_of_the_database_alone(file: Path) -> None:
-    """One imports what answers without a database."""
+    """Only shared.py may name cerebro_plpy: it imports the code that predicts without a database."""
     hidden = r"cerebro\._|__internal" if file.name == "shared.py" else r"cerebro\._|cerebro_plpy|__internal"
     assert not re.findall(hidden, file.read_text())

@@ -1,4 +1,4 @@
-"""The image, built once for all tests; where no Docker engine answers, they are skipped."""
+"""Builds the container image once for all tests; skips the tests if no Docker engine answers."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ def engine() -> None:
 
 @pytest.fixture(scope="session")
 def image(engine: None) -> None:
-    """The variable BASE names the image to build on, as for `make docker`."""
+    """Build the image; the environment variable BASE names the image to build on, as for `make docker`."""
     done = subprocess.run(["make", "-s", "docker"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
 @pytest.fixture(scope="session")
 def server(image: None) -> Iterator[Server]:
-    """A container that several tests use."""
+    """Start a container that all tests of the session share, and yield it when it is healthy."""
     with container(POSTGRES_PASSWORD=PASSWORD) as started:
         started.wait_until("healthy")
         yield started

@@ -1,4 +1,4 @@
-"""docker/compose.yaml: the server and the demo, and that data survive `down` and `up`."""
+"""docker/compose.yaml: the server, the demo and the live page start, and data survive `down` and `up`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Compose = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def compose(image: None) -> Iterator[Compose]:
-    """Run a command of compose on a project of the test's own, on any free port."""
+    """Yield a function that runs a command of `docker compose` on the test's own project, on free ports."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         page_port = str(free.getsockname()[1])
     environment = {**os.environ, "PORT": "0", "PAGE_PORT": page_port}

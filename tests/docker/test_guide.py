@@ -1,4 +1,4 @@
-"""The commands of README and docs/container.md that need Docker, as they stand there."""
+"""The Docker commands in README.md and docs/container.md work as they are written there."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The container image: how it starts, whom it lets in, that it trains, and what a restart leaves."""
+"""The container image: how it starts, whom it lets in, that it trains, and what data a restart keeps."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def prepare(connection: Connection) -> None:
 
 @pytest.fixture(scope="module")
 def trained(server: Server) -> Server:
-    """With tables to train on in its default database."""
+    """A container with tables to train on in its default database."""
     with closing(server.open()) as connection:
         prepare(connection)
     return server
@@ -72,7 +72,7 @@ def test_what_it_is_made_of_is_named(server: Server) -> None:
 def test_it_trains_to_the_same_bits_as_a_server_outside(
     trained: Server, connect: Callable[..., Connection], backend: str
 ) -> None:
-    """The server outside is the private cluster of the other tests."""
+    """The server outside the container is the private cluster that the other tests use."""
     option = f'"backend": "{backend}"'
     outside = connect()
     if not execute(outside, "SELECT to_regclass('packed')")[0][0]:
@@ -136,7 +136,7 @@ def test_the_password_does_not_stay_where_functions_can_read_it(server: Server) 
 
 
 def test_the_usual_settings_and_scripts(image: None, tmp_path: Path) -> None:
-    """Secrets, names of user and database, scripts of each kind in the order of their names."""
+    """A password file, names of user and database, and start scripts, in order of name, are heeded."""
     (tmp_path / "secret").write_text(f"{PASSWORD}\n")
     scripts = tmp_path / "scripts"
     scripts.mkdir()
@@ -198,7 +198,7 @@ SELECT cerebro.schedule('staying', '* * * * *', 'leavers', '10 seconds', 'always
 
 
 def test_a_schedule_trains_a_model_again(server: Server) -> None:
-    """By pg_cron, in a session of the role that made the schedule."""
+    """pg_cron trains the model, in a session of the role that made the schedule."""
     with closing(server.open()) as connection:
         execute(connection, RETRAINED)
     ran = "SELECT outcome, version, promoted, role FROM cerebro.schedule_runs WHERE outcome <> 'running'"

@@ -1,4 +1,4 @@
-"""One private server for all rounds."""
+"""Fixture of the fault tests: a harness with one private server for all rounds."""
 
 from __future__ import annotations
 

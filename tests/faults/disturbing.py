@@ -1,4 +1,4 @@
-"""A statement that goes on in a session of its own, and is disturbed meanwhile."""
+"""Begins calls in threads, so that a test can disturb their sessions meanwhile."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _AT_WORK = (
 def begun(
     connection: Connection, do: Callable[[Trial], object]
 ) -> tuple[threading.Thread, list[psycopg2.Error]]:
-    """Something that goes on in a thread, and with what error it ends."""
+    """Begin a call in a thread, and return the thread and a list that gets the error of the call, if any."""
     failed: list[psycopg2.Error] = []
     connection.notices = []
 
@@ -36,7 +36,7 @@ def begun(
 def run_begun(
     looking: Trial, connection: Connection, do: Callable[[Trial], object], visits: int
 ) -> tuple[threading.Thread, list[psycopg2.Error]]:
-    """Begin a new run in a thread, and return when it has done so many visits."""
+    """Begin a run in a thread as `begun` does, and return when the run has made at least `visits` visits."""
     runs = looking.value("SELECT count(*) FROM cerebro.runs")
     thread, failed = begun(connection, do)
     done = "SELECT visits_done FROM cerebro.runs ORDER BY run_id DESC LIMIT 1"
@@ -46,7 +46,7 @@ def run_begun(
 
 
 def session_at_work(looking: Trial, thread: threading.Thread) -> int:
-    """The process of a segment session that trains."""
+    """Wait until a segment session is in a visit, and return its process number."""
     while not (found := looking.sql(_AT_WORK)):
         assert thread.is_alive()
     return found[0][0]

@@ -35,7 +35,7 @@ TENSORFLOW_SHARE = 0.15
 
 
 class Call(threading.Thread):
-    """A fit in a connection of its own, in a thread of its own."""
+    """A thread that makes one fit on a connection of its own."""
 
     def __init__(
         self,
@@ -72,7 +72,7 @@ class Call(threading.Thread):
 
 @dataclass(frozen=True)
 class Round:
-    """One round: the fault, and how it ended."""
+    """A round: which fault struck a run, after how many visits, and how the run ended."""
 
     number: int
     kind: kinds.Kind
@@ -93,7 +93,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Reference:
-    """All that an undisturbed run leaves, and how long it takes."""
+    """The results, visits and states that an undisturbed run of a job leaves, and the seconds it took."""
 
     left: workload.Left
     visits: Rows
@@ -103,7 +103,7 @@ class Reference:
 
 @dataclass
 class Harness:
-    """Rounds on one server."""
+    """Plays rounds on one server: strikes a run with a fault, and compares its end with a reference."""
 
     server: Server
     seed: int
@@ -111,18 +111,18 @@ class Harness:
     references: dict[tuple[str, str], Reference] = field(default_factory=dict)
 
     def prepare(self, backends: Sequence[str]) -> None:
-        """Make the tables, and what undisturbed runs of the small job leave."""
+        """Make the tables, and train the reference of the small job on each of the backends."""
         workload.prepare(self.server)
         for backend in backends:
             self.refer_to(backend)
 
     def refer_to(self, backend: str) -> None:
-        """From now on rounds are played on this kind of backend too."""
+        """Let rounds use a backend (`jax` or `tensorflow`) too, and train the small job on it."""
         self.backends.append(backend)
         self.reference(workload.SMALL, backend)
 
     def reference(self, job: workload.Job, backend: str) -> Reference:
-        """Give all that the job leaves undisturbed; train it the first time that somebody asks."""
+        """Return the reference of a job on a backend; the first call for this pair trains it."""
         if (job.name, backend) not in self.references:
             with closing(self.server.connect()) as connection:
                 begun = time.monotonic()
@@ -140,7 +140,7 @@ class Harness:
 
     @contextmanager
     def short(self) -> Iterator[None]:
-        """One segment session for both segments: half of what a round costs is the start of sessions."""
+        """Use one segment session for both segments: the start of sessions takes half of a round's time."""
         with setting(self.server.sql, "sessions", "1"):
             yield
 
@@ -148,7 +148,7 @@ class Harness:
         return [k for k in kinds.EVERY if self.server.disk is not None or not k.needs_mount]
 
     def plan(self, rounds: int) -> list[kinds.Kind]:
-        """Every kind once in random order, then any."""
+        """Return the kind of fault of each round: every kind once in random order, then kinds at random."""
         chosen = random.Random(self.seed)
         offered = self.offered()
         order = chosen.sample(offered, len(offered))
@@ -186,7 +186,7 @@ class Harness:
     def _disturb(
         self, kind: kinds.Kind, out: str, backend: str, reference: Reference, chosen: random.Random
     ) -> tuple[Call, int]:
-        """Start a run and strike at a random moment, which is now and then before it has begun."""
+        """Start a run, strike at a random moment, and return the call and its visits up to the strike."""
         connection = self.server.connect()
         if kind.times_out:
             patience = 1000 * reference.seconds * chosen.uniform(0.2, 1.0)
@@ -214,7 +214,7 @@ class Harness:
         return self.server.sql(query, f"\\m{out}\\M")[0][0]
 
     def _look(self, kind: kinds.Kind, call: Call, out: str) -> int | None:
-        """The server tells the truth about the run, at once or when its sessions have noticed."""
+        """Check status and tables of the struck run, and return its number, or None if it has not begun."""
         run_id = self.run_of(out)
         if call.error is None:
             assert kind.expected != kinds.ENDED or self._was_late(run_id), f"{kind.name}: the call went on"
@@ -228,14 +228,14 @@ class Harness:
         return run_id
 
     def _was_late(self, run_id: int | None) -> bool:
-        """Whether the run was over when it was struck."""
+        """Return whether the run had finished, so that the fault came too late to end it."""
         return run_id is not None and self._status(run_id) == "finished"
 
     def _status(self, run_id: int) -> str:
         return self.server.sql("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id)[0][0]
 
     def _compare(self, out: str, job: workload.Job, reference: Reference) -> int:
-        """Same bits, every visit once, nothing left over; then the tables go."""
+        """Check that a run equals the reference, drop all that it left, and return its number of bits."""
         with closing(self.server.connect()) as connection:
             found = workload.left(connection, out, job)
             assert found == reference.left, "the result is not that of the undisturbed run"
@@ -247,7 +247,7 @@ class Harness:
         return found.bits
 
     def check_leftovers(self, connection: Connection) -> None:
-        """Check that a run leaves nothing outside its tables."""
+        """Check that no orphaned row, session, lock, temporary file or prepared transaction is left."""
         orphans = "SELECT count(*) FROM cerebro.{} WHERE run_id NOT IN (SELECT run_id FROM cerebro._run)"
         for table in ("_state", "_visit", "_evaluation", "_metric", "_config", "_run_event", "_failure"):
             assert execute(connection, orphans.format(table)) == [(0,)], table
@@ -264,7 +264,7 @@ LEFTOVERS = {
 
 
 def report(rounds: Sequence[Round]) -> str:
-    """The figures."""
+    """Return a report: totals, and for each fault the number of its rounds and of resumed ones."""
     counted = Counter(round.kind.name for round in rounds)
     resumed = Counter(round.kind.name for round in rounds if round.resumed)
     lines = [f"{number:5} {resumed[name]:8}  {name}" for name, number in sorted(counted.items())]

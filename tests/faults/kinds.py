@@ -1,4 +1,4 @@
-"""The faults: what is done to a server while a run goes on, and what must be true right after."""
+"""The kinds of faults: how each strikes a server during a run, and what the disturbed call may do then."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from fixtures import execute
 from scratch import Server, as_server, kill_child, shell
 from workload import FAST, FEATURES, GROUPS, SMALL, Job
 
-# What may become of the call that was disturbed: it goes on as if nothing had been, or it ends.
+# What may become of the call that was disturbed: it goes on as if nothing had happened, it ends, or either.
 UNDISTURBED, ENDED, EITHER = "undisturbed", "ended", "either"
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The server and the session that a fault hits."""
+    """The server, the process of the caller's session and a source of random numbers, for one strike."""
 
     server: Server
     caller: int
@@ -35,7 +35,7 @@ def untouched(server: Server) -> Iterator[None]:
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of fault. `around` prepares the server before the run and mends it before the resuming."""
+    """A kind of fault. `around` prepares the server before the run, and repairs it before the resume."""
 
     name: str
     strike: Callable[[Scene], None]
@@ -57,7 +57,7 @@ def _sessions(scene: Scene, pattern: str) -> list[int]:
 
 
 def _worker(scene: Scene) -> int | None:
-    """A segment session, one that is at work if there is one."""
+    """Return the process of a segment session, if possible of one at work, or None if there is none."""
     for pattern in ("visit|evaluate|merge", "start", "idle"):
         if found := _sessions(scene, pattern):
             return scene.random.choice(found)
@@ -65,7 +65,7 @@ def _worker(scene: Scene) -> int | None:
 
 
 def control_session(server: Server) -> int | None:
-    """The session that holds a run's lock."""
+    """Return the process of the session that holds a run's advisory lock, or None."""
     rows = server.sql("SELECT pid FROM pg_locks WHERE locktype = 'advisory' AND objsubid = 2 AND granted")
     return rows[0][0] if rows else None
 
@@ -105,7 +105,7 @@ def caller_cancelled(scene: Scene) -> None:
 
 
 def nothing(scene: Scene) -> None:
-    """The fault lies elsewhere: in a setting of the caller's, or in what follows."""
+    """Do nothing: the fault of this kind is a setting of the caller, or follows after the strike."""
 
 
 def stopped_at_once(scene: Scene) -> None:
@@ -129,7 +129,7 @@ def power_cut(scene: Scene) -> None:
 
 
 def _limit(pid: int | None, limit: str) -> None:
-    """As the server's user, who may lower limits of its own; root may not everywhere."""
+    """Set a resource limit of a process, as the server's user: root may not do so on every machine."""
     try:
         if pid is not None:
             as_server("prlimit", f"--pid={pid}", limit)
@@ -139,17 +139,17 @@ def _limit(pid: int | None, limit: str) -> None:
 
 
 def memory_taken(scene: Scene) -> None:
-    """From here on the session gets no more memory from the operating system."""
+    """Let a segment session get no more memory from the operating system."""
     _limit(_worker(scene), "--as=1:1")
 
 
 def log_unwritable(scene: Scene) -> None:
-    """The session cannot write to its write-ahead log any more, as on a full disk: the server must panic."""
+    """Make a segment session unable to write the write-ahead log, as on a full disk: the server panics."""
     _limit(_worker(scene), "--fsize=1:1")
 
 
 def source_dropped(scene: Scene) -> None:
-    """The caller's lock keeps the packed table: whoever wants to drop it gives up after a while."""
+    """Try to drop, truncate and alter the packed table; each must time out on the lock of a running call."""
     for statement in ("DROP TABLE packed", "TRUNCATE packed", "ALTER TABLE packed ADD COLUMN more integer"):
         with closing(scene.server.connect()) as connection:
             execute(connection, "BEGIN; SET LOCAL lock_timeout = '200ms'")
@@ -157,14 +157,14 @@ def source_dropped(scene: Scene) -> None:
                 execute(connection, statement)
             except psycopg2.errors.LockNotAvailable:
                 continue
-            # The call has not come to its lock yet, or its run is over.
+            # The statement succeeded, so the call does not hold its lock yet, or its run is over.
             running = execute(connection, "SELECT run_id FROM cerebro.runs WHERE status = 'running'")
             assert not running, f"{statement} went through while a run used the table"
             execute(connection, "ROLLBACK")
 
 
 def disk_filled(scene: Scene) -> None:
-    """The file system of the states is full from now on."""
+    """Fill the file system that holds the states."""
     ballast = scene.server.folder / "small" / "ballast"
     subprocess.run(["dd", "if=/dev/zero", f"of={ballast}", "bs=64k"], check=False, capture_output=True)
 
@@ -174,11 +174,11 @@ STATES = ("TABLE cerebro._state", "INDEX cerebro._state_pkey")
 
 @contextmanager
 def small_disk(server: Server) -> Iterator[None]:
-    """States lie in a tablespace on a small file system of their own; afterwards there is room again."""
+    """Move the table of states to a tablespace on a small file system; move it back at the end."""
     place = server.folder / "small"
     place.mkdir(exist_ok=True)
     shell('mount -t tmpfs -o size=6m none "$1" && mkdir "$1/space" && chown -R "$(server_user):" "$1"', place)
-    # What the rounds before have left is dead, but still takes room.
+    # Dead rows of earlier rounds still take room.
     server.sql("VACUUM FULL cerebro._state")
     server.sql(f"CREATE TABLESPACE small LOCATION '{place}/space'")
     for what in STATES:
@@ -195,7 +195,7 @@ def small_disk(server: Server) -> Iterator[None]:
 
 @contextmanager
 def loose_commits(server: Server) -> Iterator[None]:
-    """Commits return before they have left the server's memory, and are lost with it."""
+    """Let commits return before the server has written them to disk, so that a crash loses the last ones."""
     for setting in ("synchronous_commit = off", "wal_writer_delay = '10s'", "wal_writer_flush_after = 0"):
         server.sql(f"ALTER SYSTEM SET {setting}")
     server.sql("SELECT pg_reload_conf()")
@@ -205,7 +205,7 @@ def loose_commits(server: Server) -> Iterator[None]:
 
 
 def damage(server: Server, run_id: int, chosen: random.Random) -> None:
-    """Turn one bit of the newest state of some config."""
+    """Invert a random bit of the newest state of a random config of a run."""
     rows = server.sql(
         "SELECT DISTINCT ON (mst_key) mst_key, step, octet_length(data) FROM cerebro._state"
         " WHERE run_id = %s AND part = 0 ORDER BY mst_key, step DESC", run_id,

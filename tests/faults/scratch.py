@@ -1,7 +1,7 @@
-"""A server of the harness' own, which may be killed, starved and cut off without hurting anybody else.
+"""A private server that the fault harness may kill, starve and cut off, without harm to any other server.
 
-Where this process is root and may mount loop devices, the server's files lie in a file system of their own
-inside one file: a copy of that file is what a power loss would leave of them.
+If this process is root and can mount loop devices, the server's files are in a file system inside one file. A
+copy of that file is what a power loss would leave of the server's files.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ PORT = 5432
 PATIENCE = 60.0
 DISK_MB = 1024
 _REFUSED = re.compile("FATAL:  the database system is|DETAIL:  Consistent recovery")
-# On the command line: a file that is not synced is lost with the power.
+# They are options on the command line: a configuration file that is not synced would be lost in a power cut.
 SETTINGS = {
     "listen_addresses": "",
     "port": PORT,
@@ -40,7 +40,7 @@ SETTINGS = {
 
 
 def shell(line: str, *arguments: object) -> str:
-    """Run a line of bash that knows tools/common.sh; gives what it prints."""
+    """Run a line of bash that can use the functions of tools/common.sh, and return its output, stripped."""
     command = ["bash", "-c", f". {ROOT}/tools/common.sh; {line}", "_", *map(str, arguments)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     if done.returncode:
@@ -75,7 +75,7 @@ class Disk:
         )
 
     def copy(self) -> Path:
-        """Copy the disk as it is at one moment: repeat until nothing reaches it during the copy."""
+        """Copy the disk's file, repeatedly until it did not change meanwhile; return the path of the copy."""
         copied = self.image.with_suffix(".copy")
         for _ in range(20):
             shell('cp --sparse=always "$1" "$2"', self.image, copied)
@@ -90,7 +90,7 @@ class Disk:
 
 
 def may_mount() -> bool:
-    """Whether loop devices can be mounted here."""
+    """Return whether this process can mount loop devices."""
     if os.geteuid():
         return False
     with tempfile.TemporaryDirectory() as folder:
@@ -108,7 +108,7 @@ def may_mount() -> bool:
 
 
 class Server:
-    """One private server; its socket lies in its folder."""
+    """A private server, whose data, log and socket are in one folder."""
 
     def __init__(self, folder: Path, disk: Disk | None, programs: Path | None = None) -> None:
         self.folder = folder
@@ -132,7 +132,7 @@ class Server:
         )
 
     def start(self) -> None:
-        # What JAX has compiled once is taken from here, which saves most of a round's time.
+        # JAX keeps its compiled programs in this folder, which saves most of a round's time.
         cache = [
             "env",
             f"JAX_COMPILATION_CACHE_DIR={self.cache}",
@@ -149,7 +149,7 @@ class Server:
         as_server(*before, self.bin / "pg_ctl", "-D", self.data, "-s", "-w", "-t", int(PATIENCE), *arguments)
 
     def ensure_up(self) -> None:
-        """Wait while the server restarts its backends; start it if it is down."""
+        """Wait until the server accepts a connection; start the server if none of its processes is left."""
         deadline = time.monotonic() + PATIENCE
         while time.monotonic() < deadline:
             try:
@@ -157,7 +157,7 @@ class Server:
                 return
             except psycopg2.OperationalError:
                 if not self.pids():
-                    # Where nobody reaps it, a killed postmaster still has the number in these files.
+                    # A killed postmaster that no parent reaps keeps its number, and these files name it.
                     for lock in (self.data / "postmaster.pid", self.folder / f".s.PGSQL.{PORT}.lock"):
                         lock.unlink(missing_ok=True)
                     self.start()
@@ -165,7 +165,7 @@ class Server:
         raise RuntimeError("the server does not come back")
 
     def pids(self) -> list[int]:
-        """The postmaster and its children, as the operating system has them."""
+        """Return the process numbers of the postmaster and its children, or none if it is not running."""
         try:
             postmaster = int((self.data / "postmaster.pid").read_text().split()[0])
         except (FileNotFoundError, IndexError):
@@ -176,7 +176,7 @@ class Server:
         return [postmaster, *(pid for pid in children if _parent(pid) == postmaster)]
 
     def kill_all(self) -> None:
-        """End every process at once; the postmaster stops first, to neither clean up nor fork any more."""
+        """Kill all processes; the postmaster is stopped first, so that it neither cleans up nor forks."""
         for pid in self.pids()[:1]:
             kill(pid, signal.SIGSTOP)
         pids = self.pids()
@@ -185,17 +185,17 @@ class Server:
         wait_until(lambda: not any(_alive(pid) for pid in pids), "killed processes to be gone")
 
     def kill_postmaster(self) -> None:
-        """End the first process alone; the others are to notice by themselves, and soon."""
+        """Kill the postmaster alone; the other processes must end by themselves within 20 seconds."""
         pids = self.pids()
         kill(pids[0], signal.SIGKILL)
         wait_until(lambda: not any(_alive(pid) for pid in pids), "the others to end", patience=20)
 
     def cut_power(self) -> None:
-        """Go on with nothing but what had reached the disk when everything stopped."""
+        """Kill the server, and keep only what had reached its disk when its processes were stopped."""
         if self.disk is None:
             raise RuntimeError("this server has no disk of its own")
         for _ in range(2):
-            # What was forked while the first were stopped is stopped the second time.
+            # The second round stops processes that were forked during the first.
             for pid in self.pids():
                 kill(pid, signal.SIGSTOP)
         copied = self.disk.copy()
@@ -209,7 +209,7 @@ class Server:
         return connection
 
     def sql(self, query: str, *values: object) -> Rows:
-        """Run one statement on a connection of its own."""
+        """Run one statement on a new connection, and return its rows."""
         connection = self.connect()
         try:
             return execute(connection, query, *values)
@@ -230,7 +230,7 @@ def kill(pid: int, number: int) -> None:
 
 
 def kill_child(pid: int) -> None:
-    """Kill a process of a server's and wait until the postmaster knows: its client may hear of it earlier."""
+    """Kill a child of a postmaster, and wait until it is reaped; its client may notice the end earlier."""
     kill(pid, signal.SIGKILL)
     wait_until(lambda: not Path(f"/proc/{pid}").exists(), f"process {pid} to be reaped")
 
@@ -250,7 +250,7 @@ def _command(pid: int) -> str:
 
 
 def _alive(pid: int) -> bool:
-    """Whether any thread is left: they keep files and shared memory when the first one is gone already."""
+    """Return whether any thread of a process lives; threads keep files open after the first has ended."""
     with suppress(OSError):
         tasks = list(Path(f"/proc/{pid}/task").iterdir())
         return any((task / "stat").read_text().rpartition(")")[2].split()[0] != "Z" for task in tasks)
@@ -264,15 +264,16 @@ def _parent(pid: int) -> int | None:
 
 
 def end_in_order() -> None:
-    """Let a program that is told to end remove its server first."""
+    """Exit by an exception on SIGTERM, so that context managers remove this program's server first."""
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
 
 
 @contextmanager
 def server(empty: bool = False, programs: Path | None = None) -> Iterator[Server]:
-    """A new server, made by the `programs` of another version perhaps, and removed at the end.
+    """Yield a new server that is started and has the extension, and remove it at the end.
 
-    An empty one is not even started.
+    Its PostgreSQL version is that of the executables in the folder `programs`, by default the tested one. An
+    `empty` server is only initialized: it is not started, and has no extension.
     """
     folder = Path(tempfile.mkdtemp(prefix="cerebro-faults-"))
     for name in ("disk", "cache"):

@@ -1,4 +1,4 @@
-"""The soak: one server, many runs, cancelled at random; whatever grows is found.
+"""The soak: many runs on one server, cancelled at random, and checks that its memory does not grow.
 
 python tests/faults/soak.py [--runs 500] [--seed 1]
 """
@@ -25,7 +25,7 @@ from fixtures import Connection, execute
 from harness import LEFTOVERS, SETTLED, Call
 from scratch import Server, end_in_order, server, wait_until
 
-# What the log of a server may say when calls are cancelled and sessions closed, and nothing else.
+# The log may have only such lines when calls are cancelled and sessions closed.
 EXPECTED = re.compile(
     r"starting PostgreSQL|listening on|database system (was shut down|is ready)|checkpoint|"
     r"canceling statement due to (user request|statement timeout)|"
@@ -33,14 +33,14 @@ EXPECTED = re.compile(
     r"unexpected EOF on client connection"
 )
 MARKED = re.compile(r" (LOG|WARNING|ERROR|FATAL|PANIC): ")
-# A caller that goes on trains on new sessions after each cancel; what it keeps itself must stay bounded.
+# Each run after a cancel gets new segment sessions; the memory of the caller's session must stay bounded.
 MOST_KB_PER_RUN = 64
 RUNS_PER_CALLER = 50
 
 
 @dataclass
 class Soak:
-    """Runs on one server, with the figures that must not grow."""
+    """Many runs on one server, and the sizes of memory that must not grow from run to run."""
 
     server: Server
     seed: int
@@ -60,7 +60,7 @@ class Soak:
         assert not strange, "".join(strange[:20])
 
     def _caller(self, chosen: random.Random, runs: int) -> str:
-        """One user session makes so many runs, most of which it cancels; then it leaves nothing."""
+        """Make runs in one session, cancel most of them, check for leftovers, and return figures as text."""
         begun = time.monotonic()
         with closing(self.server.connect()) as connection, closing(self.server.connect()) as watcher:
             sizes = [self._run(connection, watcher, chosen) for _ in range(runs)]
@@ -70,7 +70,7 @@ class Soak:
             assert execute(connection, "SELECT count(*) FROM cerebro._state") == [(0,)]
             shared = execute(connection, "SELECT sum(allocated_size) / 1024 FROM pg_shmem_allocations")
         self.shared_kb.append(int(shared[0][0]))
-        # The first runs load what is loaded once.
+        # The first half is left out, because the first runs load code that is loaded only once.
         half = len(sizes) // 2
         self.growth_kb.append((sizes[-1] - sizes[half]) / max(1, len(sizes) - 1 - half))
         return (
@@ -80,12 +80,12 @@ class Soak:
         )
 
     def _run(self, connection: Connection, watcher: Connection, chosen: random.Random) -> int:
-        """One run, cancelled at a random moment or not; gives the caller's resident size in kB."""
+        """Make one run, cancelled at a random moment or not, and return the caller's private memory in kB."""
         pid = connection.info.backend_pid
         call = Call(connection, "soaked", "jax", rolls_back=False, stays=True)
         call.start()
         if chosen.random() < 0.7:
-            # Of a run that is over in a tenth of a second and of one whose sessions take two to start.
+            # A run may be over in a tenth of a second, or take two seconds to start its sessions.
             call.join(10 ** chosen.uniform(-2, 0))
             execute(watcher, "SELECT pg_cancel_backend(%s)", pid)
         call.join(workload.PATIENCE)
@@ -95,7 +95,7 @@ class Soak:
             assert isinstance(call.error, psycopg2.errors.QueryCanceled), repr(call.error)
             self.cancelled += 1
         workload.drop(watcher, "soaked")
-        # A cancel that came late must not hit the next statement of this session.
+        # A cancel that arrives late must not end the next statement of this session.
         wait_until(lambda: _idle(watcher, pid), "the caller to be idle", pause=0.005)
         for (run_id,) in execute(watcher, "SELECT run_id FROM cerebro._run"):
             wait_until(lambda n=run_id: _left(watcher, n), f"the sessions of run {run_id} to end", SETTLED)
@@ -108,13 +108,13 @@ def _idle(watcher: Connection, pid: int) -> bool:
 
 
 def _left(watcher: Connection, run_id: int) -> bool:
-    """Whether nobody is at a run any more: a session that was cancelled may need a moment to notice."""
+    """Return whether no session works for a run any more; a cancelled session may need a moment to notice."""
     query = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE '%% run=' || %s || ' %%'"
     return execute(watcher, query, str(run_id)) == [(0,)]
 
 
 def resident_kb(pid: int) -> int:
-    """Private memory of a process: shared buffers that it has touched do not count."""
+    """Return the private memory of a process in kB, without the shared buffers that it has touched."""
     text = Path(f"/proc/{pid}/smaps_rollup").read_text()
     return sum(int(kb) for kb in re.findall(r"^Private_(?:Clean|Dirty): +(\d+) kB", text, re.M))
 

@@ -1,5 +1,7 @@
-"""Rounds of the fault harness: some in each run of the tests, every kind of fault at least once in all of
-them; `make faults` plays two hundred."""
+"""Rounds of the fault harness: a few in quick tests; with the slow tests, every kind of fault.
+
+`make faults` plays two hundred rounds.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ QUICK_ROUNDS = 8
 def test_every_kind_has_its_round(harness: Harness) -> None:
     offered = harness.offered()
     assert {kind.name for kind in harness.plan(ROUNDS)} == {kind.name for kind in offered}
-    # Without the right to mount file systems two kinds less can be made; never fewer.
+    # Only the two kinds of fault that need to mount file systems may be missing.
     assert len(offered) >= len(kinds.EVERY) - 2
 
 

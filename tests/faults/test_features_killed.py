@@ -1,4 +1,4 @@
-"""Features of frozen layers, when a process is killed or the disk is full while they are made."""
+"""Runs with features of frozen layers survive a killed process; a full disk leaves no table of features."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def trial(scratch: Server) -> Iterator[Trial]:
 
 @pytest.mark.parametrize("visits", [0, 3])
 def test_a_run_goes_on_to_the_same_bits(scratch: Server, visits: int) -> None:
-    """Killed in the first visit, in which features are made, and in a later one, which has them."""
+    """The session is killed in the first visit, which makes the features, or in one that reads them."""
     out = f"killed_{visits}"
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         looking = Trial(person)
@@ -76,12 +76,12 @@ def test_a_run_goes_on_to_the_same_bits(scratch: Server, visits: int) -> None:
 
 
 def killed(scratch: Server, statement: str) -> None:
-    """Begin a statement, and kill its session while it computes."""
+    """Begin a statement, and kill its session once it has written some megabytes of write-ahead log."""
     with closing(scratch.connect()) as caller, closing(scratch.connect()) as person:
         looking = Trial(person)
         pid = caller.info.backend_pid
         thread, failed = begun(caller, lambda trial: trial.sql(statement))
-        # What it has written so far lies in a file that nobody else can see yet.
+        # The rows that it has written so far are in a file that no other session can see yet.
         written = "SELECT pg_current_wal_insert_lsn() - '0/0'::pg_lsn"
         before = looking.value(written)
         while looking.value(written) < before + 4 * 2**20:
@@ -130,7 +130,7 @@ def test_a_full_disk_leaves_no_table_of_features(scratch: Server, trial: Trial) 
 
 @contextmanager
 def small_space(scratch: Server, megabytes: int) -> Iterator[None]:
-    """A tablespace on a small file system of its own."""
+    """Make a tablespace on a small file system of its own, and drop both at the end."""
     place = scratch.folder / "small"
     place.mkdir()
     made = 'mount -t tmpfs -o "size=$2m" none "$1" && mkdir "$1/space" && chown -R "$(server_user):" "$1"'
@@ -139,7 +139,7 @@ def small_space(scratch: Server, megabytes: int) -> Iterator[None]:
     try:
         yield
     finally:
-        # What was dropped last may still be there until the next checkpoint.
+        # Files of tables that were dropped last may exist until the next checkpoint.
         scratch.sql("CHECKPOINT")
         scratch.sql("DROP TABLESPACE small")
         shell('umount "$1"', place)

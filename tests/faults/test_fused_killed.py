@@ -1,4 +1,4 @@
-"""Runs whose configs share visits, killed: what is committed stays, and the end is the same to the bit."""
+"""Runs whose configs share visits, killed and resumed: committed visits stay, and the bits are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Runs of groups whose sessions are killed: what is committed stays, and the end is the same to the bit."""
+"""Runs of groups, killed and resumed: committed visits stay, and the bits are the same."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Resume and forget, whatever state the run is in; errors that end a config, and errors that end a run."""
+"""Resuming and forgetting runs in any state; errors that end a config, and errors that end a run."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def warm(database: str) -> Iterator[Connection]:
-    """A superuser's connection whose segment sessions live as long as the module."""
+    """A superuser's connection that lives as long as the module and keeps its segment sessions warm."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         connection.notices = []
@@ -63,7 +63,7 @@ def status(db: Connection, run_id: int) -> str:
 
 
 def started(db: Connection, connect: Connect, at_least: int = 6, user: str | None = None) -> tuple[Call, int]:
-    """A run that goes on in a thread, with so many visits behind it."""
+    """Start a run in a thread; return its call and number once it has made `at_least` visits or is over."""
     before = run_of(db)
     call = Call(connect(user=user), "made", "jax", rolls_back=False)
     call.start()
@@ -163,7 +163,7 @@ def test_a_run_of_somebody_else_is_not_there(
 def test_a_strangers_lock_keeps_nobody_from_a_run(
     db: Connection, connect: Connect, role: MakeRole, out: str, undisturbed: Left
 ) -> None:
-    """Not even the very lock that the session behind the run has held, with a thousand more."""
+    """The stranger takes the lock that the driving session had, and a thousand more; the run is resumed."""
     stranger = connect(user=role(usage=False))
     call, run_id = started(db, connect)
     held = (
@@ -184,7 +184,7 @@ def test_a_strangers_lock_keeps_nobody_from_a_run(
 
 
 def test_tables_of_another_run_are_in_the_way(db: Connection, connect: Connect, out: str) -> None:
-    """The run stays what it was, and is resumed once they are gone."""
+    """The run stays interrupted while the tables exist, and can be resumed once they are dropped."""
     run_id = interrupted(db, connect)
     execute(db, "CREATE TABLE made AS SELECT 1 AS one")
     other = connect()
@@ -196,7 +196,7 @@ def test_tables_of_another_run_are_in_the_way(db: Connection, connect: Connect, 
 
 
 def test_a_cancelled_resume_is_resumed(db: Connection, connect: Connect, out: str, undisturbed: Left) -> None:
-    """Also one that is cancelled while its sessions start, before any visit."""
+    """A resume is cancelled at three moments, also while its sessions start, before any visit."""
     run_id = interrupted(db, connect)
     for seconds in (0.05, 0.4, 1.0):
         hasty = connect()
@@ -243,7 +243,7 @@ def test_where_the_state_before_is_damaged_too_the_config_fails(
 
 @pytest.fixture
 def hurt(sql: Sql) -> Iterator[None]:
-    """Every visit of config 2 runs the function hurt()."""
+    """After the test, drop the function hurt(), which a trigger runs in every visit of config 2."""
     yield
     sql("DROP FUNCTION public.hurt CASCADE")
     sql("DELETE FROM cerebro.settings WHERE name = 'retries'")
@@ -294,7 +294,7 @@ def test_a_full_disk_ends_the_run_and_no_config(
 
 @contextmanager
 def closed(database: str) -> Iterator[None]:
-    """The server lets nobody into this database any more."""
+    """Refuse all new connections to this database until the end of the block."""
     with closing(psycopg2.connect(dbname="postgres")) as other:
         other.autocommit = True
         execute(other, f"ALTER DATABASE {database} ALLOW_CONNECTIONS false")
@@ -312,7 +312,7 @@ def test_a_run_waits_a_while_for_a_new_session(
     try:
         call, run_id = started(db, connect)
         with closed(database):
-            # Not one of the sessions that another test has left.
+            # One that is visiting, not an idle session that another test has left.
             one = f"SELECT pg_terminate_backend(pid) FROM ({VISITING} LIMIT 1) AS one"
             wait_until(lambda: bool(sql(one)), "a visit", pause=0.005)
             call.join(3 if seconds else None)
@@ -331,7 +331,7 @@ def test_a_run_waits_a_while_for_a_new_session(
 def test_the_setting_sessions_bounds_the_sessions(
     db: Connection, connect: Connect, sql: Sql, warm: Connection, out: str, undisturbed: Left
 ) -> None:
-    """One segment session plays both segments; the bits are the same."""
+    """With the setting at 1, one segment session does the work of both segments, with the same bits."""
     others = {pid for (pid,) in sql(SEGMENT_SESSIONS)}
     sql("INSERT INTO cerebro.settings VALUES ('sessions', '1')")
     try:
@@ -350,7 +350,7 @@ def test_the_setting_sessions_bounds_the_sessions(
 
 
 def test_runs_that_start_at_once_keep_to_the_bound(database: str) -> None:
-    """Both were told that there is room for two segment sessions, and both are there when they look again."""
+    """There is room for two segment sessions at first, and for only one when the run looks again."""
     told = iter([2, 1])
     at = session.LoginTarget(
         None, os.environ["PGHOST"], os.environ["PGPORT"], database, "postgres", 150000, {}
@@ -424,7 +424,7 @@ def test_old_runs_go_and_those_that_run_stay(
 def test_a_statement_that_waits_for_the_packed_table_ends_the_run_in_the_end(
     db: Connection, connect: Connect, sql: Sql, out: str
 ) -> None:
-    """Segment sessions queue behind it, and give up after half a minute; then it has its way."""
+    """Segment sessions wait behind the DROP TABLE and give up after half a minute; then it succeeds."""
     Trial(db).pack("rows", "doomed", options={"segments": SEGMENTS})
     before = run_of(db)
     call = Call(connect(), out, "jax", rolls_back=False, job=replace(SMALL, packed="doomed"))
@@ -442,7 +442,7 @@ def test_a_statement_that_waits_for_the_packed_table_ends_the_run_in_the_end(
 def test_a_table_that_is_locked_before_the_run_begins_is_named(
     db: Connection, connect: Connect, sql: Sql, out: str
 ) -> None:
-    """The caller has its lock already, and the session that writes the run down queues behind the other."""
+    """The caller has locked the table, but the control session waits behind another's DROP TABLE."""
     Trial(db).pack("rows", "early", options={"segments": SEGMENTS})
     before, caller, dropping = run_of(db), connect(autocommit=False), connect()
     execute(caller, "SELECT FROM early, early_summary LIMIT 1")
@@ -466,7 +466,7 @@ def test_a_table_that_is_locked_before_the_run_begins_is_named(
 def test_rows_that_changed_since_the_run_began_end_it(
     db: Connection, connect: Connect, sql: Sql, out: str, packed_again: bool
 ) -> None:
-    """While it goes on, the caller's lock keeps the table itself, not each single row."""
+    """During a run, the caller's lock protects the table as a whole, but not its single rows."""
     trial = Trial(db)
     trial.pack("rows", "brief", options={"segments": SEGMENTS})
     before = run_of(db)

@@ -1,4 +1,4 @@
-"""Models that pg_cron trains again, on a server of its own that may be killed in the middle."""
+"""Models that pg_cron trains again on a schedule, on a private server that may be killed meanwhile."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from programs import program
 from scratch import PORT, Server, as_server, server, shell, wait_until
 from trial import Trial
 
-# One net and few steps: enough for a rule that one column tells.
+# One net and few steps suffice, because the label follows from one column.
 OPTIONS = {
     "nets": ["Dense(8, activation='relu')"], "configs": 1, "epochs": 3, "exclude": ["id"], "single": True,
 }  # fmt: skip
@@ -39,7 +39,7 @@ pytestmark = [
 
 @contextmanager
 def cron_server(host: Path | None = None) -> Iterator[Server]:
-    """A server with nothing in it that loads pg_cron when it is started."""
+    """Yield a server that is not started yet and will load pg_cron."""
     with server(empty=True) as made:
         settings = ["shared_preload_libraries = 'pg_cron'", f"cron.host = '{host or made.folder}'"]
         lines = "\n".join([*settings, "cron.max_running_jobs = 4"])
@@ -49,7 +49,7 @@ def cron_server(host: Path | None = None) -> Iterator[Server]:
 
 @pytest.fixture(scope="module")
 def host() -> Iterator[Path]:
-    """A name of a server's folder that may become that of another's."""
+    """A path for a symbolic link to a server's folder; a test may point it at another server."""
     name = Path(tempfile.mktemp(prefix="cerebro-cron-"))
     yield name
     name.unlink(missing_ok=True)
@@ -66,7 +66,7 @@ def scratch(host: Path) -> Iterator[Server]:
 
 @pytest.fixture(scope="module", autouse=True)
 def registered(scratch: Server) -> None:
-    """Version 1 knows the rule of January; since March it is the other way round."""
+    """Register version 1 of a model, trained on `january`; the view `march` has the opposite labels."""
     scratch.sql(
         "CREATE TABLE january AS SELECT i AS id, ((i * 7919) % 1000) / 1000.0::float8 AS a,"
         " CASE WHEN (i * 7919) % 1000 > 500 THEN 'yes' ELSE 'no' END AS gone"
@@ -90,14 +90,14 @@ def newest(scratch: Server) -> dict[str, Any]:
 
 
 def heard(listener: Connection) -> list[dict[str, Any]]:
-    """Return what a listener has been told of runs of schedules."""
+    """Return the notifications about runs of schedules that a listening connection has received."""
     execute(listener, "SELECT")
     said = [json.loads(one.payload) for one in listener.notifies]
     return [one for one in said if "schedule_run_id" in one]
 
 
 def call(scratch: Server, failures: list[BaseException]) -> threading.Thread:
-    """Begin a run of the schedule in a session of its own, and return when it goes on."""
+    """Begin a run of the schedule in a session of its own; return its thread once the run is under way."""
 
     def work() -> None:
         try:
@@ -132,7 +132,7 @@ def test_pg_cron_trains_and_what_came_of_it_is_kept(scratch: Server) -> None:
 
 @pytest.fixture
 def scheduled(scratch: Server) -> None:
-    """A schedule whose job does not run by itself while the tests last."""
+    """Make a schedule whose job runs on 1 January alone, so not during the tests."""
     scratch.sql("SELECT cerebro.schedule('leaves', '0 3 1 1 *', 'march')")
 
 
@@ -209,7 +209,7 @@ JOBS = (
 
 
 def check_next_run(moved: Server) -> None:
-    """Wait until pg_cron has trained the model on another server, where the schedule can then be removed."""
+    """Wait until pg_cron has run the schedule on the server `moved`, and check its removal there."""
     done = "SELECT count(*) FROM cerebro.schedule_runs WHERE outcome = 'done' AND reason LIKE 'promote is %'"
     wait_until(lambda: moved.sql(done) == [(1,)], "a run on the other server", patience=150)
     moved.sql("SELECT cerebro.unschedule('leaves')")
@@ -218,7 +218,7 @@ def check_next_run(moved: Server) -> None:
 
 @pytest.fixture
 def soon(scratch: Server) -> Rows:
-    """A schedule by which nothing has been done, and its job."""
+    """Make a schedule without any earlier run, and return its row together with its pg_cron job."""
     scratch.sql("DELETE FROM cerebro._schedule_run")
     scratch.sql("SELECT cerebro.schedule('leaves', '0 3 1 1 *', 'march', promote => 'never')")
     return scratch.sql(JOBS)
@@ -227,7 +227,7 @@ def soon(scratch: Server) -> Rows:
 def test_a_schedule_that_is_restored_elsewhere_is_made_again(
     scratch: Server, soon: Rows, tmp_path: Path
 ) -> None:
-    """Until then, its job would run on the server that it comes from."""
+    """Until the schedule is made again, its restored job would run on the server that was dumped."""
     file, names = tmp_path / "dump", ["-U", "postgres", "-p", str(PORT)]
     dump = [program("pg_dump"), "-h", str(scratch.folder), *names, "-Fc", "-f", str(file), "postgres"]
     subprocess.run(dump, check=True)
@@ -266,7 +266,7 @@ def test_a_schedule_goes_on_after_pg_upgrade(scratch: Server, host: Path, soon: 
 
 @pytest.mark.usefixtures("scheduled")
 def test_a_job_that_only_has_the_number_of_a_schedule_stays(scratch: Server) -> None:
-    """In a database that was restored without the jobs of pg_cron, numbers begin anew."""
+    """In a database that was restored without the jobs of pg_cron, job numbers begin at 1 again."""
     ((job,),) = scratch.sql("SELECT job_id FROM cerebro.schedules")
     scratch.sql("UPDATE cron.job SET jobname = 'of somebody' WHERE jobid = %s", job)
     scratch.sql("SELECT cerebro.unschedule('leaves')")

@@ -1,4 +1,7 @@
-"""One server, twenty runs cancelled at random; tests/faults/soak.py makes five hundred."""
+"""Memory and log of a server stay as they were over twenty runs cancelled at random.
+
+tests/faults/soak.py makes five hundred runs.
+"""
 
 from __future__ import annotations
 
@@ -17,5 +20,5 @@ def test_the_server_stays_as_it_was(harness: Harness) -> None:
         print(line)
     assert soak.runs == RUNS and soak.cancelled > RUNS // 4
     assert max(soak.shared_kb) == min(soak.shared_kb)
-    # So few runs hardly tell a trend from what is loaded once: ten times the bound of the long soak.
+    # Code that is loaded once weighs more in so few runs, so the bound is ten times that of the long soak.
     assert max(soak.growth_kb) < 10 * MOST_KB_PER_RUN, soak.growth_kb

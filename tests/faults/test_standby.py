@@ -1,4 +1,4 @@
-"""A standby shows the runs of its primary, whose locks it does not know."""
+"""A standby shows the runs of its primary, although it cannot see the primary's locks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A run in the background that is steered, and a server that dies in the middle of that."""
+"""A steered run in the background ends the same if the server is killed while requests are unanswered."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def scratch() -> Iterator[Server]:
 
 
 def steered(connection: Connection, person: Connection, out: str) -> Run:
-    """A run in the background, with what the person has in hand."""
+    """Begin a run in the background, and return it with the connection of the person who steers it."""
     run = Run(Trial(connection), person)
     options = '{"backend": "jax", "threads": 1, "seed": 7, "background": true}'
     execute(
@@ -47,7 +47,7 @@ def test_a_killed_server_changes_nothing_of_the_end(scratch: Server) -> None:
         driver = "SELECT pid FROM pg_stat_activity WHERE application_name LIKE 'cerebro drive%'"
 
         def halfway() -> None:
-            """From here nobody answers what is asked."""
+            """Stop the driving session, so that no later request to the run is answered."""
             run.answered()
             kill(run.ask(driver), signal.SIGSTOP)
 

@@ -1,4 +1,4 @@
-"""The jobs that are disturbed over and over, and everything that they leave, to the bit."""
+"""The jobs that the fault harness disturbs, and functions that read all that a run of a job leaves."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ PATIENCE = 120.0
 
 @dataclass(frozen=True)
 class Job:
-    """A run that can be disturbed: configs, the packed table that they train on, and how."""
+    """A run to disturb: its packed table, configs, epochs and options."""
 
     name: str
-    proof: str  # a query whether a run has been what the name says
+    proof: str  # a query that returns whether a run was as the name says
     packed: str = "packed"
     selection: str = "mst"
     epochs: int = EPOCHS
     options: Mapping[str, object] = field(default_factory=dict)
-    # What names a model in the result table.
+    # The columns that name a model in the result table.
     keys: str = "mst_key"
     jax_only: bool = False
 
@@ -66,7 +66,7 @@ FROZEN_WEIGHTS = WIDE * UNITS + UNITS + UNITS * UNITS + UNITS + UNITS * 3 + 3
 
 @dataclass(frozen=True)
 class Left:
-    """The result of a run: what must not depend on any fault."""
+    """The results of a run, which must not depend on any fault."""
 
     weights: dict[object, bytes]
     metrics: Rows
@@ -84,7 +84,7 @@ def prepare(server: Server) -> None:
 
 
 def make_tables(connection: Connection) -> None:
-    """Rows, packed rows, an architecture and configs."""
+    """Make the tables of the small job: rows, a packed table, an architecture and configs."""
     trial = Trial(connection)
     trial.table("rows", "x real[], y integer", rows_of(*blobs(ROWS, classes=CLASSES)))
     trial.pack("rows", "packed", options={"segments": SEGMENTS})
@@ -93,7 +93,7 @@ def make_tables(connection: Connection) -> None:
 
 
 def make_more_tables(trial: Trial) -> None:
-    """Rows, packed rows, architectures and configs of the other jobs."""
+    """Make the rows, packed tables, architectures and configs of the other jobs."""
     trial.table("few_rows", "x real[], y integer", rows_of(*blobs(400, features=FEW)))
     trial.pack("few_rows", "few", options={"segments": SEGMENTS})
     trial.sql(
@@ -115,7 +115,7 @@ def make_more_tables(trial: Trial) -> None:
 
 
 def fit(connection: Connection, out: str, backend: str, job: Job = SMALL) -> None:
-    """Train all configs."""
+    """Train all configs of a job, with its options and the seed that all runs share."""
     options = json.dumps({"backend": backend, "seed": SEED, "threads": 1, **job.options})
     execute(
         connection,
@@ -126,7 +126,7 @@ def fit(connection: Connection, out: str, backend: str, job: Job = SMALL) -> Non
 
 
 def left(connection: Connection, out: str, job: Job = SMALL) -> Left:
-    """Read everything that a run left in its tables."""
+    """Return the weights, metrics and info rows that a run left in its tables."""
     rows = execute(connection, f"SELECT model_weights, {job.keys} FROM {out}")
     weights: dict[object, bytes] = {
         key[0] if len(key) == 1 else tuple(key): bytes(value) for value, *key in rows
@@ -145,7 +145,7 @@ def left(connection: Connection, out: str, job: Job = SMALL) -> Left:
 
 
 def check_visits(connection: Connection, run_id: int) -> None:
-    """Every config has been to every segment once in every epoch."""
+    """Check that every config of the small job has visited every segment exactly once in every epoch."""
     rows = execute(connection, "SELECT mst_key, epoch, segment FROM cerebro._visit WHERE run_id = %s", run_id)
     expected = {
         (key, epoch, segment)
@@ -157,7 +157,7 @@ def check_visits(connection: Connection, run_id: int) -> None:
 
 
 def logged(connection: Connection, run_id: int) -> tuple[Rows, Rows]:
-    """The visits that a run has made, and the states that it has kept."""
+    """Return the visits that a run has made, and the states that it has kept."""
     visits = "SELECT mst_key, step, epoch, segment FROM cerebro._visit WHERE run_id = %s ORDER BY 1, 2"
     states = "SELECT mst_key, step FROM cerebro._state WHERE run_id = %s AND part = 0 ORDER BY 1, 2"
     return execute(connection, visits, run_id), execute(connection, states, run_id)

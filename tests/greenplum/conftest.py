@@ -14,7 +14,7 @@ __all__ = ["the_coordinator_lives_on", "trial"]
 
 @pytest.fixture
 def the_coordinator_lives_on(trial: Trial) -> Iterator[None]:
-    """Also the sessions of others, as this one."""
+    """Check that the coordinator has not restarted by the end of the test: a restart ends all sessions."""
     started = trial.value("SELECT pg_postmaster_start_time()")
     yield
     assert trial.value("SELECT pg_postmaster_start_time()") == started

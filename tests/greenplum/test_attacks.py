@@ -1,5 +1,7 @@
-"""Code of a user's behind a policy of the packed table, on a cluster: it runs on the segments, or, where the
-policy asks for it beforehand, on the coordinator; in both, in the sessions that belong to a run."""
+"""A user's code in a policy of the packed table runs in the sessions of a run, and must gain no rights there.
+
+On a cluster, the policy's code runs on the segments, or, as a subquery of its own, on the coordinator.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,8 @@ from stage import FITTED, SGD, Stage, connect, stage
 
 pytestmark = pytest.mark.greenplum
 
-# What each must be answered on the coordinator and on a segment; the function that tries puts {owner} in.
+# The SQLSTATE that each statement must get on the coordinator, and on a segment. attack.policy replaces
+# {owner} and {me}.
 FORBIDDEN, READ_ONLY, NOT_HERE, WRONG_STATE = "42501", "25006", "0A000", "55000"
 ATTEMPTS = {
     "RESET SESSION AUTHORIZATION": (FORBIDDEN, NOT_HERE),
@@ -46,7 +49,7 @@ ATTEMPTS = {
     "SELECT cerebro._work('{}')": (FORBIDDEN, FORBIDDEN),
     "SELECT cerebro._show('me')": (FORBIDDEN, FORBIDDEN),
     "SELECT set_config('gp_role', 'utility', FALSE)": ("55P02", "55P02"),
-    # The caller's own scan calls it, with the ticket of a load.
+    # Only the scan of a load may call it, with the load's ticket.
     "SELECT cerebro._take_buffer('', 0, '[]', ARRAY[]::bytea[])": (WRONG_STATE, WRONG_STATE),
 }
 WORLD = """
@@ -101,7 +104,7 @@ ALTER TABLE lab.packed FORCE ROW LEVEL SECURITY;
 CREATE POLICY attack ON lab.packed USING (TRUE);
 """
 FIT = f"SELECT cerebro.madlib_fit('lab.packed', 'lab.m', 'lab.arch', 1, $${SGD}$$, '{FITTED}', 1)"
-# On a segment it is called for the rows; for the coordinator to call it, it must not depend on any.
+# A call in the policy runs on a segment, for its rows; a subquery that needs no row runs on the coordinator.
 WAYS = {"execute": "attack.policy({0})", "dispatch": "(SELECT attack.policy({0}))"}
 
 
@@ -142,10 +145,10 @@ def test_nothing_stays(scene: Scene) -> None:
     assert scene.stage.sql("SELECT rolsuper FROM pg_roles WHERE rolname = %s", scene.mallory) == [(False,)]
 
 
-# A segment runs functions alone.
+# A call of a function, because a segment runs no other statement of a user's function.
 CATCHES = "SELECT attack.catches()"
 PLACES = ["visiting execute", "visiting dispatch", "control execute", "control dispatch"]
-# What the processes of this database's segments are at, and what locks there are anywhere.
+# The sleeping processes of this database on segments and on the coordinator, and the advisory locks anywhere.
 AT_WORK = (
     "SELECT count(*) FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s"
     " JOIN pg_database AS d ON d.oid = (s.a).datid"
@@ -163,7 +166,7 @@ LOCKS = (
 
 @contextmanager
 def deed(scene: Scene, place: str, does: str) -> Iterator[None]:
-    """Have the policy do something in one place."""
+    """Let the policy run a statement in one place, such as 'visiting execute', until the end of the block."""
     call = f"attack.deed('{place}', $deed${does}$deed$)"
     way = call if place.endswith("execute") else f"(SELECT {call})"
     scene.stage.sql(f"ALTER POLICY attack ON lab.packed USING ({way.replace('%', '%%')})")
@@ -174,7 +177,7 @@ def deed(scene: Scene, place: str, does: str) -> Iterator[None]:
 
 
 def begin(scene: Scene, out: str) -> int:
-    """Begin a run in the background."""
+    """Begin a run in the background whose model table is lab.{out}, and return the run's number."""
     call = FIT.replace("lab.m", f"lab.{out}")[:-1] + """, options => '{"background": true}')"""
     execute(scene.login, call)
     return int(execute(scene.login, "SELECT cerebro.last_run()")[0][0])
@@ -211,7 +214,7 @@ def test_the_callers_statement_timeout_bounds_it_too(scene: Scene) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_code_that_catches_its_end_is_ended(scene: Scene, place: str) -> None:
-    """No process of the run's stays behind, on no server."""
+    """No process of the run keeps working on any server."""
     settings = setting(scene.stage.sql, "look_seconds", "1"), setting(scene.stage.sql, "retries", "0")
     with deed(scene, place, CATCHES), settings[0], settings[1]:
         with pytest.raises(psycopg2.Error):
@@ -222,7 +225,7 @@ def test_code_that_catches_its_end_is_ended(scene: Scene, place: str) -> None:
 
 @pytest.mark.parametrize("place", PLACES)
 def test_locks_that_code_takes_are_given_back(scene: Scene, place: str) -> None:
-    """Though its sessions live on."""
+    """Advisory locks that a policy's code takes are released, although its sessions live on."""
     out = place.replace(" ", "_")
     with deed(scene, place, "SELECT attack.locks()"):
         execute(scene.login, FIT.replace("lab.m", f"lab.locks_{out}"))

@@ -1,4 +1,4 @@
-"""Checks that need a cluster: where rows, models and processes are, and what becomes of lost ones."""
+"""A cluster: where packed rows, states and processes are, and what becomes of a run that loses processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from trial import ADAM, SGD, Trial, blobs, rows_of
 pytestmark = pytest.mark.greenplum
 FEATURES, EPOCHS = 12, 3
 CONTENTS = "SELECT content FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY 1"
-# The processes of this database on each segment, but for those of one session.
+# The processes of this database on each segment, except those of one session.
 PROCESSES = (
     "SELECT s.content, (s.a).pid FROM (SELECT gp_segment_id AS content, pg_stat_get_activity(NULL) AS a"
     " FROM gp_dist_random('gp_id')) AS s JOIN pg_database AS d ON d.oid = (s.a).datid"
@@ -69,7 +69,7 @@ def test_every_table_of_the_extension_says_where_its_rows_lie(trial: Trial) -> N
         " AS p ON p.localoid = c.oid WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind = 'r'"
     )
     assert {name for name, kind, key in found if kind != "r" and not key} == set()
-    # A user's code on a segment may read what is replicated.
+    # A user's code on a segment can read replicated tables.
     replicated = {name for name, kind, _ in found if kind == "r"}
     assert replicated == {"_run", "_run_event", "_config", "_request", "_decision"}
 
@@ -144,7 +144,7 @@ def test_a_segments_visits_are_all_made_by_one_process_of_its_own(trial: Trial, 
 
 
 def test_what_has_hopped_is_counted(trial: Trial, base: int) -> None:
-    """A state for each epoch and segment, of every config: nothing else goes from segment to segment."""
+    """Each visit of a config is counted as one hop of its state; no other bytes hop between segments."""
     states = dict(
         trial.sql(
             "SELECT mst_key, sum(octet_length(data)) FROM cerebro._state AS s WHERE run_id = %s AND step ="
@@ -180,9 +180,9 @@ def test_predict_for_single_rows_is_refused(trial: Trial, base: int) -> None:
 def test_names_are_found_on_the_segments_after_a_transaction_of_ours(
     trial: Trial, database: str, ending: str
 ) -> None:
-    """Its processes on the segments are made in the first call, and must have the session's search_path.
+    """A session's processes on the segments start in its first call, and must have its search_path.
 
-    A table that they do not find is dropped on the coordinator alone.
+    Otherwise they would not find a table to drop, which would be dropped on the coordinator alone.
     """
     trial.sql("CREATE TABLE to_drop AS SELECT 1 AS a")
     with closing(psycopg2.connect(dbname=database)) as connection:
@@ -258,7 +258,7 @@ def test_a_lost_process_of_a_segment_costs_its_visit_alone(
 
 
 def test_the_coordinator_passes_visits_on_and_no_more(trial: Trial, base: int, other: Connection) -> None:
-    """But the first on each segment, and one each second."""
+    """The coordinator gets most visits as a single statement, which calls cerebro._work on the segment."""
     visits = (
         "SELECT pid, query_start, query LIKE 'SELECT cerebro._work%' FROM pg_stat_activity"
         " WHERE application_name LIKE 'cerebro visit%' AND state = 'active' AND datname = current_database()"
@@ -283,7 +283,7 @@ _LINKS = (
 def test_lost_connections_of_segments_processes_cost_nothing(
     trial: Trial, base: int, other: Connection
 ) -> None:
-    """By them visits are committed and states come: they are opened again."""
+    """The processes commit visits and fetch states over these connections, and open them again."""
     with ThreadPoolExecutor(1) as pool:
         run = pool.submit(trial.fit, "packed", "unlinked", "mst", EPOCHS)
         first_visit(other, run, "unlinked")
@@ -308,7 +308,7 @@ def test_the_segments_of_the_cluster_are_counted(trial: Trial) -> None:
 
 
 def terminated(connection: Connection, pid: int) -> list[bool]:
-    """Have the segment that a process belongs to end it."""
+    """Terminate a process by a call on its segment; return [True], or [] if no segment has the process."""
     found = execute(
         connection,
         "SELECT ended FROM (SELECT CASE (s.a).pid WHEN %s THEN pg_terminate_backend((s.a).pid) END AS ended"
@@ -320,7 +320,7 @@ def terminated(connection: Connection, pid: int) -> list[bool]:
 
 
 def kill(connection: Connection, pid: int) -> None:
-    """Kill a segment's process, which must be on the coordinator's host."""
+    """Kill a segment's process, which must be on the coordinator's host, with signal 9."""
     execute(connection, "SELECT kill(%s)", pid)
 
 
@@ -355,7 +355,7 @@ CREATE POLICY evil ON mine USING (evil());
 
 
 def test_the_callers_code_on_a_segment_stays_the_callers(trial: Trial, database: str) -> None:
-    """A policy is code of the caller's, and runs in the segment's process that trains."""
+    """A policy of the packed table is the caller's code, and runs in the process that trains there."""
     owner, user = os.environ["PGUSER"], f"cerebro_evil_{os.getpid()}"
     trial.sql(f"CREATE ROLE {user} LOGIN")
     try:
@@ -376,7 +376,7 @@ def test_the_callers_code_on_a_segment_stays_the_callers(trial: Trial, database:
 def test_a_right_that_is_taken_away_is_missed_at_the_next_visit(
     trial: Trial, database: str, contents: list[int]
 ) -> None:
-    """Visits that have been sent off may end; none is begun after that."""
+    """After the REVOKE, only visits that had been sent begin: at most one on each segment."""
     user = f"cerebro_poor_{os.getpid()}"
     trial.sql(f"CREATE ROLE {user} LOGIN")
     try:
@@ -389,7 +389,7 @@ def test_a_right_that_is_taken_away_is_missed_at_the_next_visit(
         ):
             connection.autocommit = True
             run = pool.submit(Trial(connection).fit, "packed", "poor", "mst", 500)
-            # Its processes are warm then, and a visit is short.
+            # By then the run's processes are warm, and a visit is short.
             while not trial.sql(
                 "SELECT 1 FROM cerebro.runs WHERE model_table LIKE %s AND visits_done > 20", "%poor%"
             ):
@@ -412,9 +412,9 @@ def test_a_right_that_is_taken_away_is_missed_at_the_next_visit(
 def test_a_segment_that_starts_again_interrupts_and_the_run_is_resumed(
     trial: Trial, base: int, database: str, other: Connection
 ) -> None:
-    """A killed process takes its whole segment down for a moment, and the caller's transaction too.
+    """A killed process makes its segment restart, which ends the caller's transaction too.
 
-    The last test: every session of this module has lost its processes then.
+    This test is the last: after it, every session of this module has lost its processes.
     """
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
@@ -446,7 +446,7 @@ OWN = (
 def test_a_session_that_has_lost_its_processes_ends_its_run_and_goes_on_with_it(
     database: str, whose: str
 ) -> None:
-    """Others may have the run at once; no call of the session that was hurt tears the coordinator down."""
+    """The run is seen as interrupted; the hurt session resumes it, and the coordinator does not restart."""
     with closing(psycopg2.connect(dbname=database)) as hurt, closing(psycopg2.connect(dbname=database)) as by:
         hurt.autocommit = by.autocommit = True
         caller, beside = Trial(hurt), Trial(by)

@@ -1,4 +1,7 @@
-"""use_gpus on a cluster: who has which GPU, and who is refused. The driver's list is a test's own."""
+"""use_gpus on a cluster: which process gets which GPU, and which calls are refused.
+
+An nvidia-smi made by the tests lists GPUs that do not exist.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,7 @@ FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY content
 
 @pytest.fixture(scope="module")
 def places(trial: Trial) -> dict[int, tuple[str, int]]:
-    """The host of each segment, and which of the host's segments it is."""
+    """Return the host of each segment, and the segment's number among the segments of that host."""
     return {content: (host, place) for content, host, place in trial.sql(PLACES)}
 
 
@@ -53,7 +56,7 @@ def two_gpus() -> Iterator[Path]:
 
 
 def fit(trial: Trial, packed: str) -> psycopg2.Error:
-    """Train with GPUs, which must fail: there is none."""
+    """Train with use_gpus, which must fail because there is no GPU, and return the error."""
     with pytest.raises(psycopg2.Error) as caught:
         trial.fit(packed, "never", "mst", 1, use_gpus=True, options={"backend": "jax"})
     assert caught.value.pgcode == "55000"
@@ -63,7 +66,11 @@ def fit(trial: Trial, packed: str) -> psycopg2.Error:
 
 
 def at_rest(trial: Trial) -> None:
-    """The first engine that fails ends the call, and the others go on: no database can be dropped then."""
+    """Wait until none of this database's sessions works for the extension any more.
+
+    The first engine that fails ends the call while other sessions still work, and a database whose sessions
+    work cannot be dropped.
+    """
     deadline = time.monotonic() + 120
     while trial.sql(
         "SELECT FROM pg_stat_activity WHERE datname = current_database() AND application_name LIKE 'cerebro%'"
@@ -99,7 +106,10 @@ def test_rows_can_be_dealt_to_the_segments_with_gpus_alone(caller: Trial, two_gp
 
 
 def test_the_engine_starts_where_the_rows_are(caller: Trial, two_gpus: Path) -> None:
-    """Not on the cluster's first segment. In one transaction the processes are the caller's own."""
+    """The engine starts on segment 1, which has the rows, not on the cluster's first segment.
+
+    Within one transaction the caller's own processes train, so they can be asked for their environment.
+    """
     smi.show(caller, two_gpus, contents=[1])
     caller.connection.autocommit = False
     caller.pack("blobs", "unseen", options={"segments": 1}, distribution_rules="gpu_segments")
@@ -129,7 +139,7 @@ def test_a_segments_process_has_the_gpu_of_its_place(
 def test_predicting_processes_share_the_gpus_of_their_host(
     caller: Trial, places: dict[int, tuple[str, int]], two_gpus: Path
 ) -> None:
-    """They are this session's own, so that it can ask them what they were told."""
+    """The processes belong to the caller's session, so it can read their environment."""
     smi.show(caller, two_gpus)
     assert "finds no GPU" in str(predict(caller))
     told = caller.sql(
@@ -144,7 +154,7 @@ def test_predicting_processes_share_the_gpus_of_their_host(
         host = places[content][0]
         parts[host, device] = parts.get((host, device), 0) + fraction
     assert all(total == pytest.approx(0.9, abs=0.001) for total in parts.values())
-    # Which GPUs there are does not change with it.
+    # The variable that limits a process to its GPU does not shorten the list of a host's GPUs.
     smi.show(caller, two_gpus)
     caller.call("gpu_configuration", "still_all")
     assert caller.value("SELECT count(*) FROM still_all") == 2 * len({host for host, _ in places.values()})

@@ -1,4 +1,4 @@
-"""An heir of Greenplum is a cluster whatever version() says; a build that lacks something is refused."""
+"""A server derived from Greenplum counts as a cluster; one that lacks what the extension needs is refused."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from trial import SGD, Trial, blobs, rows_of
 pytestmark = pytest.mark.greenplum
 
 BANNER = "PostgreSQL 14.4 (Apache Cloudberry 2.1.0-incubating build 1) on x86_64-pc-linux-gnu"
-# In a session of its own, since the catalogs are not changed otherwise.
+# Replaces version() in the catalog of one database, which the server allows only with this setting.
 CALL_IT_AN_HEIR = f"""
 SET allow_system_table_mods = on;
 ALTER FUNCTION pg_catalog.version() RENAME TO version_of_the_build;
@@ -32,7 +32,7 @@ LEFT JOIN gp_distribution_policy AS p ON p.localoid = c.oid
 LEFT JOIN pg_sequence AS s ON s.seqrelid = c.oid
 WHERE c.relnamespace = 'cerebro'::regnamespace AND c.relkind IN ('r', 'S') ORDER BY 1
 """
-# What a build without one of the server's names, or with another form of a file, would find in a session.
+# Makes a session believe that the server lacks a C function, or that a file has another format.
 LACK = """
 DO LANGUAGE plpython3u $do$
 from cerebro_plpy.store.cluster import before_statement

@@ -1,6 +1,6 @@
-"""A cluster of several hosts: what it trains, and what it does when a host is far away, cut off or late.
+"""A cluster of several hosts: what it trains, also if a host is slow to reach, cut off or has a wrong clock.
 
-`tools/hosts` makes the hosts and the cluster. They have the same ports, and no socket in common.
+`tools/hosts` makes the hosts and the cluster. All hosts use the same ports, and share no socket.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _HOSTS = Path(__file__).resolve().parents[2] / "tools" / "hosts"
 
 
 def hosts(*arguments: object) -> str:
-    """Return what tools/hosts says."""
+    """Run a command of tools/hosts, and return its output."""
     done = subprocess.run([_HOSTS, *map(str, arguments)], capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -71,7 +71,7 @@ def base(trial: Trial, tables: None) -> dict[int, bytes]:
 
 @pytest.fixture
 def caller(database: str, base: object) -> Iterator[Trial]:
-    """Open a session that may be hurt."""
+    """Open a session for one test, which may end the session's processes."""
     with closing(connect(database)) as connection:
         yield Trial(connection)
 
@@ -83,7 +83,7 @@ def watching(database: str) -> Iterator[Connection]:
 
 
 def resumes_to(database: str, table: str, weights: dict[int, bytes]) -> None:
-    """Resume an interrupted run in another session, and compare its weights."""
+    """Resume the interrupted run of a model table in a new session, and compare its weights."""
     with closing(connect(database)) as connection:
         after = Trial(connection)
         answered(after)
@@ -120,7 +120,7 @@ def test_processes_read_states_from_other_hosts_over_the_network(
     for content, client in execute(watching, links):
         found.setdefault(content, set()).add(client)
     assert {content: len(clients) for content, clients in found.items()} == dict.fromkeys(range(3), 3)
-    # Its own process comes by the socket, which has no address.
+    # A segment's own process connects over the socket, so it has no address.
     assert all(None in clients for clients in found.values())
 
 
@@ -210,7 +210,7 @@ def test_processors_that_differ_are_told(caller: Trial, tmp_path: Path) -> None:
 
 @pytest.fixture
 def late(database: str) -> Iterator[None]:
-    """Set the clock of the last host ahead; its segment starts again for that."""
+    """Set the clock of the last host ahead, which restarts the segment there; set it back at the end."""
     if not list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1")) or "GPHOME" not in os.environ:
         pytest.skip("needs Debian's libfaketime, and GPHOME to start a segment again")
     hosts("clock", SEGMENTS, WRONG)
@@ -223,7 +223,7 @@ def late(database: str) -> Iterator[None]:
 def test_visits_are_dated_by_the_clock_of_the_coordinators_host(
     base: dict[int, bytes], late: None, database: str
 ) -> None:
-    """The last test: sessions that were open have lost their processes."""
+    """This test is the last: it restarts a segment, so open sessions have lost their processes."""
     with closing(connect(database)) as connection:
         after = Trial(connection)
         answered(after)

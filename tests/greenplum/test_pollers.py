@@ -1,4 +1,4 @@
-"""Rows of runs while others read them: on servers that lose rows of subtransactions none of them is lost."""
+"""Readers and dumps cost no row of a run, even on servers that lose rows written in subtransactions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POLL = (
     "SELECT r.run_id, count(c.mst_key) FROM cerebro._run AS r LEFT JOIN cerebro._config AS c USING (run_id)"
     " LEFT JOIN cerebro._visit AS v USING (run_id, mst_key) GROUP BY 1 ORDER BY 1"
 )
-# The servers of segments, which are asked one by one what they have of a replicated table.
+# The ports of the segments' servers; each is asked which rows of a replicated table it has.
 PORTS = "SELECT port FROM gp_segment_configuration WHERE content >= 0 AND role = 'p' ORDER BY content"
 
 

@@ -1,4 +1,4 @@
-"""Each segment keeps the programs that JAX compiles in its data directory; the bits stay the same."""
+"""Each segment keeps JAX's compiled programs in its data directory; bits are the same with and without."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_each_segment_loads_its_own_programs_in_the_next_session(trial: Trial, d
 
 
 def _fit_anew(database: str, out: str) -> None:
-    """Fit in a session whose processes have compiled nothing yet."""
+    """Fit in a new session, whose processes have compiled nothing yet."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         connection.notices = []
@@ -44,7 +44,7 @@ def _fit_anew(database: str, out: str) -> None:
 
 
 def _kept(trial: Trial) -> set[tuple[int, str, str]]:
-    """Return the files of each segment, by kind."""
+    """Return the segment, subfolder and name of each file in the segments' folders of compiled programs."""
     on_segments = "SELECT gp_segment_id, pg_ls_dir(%s, true, false) FROM gp_dist_random('gp_id')"
     kinds = trial.sql(on_segments, FOLDER)
     return {

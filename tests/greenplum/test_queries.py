@@ -1,4 +1,4 @@
-"""Every public function inside every kind of query: an answer or a refusal, and a coordinator that lives."""
+"""Every public function inside every kind of query answers or refuses, and the coordinator never restarts."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from trial import Trial
 
 pytestmark = [pytest.mark.greenplum, pytest.mark.usefixtures("the_coordinator_lives_on")]
 
-# Where a function stands in a query: as an expression, {f}, and in FROM, {t}, of a value that each row has;
-# as {g} of a value that an aggregate makes.
+# Queries with a call of a function: {f} is an expression and {t} an item of FROM, both with the column a of
+# each row as first argument; {g} is an expression with max(a) as first argument.
 QUERIES = {
     "of an aggregate": "SELECT {g} FROM many",
     "of an aggregate over a replicated table": "SELECT {g} FROM whole",
@@ -60,7 +60,7 @@ deep(20)
 return plpy.execute("SELECT 1 AS one")[0]["one"]
 $$
 """
-# What a value of a type is made of, and an expression with the number that is given.
+# An expression of each type, with a place for the expression of an integer.
 _VALUES = {
     "bigint": "({})::bigint",
     "integer": "({})::integer",
@@ -76,7 +76,7 @@ _VALUES = {
     "bytea": "(CASE WHEN ({}) > 0 THEN '\\x00000000'::bytea END)",
     "integer[]": "ARRAY[{}]::integer[]",
 }
-# What stands for any type: a row, which is what functions that take any are made for.
+# The type that NULL gets for a polymorphic argument: a row type, for which such functions are made.
 _ANY = {"anyelement": "other"}
 
 
@@ -86,7 +86,7 @@ class Routine(NamedTuple):
     required: int
 
     def write_call(self, value: str) -> str:
-        """A call whose first argument is made of a value, and the others of nothing."""
+        """Return a call of the function with an SQL expression as first argument, and NULL for the others."""
         first, *more = [*self.types[: max(self.required, 1)], None]
         if first is None:
             return f"cerebro.{self.name}()"
@@ -150,16 +150,16 @@ def test_every_function_does_so_as_the_first_of_a_session(database: str, routine
 
 
 def _held(connection: Connection, routine: Routine, query: str) -> None:
-    """A query is answered, or refused by the extension; Python is as it was."""
+    """Run a query with the function: it must answer or be refused, and Python must still work afterwards."""
     try:
         execute(connection, routine.inside(query))
     except psycopg2.Error as error:
         said = error.diag.message_primary or ""
         ours = said.startswith("cerebro: ")
-        # What is written in PL/pgSQL, as the defaults of parameters, may have the server's own word: it tears
-        # nothing down there.
+        # The server itself may refuse code in PL/pgSQL, such as defaults of parameters, which does no harm
+        # there.
         servers = error.pgcode == "0A000"
-        # A function that gives a set cannot stand everywhere.
+        # The server refuses a function that returns a set in some places.
         nowhere = "set-valued function" in said
         assert ours or servers or nowhere or routine.name.startswith("_"), (routine, said)
     if query.startswith("CREATE"):
@@ -196,7 +196,7 @@ def test_a_refusal_says_what_to_write(caller: Connection) -> None:
     "SELECT * FROM cerebro.predict_related('many', 'SELECT 1 / 0 AS id')",
 ])  # fmt: skip
 def test_what_predicts_inside_queries_names_what_predicts_here(caller: Connection, call: str) -> None:
-    """Also in the first call of a session, whose refusal comes before the package is there."""
+    """A session's first call is refused in the same words, before the Python package is loaded."""
     for _ in range(2):
         with pytest.raises(psycopg2.errors.FeatureNotSupported) as caught:
             execute(caller, call)

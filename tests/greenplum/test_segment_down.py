@@ -1,6 +1,6 @@
-"""A segment that is down, without a mirror: what sessions say, and that the coordinator lives on.
+"""A segment without a mirror is down: sessions report it, and the coordinator does not restart.
 
-The segment must be on the coordinator's host. It is started again.
+The segment must be on the coordinator's host. The tests start it again.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from trial import SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.greenplum
 
-# What a superuser could do on the server's host.
+# A superuser's function that starts and stops a segment's server.
 _CONTROL = """
 CREATE FUNCTION control(folder text, arguments text) RETURNS integer LANGUAGE plpython3u AS $$
 import os, shlex, subprocess
@@ -46,7 +46,7 @@ def tables(trial: Trial) -> None:
 @pytest.fixture
 def down(trial: Trial) -> Iterator[None]:
     folder = trial.value("SELECT datadir FROM gp_segment_configuration WHERE content = 1 AND role = 'p'")
-    # The session that starts it again must not need a segment for that.
+    # Calls the function while all segments are up, so that this session can later call it without them.
     trial.sql("SELECT control(%s, 'status')", folder)
     assert trial.value("SELECT control(%s, '-m immediate stop')", folder) == 0
     try:
@@ -64,7 +64,7 @@ CALLS = [FIT.format("never"), "SELECT * FROM cerebro.diagnose()", "SELECT * FROM
 def test_whoever_calls_is_told_of_the_segment_and_not_of_logins(
     trial: Trial, database: str, request: pytest.FixtureRequest
 ) -> None:
-    """Whether its session has its processes and sessions of a run, has never called a function, or is new."""
+    """Three sessions call: one has trained before, one has called no function yet, one is new."""
     started = trial.value("SELECT pg_postmaster_start_time()")
     with closing(connect(database)) as warm, closing(connect(database)) as idle:
         execute(warm, FIT.format("before"))

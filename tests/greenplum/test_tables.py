@@ -1,4 +1,4 @@
-"""The storage of tables: the extension's own are heap, users' may be anything."""
+"""The storage of tables: the extension's own tables are heap tables; users' tables may be of any kind."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ _KEPT = {
 
 @pytest.mark.parametrize("function", _KEPT)
 def test_a_table_is_made_of_what_a_function_gives_as_the_docs_say(trial: Trial, function: str) -> None:
-    """Never of what a segment alone would see."""
+    """CREATE TABLE AS SELECT of the function is refused, because a segment might run it and see less."""
     if "config_state" in function:
         trial.fit("packed", "models", "mst", 1)
     trial.sql("DROP TABLE IF EXISTS made, refused")
@@ -163,7 +163,7 @@ def test_a_restored_dump_says_nothing_and_its_tables_are_closed(trial: Trial, da
 
 @pytest.mark.parametrize("number", [1, 40])
 def test_few_rows_that_the_planner_has_counted_stay_where_they_are(trial: Trial, number: int) -> None:
-    """It would gather them and compute what it can here."""
+    """The planner would otherwise gather so few rows, and compute their packing on the coordinator."""
     trial.sql("DROP TABLE IF EXISTS few, few_packed, few_packed_summary, few_told")
     trial.sql(f"CREATE TABLE few AS SELECT * FROM blobs ORDER BY id LIMIT {number} DISTRIBUTED BY (id)")
     trial.sql("ANALYZE few")

@@ -1,6 +1,7 @@
-"""A cancel that comes while segments are told of a subtransaction neither tears Python down nor is lost.
+"""A cancel that arrives while segments begin or end a subtransaction is heard, and leaves Python intact.
 
-The segments must be on the coordinator's host: a process there is stopped, so that the session waits for it.
+The segments must be on the coordinator's host: a process of a segment is stopped, so that the session waits
+for it.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ OWN = (
     "SELECT (s.a).pid FROM (SELECT pg_stat_get_activity(NULL) AS a FROM gp_dist_random('gp_id')) AS s"
     " WHERE (s.a).sess_id = current_setting('gp_session_id')::integer ORDER BY 1 LIMIT 1"
 )
-# Stopped for longer than the session's patience, in which a cancel comes.
+# A function that stops a process for two seconds; the statement_timeout of one second passes meanwhile.
 STOP = """
 CREATE FUNCTION stop(pid integer, fails boolean) RETURNS integer LANGUAGE plpython3u AS $$
 import os, signal, subprocess
@@ -46,7 +47,7 @@ if {before}:
 doors.internal(work)()
 $do$
 """
-# It stays in the session, where no statement is needed to call it.
+# Keeps a Python function in the session, which can be called without a statement.
 KEEP = """
 DO LANGUAGE plpython3u $do$
 import os, signal, subprocess
@@ -86,7 +87,7 @@ def test_a_timeout_while_a_subtransaction(session: Connection, moment: str) -> N
     with pytest.raises(psycopg2.errors.QueryCanceled, match="^cerebro: canceling statement due to statement"):
         execute(session, CALL.format(before=before, statements=told, pid=pid))
     execute(session, "RESET statement_timeout")
-    # Python is as it was, and so is the session's process on the segment.
+    # Python still works, and the session's process on the segment is still the same.
     execute(session, CALL.format(before=False, statements=[NEXT, NEXT], pid=pid))
     assert execute(session, OWN) == [(pid,)]
     assert execute(session, "SELECT pg_postmaster_start_time()") == started
@@ -96,7 +97,7 @@ def test_a_statement_that_waits_for_a_lock_hears_a_timeout(session: Connection, 
     execute(session, "CREATE TABLE kept (i integer) DISTRIBUTED BY (i)")
     pid = execute(session, OWN)[0][0]
     with closing(psycopg2.connect(dbname=database)) as other:
-        # It lets go in the end, also if the timeout is not heard.
+        # This session releases the lock in the end, even if the other one misses its timeout.
         execute(other, "SET idle_in_transaction_session_timeout = '20s'")
         execute(other, "LOCK TABLE kept IN ACCESS EXCLUSIVE MODE")
         execute(session, "SET statement_timeout = '1s'")

@@ -1,4 +1,4 @@
-"""Every view in every kind of query that a person writes: an answer, a plan, and a coordinator that lives."""
+"""Every view in every usual kind of query answers and has a plan, and the coordinator never restarts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from trial import ADAM, Trial, blobs, rows_of
 
 pytestmark = [pytest.mark.greenplum, pytest.mark.usefixtures("the_coordinator_lives_on")]
 FEATURES = 6
-# Of a view {v}, its first column {c}, and what is true of the rows of a run where it has runs {w}.
+# Queries on a view {v} with its first column {c}; {w} selects one run if the view has a column run_id.
 QUERIES = {
     "all of it": "SELECT * FROM {v}",
     "in order": "SELECT * FROM {v} ORDER BY 1, 2 LIMIT 3",
@@ -41,7 +41,7 @@ def run_id(trial: Trial) -> int:
 
 @pytest.fixture(scope="module")
 def views(trial: Trial) -> dict[str, list[str]]:
-    """Each with its columns."""
+    """Return the quoted column names of each view."""
     found = trial.sql(
         "SELECT v::text, array_agg(quote_ident(a.attname) ORDER BY a.attnum) FROM cerebro._usage_views() AS v"
         " JOIN pg_attribute AS a ON a.attrelid = v AND a.attnum > 0 GROUP BY 1 ORDER BY 1"

@@ -1,4 +1,4 @@
-"""Views in joins, aggregates and sets: the same rows as from tables that hold what each view shows alone."""
+"""Views in joins, aggregates and set operations return the same rows as tables with the views' contents."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from trial import ADAM, Trial, blobs, rows_of
 
 pytestmark = [pytest.mark.greenplum, pytest.mark.usefixtures("the_coordinator_lives_on")]
 FEATURES = 6
-# With one run alone no order could be wrong.
+# With a single run, a wrong order of rows could not be noticed.
 RUNS = 8
 GROUPED = "(SELECT run_id, count(*) AS n FROM {{{}}} GROUP BY 1) AS {}"
 A, B, OF_A, OF_B = "{a} AS a", "{b} AS b", GROUPED.format("a", "a"), GROUPED.format("b", "b")
 MINE = "(SELECT run_id, count(*) AS n FROM runs_of_mine GROUP BY 1) AS m"
-# Of two views {a} and {b}.
+# Queries on two views, {a} and {b}.
 JOINS = {
     "left": f"SELECT a.run_id, count(b.run_id) FROM {A} LEFT JOIN {B} USING (run_id) GROUP BY 1",
     "inner": f"SELECT run_id, count(*) FROM {A} JOIN {B} USING (run_id) GROUP BY 1",
@@ -24,7 +24,7 @@ JOINS = {
     "grouped": f"SELECT a.run_id, a.n, b.n FROM {OF_A} LEFT JOIN {OF_B} USING (run_id)",
     "grouped and exchanged": f"SELECT b.run_id, a.n, b.n FROM {OF_A} RIGHT JOIN {OF_B} USING (run_id)",
 }
-# Of one view and a table of a person's.
+# Queries on one view, {a}, and a user's table of runs.
 ALONE = {
     "aggregate": "SELECT count(*), count(DISTINCT run_id), min(run_id), max(run_id) FROM {a}",
     "grouped by text": "SELECT run_id::text, count(*) FROM {a} GROUP BY 1",
@@ -44,7 +44,7 @@ ALONE = {
 
 @pytest.fixture(scope="module")
 def views(trial: Trial) -> dict[str, str]:
-    """By the name of each view with runs, a table that holds what it shows."""
+    """Return, for each view with a column run_id, the name of a table with a copy of the view's rows."""
     x, y = blobs(60, features=FEATURES)
     trial.table("blobs", "x real[], y integer", rows_of(x, y))
     trial.pack("blobs", "packed")

@@ -1,4 +1,4 @@
-"""No command and no page calls objects that others have put on a superuser's search_path."""
+"""No command, page or client call uses objects that other users have put on a superuser's search_path."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ MISSING = """SELECT NOT EXISTS (SELECT FROM pg_operator WHERE oprname = %s AND o
 
 @pytest.fixture(scope="module")
 def run(database: str) -> int:
-    """A run that has ended."""
+    """The number of a finished run."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -57,7 +57,7 @@ def run(database: str) -> int:
 
 @pytest.fixture(scope="module")
 def traps(database: str, run: int) -> Iterator[Trial]:
-    """In `public`, for each type that the server's own have no function or operator for, one that tells."""
+    """Make functions and operators in `public`, for types that the server's own do not fit, as traps."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -77,7 +77,7 @@ def traps(database: str, run: int) -> Iterator[Trial]:
 
 
 def _trap(trial: Trial, name: str, arguments: str, returns: str) -> str:
-    """Make a function that counts its calls, which no rollback takes back, and answers with nothing."""
+    """Make a function that returns NULL and counts its calls, which no rollback undoes; return its name."""
     own = f'"{name}"'
     trial.sql(
         f"CREATE FUNCTION public.{own} ({arguments}) RETURNS {returns} LANGUAGE plpgsql AS $trap$ BEGIN"
@@ -94,7 +94,7 @@ def stepped(traps: Trial) -> bool:
 
 
 def test_the_traps_work(traps: Trial) -> None:
-    """Plain SQL steps on some of them, so that the tests below mean something."""
+    """Plain SQL calls some of the traps, so it means something if a command calls none."""
     traps.sql("BEGIN")
     assert traps.value("SELECT to_timestamp(0.0)") is None
     assert traps.value("SELECT oid = 'pg_class'::regclass FROM pg_class LIMIT 1") is None

@@ -1,4 +1,4 @@
-"""The command `cerebro`, run as a shell runs it."""
+"""The command `cerebro` as a shell runs it: its help, exit codes, spec files, outputs and steering."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def spec(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def run(database: str, trial: Trial, spec: Path) -> int:
-    """A run that a spec file began, watched to its end."""
+    """Train by a spec file, watch the run to its end, and return its number."""
     done = cerebro("fit", "--spec", spec, "--watch", "--format", "json", database=database)
     assert done.code == 0, done.err
     (begun,) = json.loads(done.out[: done.out.index("\n]") + 2])
@@ -95,7 +95,7 @@ def test_help_names_every_command_with_an_example() -> None:
 
 
 def test_help_loads_nothing_heavy() -> None:
-    """A command answers slowly when it imports something that takes long."""
+    """Importing one of these modules at the start would make every command slow."""
     code = "import sys, cerebro_db.cli.main; print(*sys.modules)"
     loaded = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment("")

@@ -1,4 +1,4 @@
-"""Hints of the command `cerebro`: they can be followed at the shell, or in SQL."""
+"""A user of the command `cerebro` can follow its hints in the shell or in SQL; none is for Python."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from shell import CLIENT, cerebro
 from trial import SGD, Trial, blobs, rows_of
 
 FEATURES = 6
-# Modules that no command leads to.
+# Modules whose hints no command shows.
 OF_PYTHON = (
     "estimators.py", "frames.py", "functions.py", "link.py", "packed_files.py", "plots.py", "pretrained.py",
     "rows.py", "training.py",
 )  # fmt: skip
-# What only Python reads: calls of its objects, and arguments by name.
+# Text that makes sense in Python alone: calls of objects, and arguments by name.
 PYTHON = re.compile(r"\b(db|run|keras|space)\.\w+\(|\b\w+=[\[\"'{(\d]|custom_objects|to_keras\(|\bdict\b")
 
 
 @pytest.fixture(scope="module")
 def run(database: str) -> Iterator[int]:
-    """A run of groups."""
+    """Yield the number of a run of groups."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -90,7 +90,7 @@ def test_the_shell_is_told_what_the_shell_can_do(
 
 
 def hints(module: Path) -> Iterator[tuple[str, bool]]:
-    """Each hint of a module, and whether the shell has another one."""
+    """Yield the text of each hint in a module, and whether the shell shows another text instead."""
     for node in ast.walk(ast.parse(module.read_text())):
         if isinstance(node, ast.Call):
             given = {one.arg: one.value for one in node.keywords}
@@ -109,5 +109,5 @@ def test_no_command_shows_a_hint_for_python() -> None:
     found = [(module.name, *hint) for module in modules for hint in hints(module)]
     assert len(found) > 20
     wrong = [(name, hint) for name, hint, has_other in found if PYTHON.search(hint) and not has_other]
-    # Of rows from Python's memory.
+    # This hint is about rows in Python's memory, which no command has.
     assert wrong == [("database.py", 'For example into="cars".')]

@@ -1,4 +1,4 @@
-"""`cerebro init` and `cerebro doctor`: what a server lacks, and what is to be done."""
+"""`cerebro init` and `cerebro doctor`: they find what a server lacks, and mend it or say what to do."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PARTS = (
 
 @pytest.fixture
 def bare(empty_database: str) -> Iterator[str]:
-    """A database without the extension, before and after."""
+    """Yield a database without the extension; drop the extension after the test."""
     yield empty_database
     with closing(psycopg2.connect(dbname=empty_database)) as connection:
         connection.autocommit = True
@@ -73,7 +73,7 @@ def test_init_says_what_an_administrator_must_run(role: MakeRole, bare: str) -> 
 
 @pytest.fixture
 def odd() -> Iterator[tuple[str, str]]:
-    """A role and a database whose names a shell would act on."""
+    """Yield a role and a database, with characters in their names that a shell acts on."""
     role, name = "r`touch x`$(touch x)'\"\\!;&|", "d`touch x`$(touch x)'\"=\\"
     quoted = {"role": syntax.Identifier(role), "name": syntax.Identifier(name)}
     with closing(psycopg2.connect(dbname="postgres")) as connection:

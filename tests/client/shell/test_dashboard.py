@@ -1,4 +1,4 @@
-"""The live page's server: who may talk to it, what it says, what it does."""
+"""The live page's server: who may use it, what it shows, and what it does."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ END_DRIVER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
 
 @pytest.fixture(scope="module")
 def run(database: str) -> int:
-    """A run that has ended, with a search's decisions and a config that failed."""
+    """The number of a finished run that has decisions and a config that failed."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -295,7 +295,7 @@ def test_the_token_can_be_typed(page: Page) -> None:
 
 
 def poured(page: Page, path: str, length: int | None, token: str = "") -> tuple[bytes, int]:
-    """Send a body that does not end; gives the answer's first line, and how much was sent before it came."""
+    """Send an endless body; return the first line of the answer, and how much was sent before it came."""
     head = f"POST {path} HTTP/1.1\r\nHost: localhost\r\nAuthorization: {token}\r\n"
     head += "Transfer-Encoding: chunked\r\n\r\n" if length is None else f"Content-Length: {length}\r\n\r\n"
     sent, piece = 0, b"10000\r\n" + bytes(65_536) + b"\r\n"
@@ -334,7 +334,7 @@ def test_another_name_for_this_machine_is_refused(page: Page, host: str) -> None
 
 @pytest.fixture(scope="module")
 def open_page(database: str) -> Iterator[Page]:
-    """A page that other machines may reach."""
+    """A live page whose server listens on all addresses, so that other machines may reach it."""
     with dashboard(database, host="0.0.0.0") as served:
         served.host = "127.0.0.1"
         yield served
@@ -454,7 +454,7 @@ def silent(page: Page, sent: bytes) -> socket.socket:
 
 
 def ended(connection: socket.socket) -> bytes:
-    """Read until the other side ends the connection, and return everything that came."""
+    """Read until the other side ends the connection, and return everything that it sent."""
     found = b""
     with connection, suppress(ConnectionError):
         while part := connection.recv(10_000):

@@ -26,7 +26,7 @@ pytestmark = [
 
 FEATURES = 8
 RATES = (0.3, 0.1, 0.03, 0.01, 0.003)
-# Long enough that nobody sees its end who does not ask for it.
+# So many that a run does not end before a test stops it.
 EPOCHS = 400
 PATIENCE = 180_000
 TOKEN = "for-the-test-alone"
@@ -43,7 +43,7 @@ def sgd(rate: float) -> str:
 
 @pytest.fixture(scope="module")
 def trial(database: str) -> Iterator[Trial]:
-    """Tables for runs, with a configuration of the server that starts fast."""
+    """Make tables for runs, with settings by which segment sessions start fast."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -74,7 +74,7 @@ def page(database: str, trial: Trial) -> Iterator[Page]:
 
 @pytest.fixture(scope="module")
 def tab(browser: Browser, page: Page) -> Iterator[Tab]:
-    """One tab that stays open; whatever the page's script stumbles over fails the test."""
+    """One tab that stays open for all tests; in the end, the page's script must have raised no error."""
     tab = browser.new_page(viewport={"width": 1440, "height": 1000}, color_scheme="light")
     tab.set_default_timeout(PATIENCE)
     expect.set_options(timeout=PATIENCE)
@@ -98,7 +98,7 @@ def begin(trial: Trial, out: str, selection: str, epochs: int, **more: object) -
 def test_a_run_is_watched_and_steered_while_it_trains(tab: Tab, page: Page, trial: Trial) -> None:
     assert tab.url == f"http://127.0.0.1:{page.port}/"
     expect(tab.get_by_role("heading", name="No run yet")).to_be_visible()
-    # What it shows for a beginning is a whole beginning.
+    # The statements that the page shows for a first run can be run as they are.
     assert_first_run_works(tab, trial)
 
     run = begin(trial, "models", "configs", EPOCHS, name="first try")
@@ -170,7 +170,7 @@ def assert_first_run_works(tab: Tab, trial: Trial) -> None:
 
 
 def relations(tab: Tab) -> None:
-    """Four kinds of pictures of the parameters, each with something in it, and the axes of the curves."""
+    """Check that the pictures of parameters are drawn and differ, and that settings change the curves."""
     select = tab.locator("#relation")
     parameters = {"batch_size", "learning_rate"}
     expect(select.locator("option")).to_have_count(3 + len(parameters))
@@ -204,7 +204,7 @@ def relations(tab: Tab) -> None:
 
 
 def phone(tab: Tab) -> None:
-    """The value is seen beside the rank, without scrolling."""
+    """Check that a phone shows a metric's value beside its rank, without scrolling."""
     tab.set_viewport_size({"width": 390, "height": 844})
     tab.locator("#board").scroll_into_view_if_needed()
     tab.wait_for_timeout(200)
@@ -228,7 +228,7 @@ def used(tab: Tab) -> None:
 
 
 def model(tab: Tab) -> None:
-    """A config's confusion matrix, and what it says of a few rows."""
+    """Check a config's confusion matrix, and its predictions for a few rows."""
     row(tab, 1).click()
     tab.locator('#config [data-action="confusion"]').click()
     expect(tab.locator("#model")).to_contain_text("of 2000 training rows right")
@@ -289,7 +289,7 @@ def clone_with_changes(tab: Tab, run: int) -> None:
 
 
 def epochs_and_delete(tab: Tab, run: int) -> None:
-    """By keys alone."""
+    """Set the epochs of a config and delete the config, by keys alone."""
     tab.locator("body").press("Escape")
     row(tab, 3).click()
     tab.locator("body").press("e")
@@ -317,7 +317,7 @@ def add(tab: Tab, run: int) -> None:
 def add_a_grid(tab: Tab, run: int) -> None:
     tab.get_by_role("button", name="Add a grid").click()
     text = tab.locator("#ask textarea").first
-    # What the server refuses stays on the page, also where one is faster than the preview.
+    # A refusal stays on the page, even if the click came before the answer to the preview.
     text.fill(f"{{{LOSS}, 'optimizer': ['SGD']}}")
     tab.locator("#ask button.primary").click()
     expect(tab.locator("#ask .problem")).to_contain_text("stands outside")

@@ -1,4 +1,4 @@
-"""The live page's connections: who takes nothing of what is sent is not waited for, the slow are."""
+"""The live page closes a connection whose client reads nothing, and serves one whose client reads slowly."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def server() -> Iterator[uvicorn.Server]:
 @contextmanager
 def asking(server: uvicorn.Server, sent: bytes) -> Iterator[socket.socket]:
     with socket.socket() as connection:
-        # Else the system itself would take most of it.
+        # Otherwise the operating system would buffer most of the answer.
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 2**16)
         connection.connect(server.servers[0].sockets[0].getsockname())
         connection.sendall(sent)
@@ -61,7 +61,7 @@ def asking(server: uvicorn.Server, sent: bytes) -> Iterator[socket.socket]:
 
 
 def ends(server: uvicorn.Server) -> bool:
-    """Whether the server's only connection begins, and ends although nothing is read."""
+    """Return whether the server gets a connection, and ends it although the client reads nothing."""
     deadline, begun = time.monotonic() + 10 * SECONDS, False
     while time.monotonic() < deadline:
         time.sleep(0.01)

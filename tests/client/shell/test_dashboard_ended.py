@@ -1,4 +1,4 @@
-"""The live page of a run that is over: report, confusion matrix, predictions, another run."""
+"""The live page of a finished run: report, confusion matrix, predictions, comparison, and training on."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_few_rows_are_predicted(page: Page, run: int, sql: Sql) -> None:
 
 
 def test_a_view_of_somebody_elses_is_not_read(page: Page, run: int, sql: Sql, role: MakeRole) -> None:
-    """It would run its owner's functions with the rights of whoever looks at the page."""
+    """Reading the view would run its owner's functions with the rights of the page's user."""
     sql("CREATE OR REPLACE VIEW trap AS SELECT * FROM blobs")
     sql(f"ALTER VIEW trap OWNER TO {role()}")
     asked = {"table": "public.trap", "columns": "x", "rows": 1}
@@ -128,7 +128,7 @@ def test_a_run_that_is_over_goes_on_as_another(page: Page, run: int, sql: Sql) -
     assert status == 200, text
     newest = gone_on(sql, run)
     assert sql("SELECT run_id FROM models_summary") == [(newest,)]
-    # Its tables are another run's now.
+    # The first run's tables now belong to the new run.
     status, _, text = page.ask(path, method="POST", body={"preview": True, "with": given})
     assert status == 400 and "has left no table" in text
     status, _, text = page.ask(f"/api/runs/{run}/configs/1/confusion")

@@ -1,4 +1,4 @@
-"""Forecasts on the live page: curves with bands."""
+"""Forecasts on the live page: their points, their explanations, and curves with bands."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ QUICK = {"configs": 2, "epochs": 9, "nets": ["nlinear"], "backend": "jax", "seed
 
 @pytest.fixture(scope="module")
 def page(database: str) -> Iterator[Page]:
-    """Sales with a rhythm of two weeks, a series that has no forecast, and one of hostile names."""
+    """Serve a page with a forecast of four series, with HTML in their names, and of one without values."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)

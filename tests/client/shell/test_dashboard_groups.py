@@ -1,4 +1,4 @@
-"""The live page of runs whose configs are there many times: once for each group, or without each fold."""
+"""The live page of runs that train a config many times: for each group, or without each fold."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ TOKEN = "for-the-test-alone"
 
 @pytest.fixture(scope="module")
 def runs(database: str) -> Iterator[dict[str, int]]:
-    """A run of groups of which one is too small, and a cross-validated run."""
+    """Yield the numbers of a run of groups, one group of which is too small, and of a cross-validated run."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -67,7 +67,7 @@ def ask(page: Page, path: str, **given: object) -> Any:
 def test_groups_come_a_page_at_a_time(page: Page, runs: dict[str, int]) -> None:
     of_run = f"{runs['groups']}/groups"
     found = ask(page, of_run, order=".shop", limit=10, offset=10)
-    # One group, of the seventh row alone, is left out; there are the models of all rows, too.
+    # One group, which has only the seventh row, is left out; one more entry is the model of all rows.
     assert (found["total"], found["found"]) == (GROUPS + 1, GROUPS + 2)
     assert found["statuses"] == {"measured": GROUPS, "left out": 1}
     assert found["columns"] == ["country", "shop"]
@@ -152,7 +152,7 @@ def groups(tab: Tab, run: int) -> None:
     expect(tab.locator("#board tbody tr")).to_have_count(2)
     assert picture(tab, "curves") > 0
     shoot(tab, "one-group")
-    # Names of groups are no HTML.
+    # The page shows HTML in names of groups as text.
     tab.locator("#groups-filter").fill("shop=21")
     expect(rows.first).to_contain_text("<b>")
     rows.first.click()

@@ -1,4 +1,4 @@
-"""The live page's server: what it is sent is checked where it comes in, and refused in words of its own."""
+"""The live page's server checks every value of a request, and refuses wrong ones in its own words."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ QUERIES = {
     "/api/runs/{run_id:int}/groups": ["limit", "offset", "order", "search", "down"],
     "/api/runs/{run_id:int}/configs/{config:int}/predictions": ["rows", "table", "columns"],
 }
-# What the server says of what reaches it unchecked.
+# Words of the database or of Python, which show that a value has reached them unchecked.
 RAW = re.compile(
     r"function [\w.]+\(|operator does not exist|out of range|invalid input|syntax error|Traceback|psycopg2"
 )
@@ -76,7 +76,7 @@ def page(database: str, run: int) -> Iterator[Page]:
 
 
 def check(answer: tuple[int, dict[str, str], str], asked: str) -> None:
-    """Check that what is wrong is said by the page itself."""
+    """Check that an answer has an expected status, and that an error is in the page's own words."""
     status, _, text = answer
     assert status in (200, 307, 400, 404, 405, 409, 414), (asked[:200], status, text[:500])
     if status >= 400:
@@ -89,7 +89,7 @@ def routes() -> list[str]:
 
 
 def places(route: str, run: int) -> Iterator[str]:
-    """The route with hostile text in each of its places in turn."""
+    """Yield paths of a route, each with a hostile text in place of one of the route's parameters."""
     names = re.findall(r"{[^}]*}", route)
     for name, hostile in itertools.product(names, [*NUMBERS, *TEXTS]):
         path = route.replace(name, urllib.parse.quote(hostile, safe=""))

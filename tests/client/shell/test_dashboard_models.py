@@ -1,4 +1,4 @@
-"""Registered models on the live page: health as a time line, what columns are worth and add as bars."""
+"""Registered models on the live page: checks as a time line, importance and contributions as bars."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OPTIONS = {"nets": "tabular", "configs": 1, "epochs": 9, "exclude": ["id"], "sin
 
 @pytest.fixture(scope="module")
 def trial(database: str) -> Iterator[Trial]:
-    """A model that goes by age, with a check that finds nothing and one that finds much."""
+    """A registered model that depends on age, with a check that finds nothing and one with an alarm."""
     with closing(psycopg2.connect(dbname=database)) as connection:
         connection.autocommit = True
         trial = Trial(connection)
@@ -95,7 +95,7 @@ def test_what_cannot_be_asked_is_refused(page: Page, trial: Trial, role: MakeRol
 
 
 def picture(number: int) -> bytes:
-    """A white square at the left or at the right of some noise."""
+    """Return a PNG of dark noise with a white square: on the left for an even number, else on the right."""
     pixels = np.random.default_rng(number).integers(0, 90, (12, 12, 3)).astype(np.uint8)
     pixels[4:8, 1 + 6 * (number % 2) :][:, :4] = 255
     file = io.BytesIO()
@@ -105,7 +105,7 @@ def picture(number: int) -> bytes:
 
 @pytest.fixture
 def shots(trial: Trial) -> None:
-    """A model of pictures."""
+    """Train a model of pictures, and register it as `shots`."""
     trial.sql("CREATE TABLE shots (id int, shot bytea, kind text)")
     for number in range(60):
         trial.sql("INSERT INTO shots VALUES (%s, %s, %s)", number, picture(number), "ab"[number % 2])
@@ -174,7 +174,7 @@ def look(tab: Tab) -> None:
         assert tab.evaluate("document.documentElement.scrollWidth") <= width
         track = tab.locator("#worth .track").first.bounding_box()
         assert track and track["width"] >= 75
-    # At the end it is wide: nothing of the versions is cut.
+    # The window is wide again, so no part of the table of versions is cut off.
     assert tab.locator("#versions-table").evaluate("one => one.offsetWidth <= one.parentNode.clientWidth")
     tab.evaluate("location.hash = ''")
     expect(tab.locator("#registered")).to_be_hidden()

@@ -1,4 +1,4 @@
-"""The guides of the shell and of the live page are right: their commands print what stands below them."""
+"""The commands in the guides of the shell and of the live page print what the guides show below them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MARK = "-- example "
 ALL_SECONDS = 800
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(ALL_SECONDS + 60)]
 SETTINGS = "INSERT INTO cerebro.settings VALUES ('segments', '2'), ('threads', '1'), ('backend', 'jax')"
-# The live page ends with Ctrl-C; here, when it has said where it is.
+# `cerebro dashboard` runs until Ctrl-C; this function interrupts it once it has printed its address.
 PRELUDE = """
 cerebro() {
     if [ "$1" != dashboard ]; then command cerebro "$@"; return; fi
@@ -34,7 +34,7 @@ cerebro() {
 
 
 class Example(NamedTuple):
-    """A block of commands and what is said to come out of it, or None where nothing is said."""
+    """A block of commands in a guide, and the output that the guide shows for it, or None."""
 
     page: str
     line: int
@@ -57,7 +57,7 @@ EXAMPLES = [example for page in PAGES for example in examples(page)]
 
 @pytest.fixture(scope="module")
 def outputs(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
-    """Run all examples in one shell and give what each prints."""
+    """Run all examples in one shell, and yield the output of each by the example's name."""
     lines = [PRELUDE, f'psql -qc "{SETTINGS}"']
     for example in EXAMPLES:
         lines += [f"echo '{MARK}{example.name}'", example.commands]
@@ -72,7 +72,7 @@ def outputs(database: str, tmp_path_factory: pytest.TempPathFactory) -> Iterator
 
 
 def readable(output: str) -> list[str]:
-    """The lines without what differs from time to time, such as whether a wait was long enough to be told."""
+    """Return the lines of an output without numbers and notices about waiting, which differ each time."""
     told = map(without_numbers, output.splitlines())
     return [line for line in told if line and not line.startswith("NOTICE: waiting for")]
 
