@@ -64,7 +64,9 @@ def confusion(engine: Engine, run_id: int, mst_key: int) -> Row | None:
 
 
 def suggestion(engine: Engine, run_id: int) -> Row | None:
-    """Return the table that the run's rows were packed from, and its feature columns, as rows to predict."""
+    """Suggest what to predict: the table that the run's rows were packed from, and its feature columns.
+
+    Return None if there is no such run."""
     with reading(engine) as connection:
         run = _run(connection, run_id)
         if run is None:

@@ -97,7 +97,7 @@ class _Wording:
 
 
 def word(message: str) -> str:
-    """Return a message as the caller is to read it, changed as `worded` says."""
+    """Return a message for the caller, changed by the function that the enclosing `with worded(...)` has set."""
     return memory.get_instance(_Wording).change(message)
 
 

@@ -52,10 +52,10 @@ class ArrayOfRow:
 def fit_shape(
     arrived: Sequence[int], wanted: Sequence[int | None], is_flat: bool, what: str
 ) -> tuple[int, ...]:
-    """Return the shape of rows as the model's input: their own or, if they are flat, the input's.
+    """Return the shape in which a row enters the model.
 
-    Raise an error if neither fits.
-    """
+    It is the row's own shape if the model's input takes it, or the input's if the row is a flat array of as
+    many numbers."""
     if len(arrived) == len(wanted) and all(w is None or a == w for a, w in zip(arrived, wanted, strict=True)):
         return tuple(arrived)
     fixed = tuple(size for size in wanted if size is not None)

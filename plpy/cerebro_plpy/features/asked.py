@@ -78,7 +78,9 @@ class AskedColumns:
     also_categories: bool = False
 
     def also(self, name: str) -> bool | None:
-        """Return whether a number is also made a category; None if the label decides, see `LabelByValue`."""
+        """Return whether the column of numbers `name` also becomes a category.
+
+        None stands for: it does if the label jumps from one value of the column to the next."""
         default = None if self.also_categories else False
         return self.each.get(name, {}).get(ALSO_CATEGORY, default)
 

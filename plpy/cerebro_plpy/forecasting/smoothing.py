@@ -74,8 +74,7 @@ def _smooth(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the forecasts with the best weights of each window, and their squared errors one step ahead.
 
-    `values` are the known values or their logarithms; `back` converts `values` to known values.
-    """
+    `values` is `known` or its logarithms; `back` converts forecasts in the scale of `values` to that of `known`."""
     count, length = values.shape
     has_season = season > 1 and 2 * season + 2 <= length
     places = season if has_season else 1

@@ -27,7 +27,9 @@ class _Ports(set[int]):
 
 
 class _Own(set[int]):
-    """The descriptors of connections that Python opened; Python notices by itself when one ends."""
+    """The descriptors of connections that Python opened.
+
+    They are not checked here, since Python notices by itself when one ends."""
 
 
 class _Overlooked(set[int]):

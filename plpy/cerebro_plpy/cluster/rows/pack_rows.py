@@ -199,8 +199,8 @@ def _pieces(
 ) -> Iterator[Piece]:
     """Yield pieces, each with this process's rows of one buffer.
 
-    Ranks rise, so a piece is complete when a row belongs to the next buffer of the same segment.
-    """
+    `ranks` are the places of its rows in the order of all segments' rows. They rise, so a segment's piece is
+    complete when a row comes for the segment's next buffer."""
     bounds = [np.array(how.bounds(segment)) for segment in range(how.segments)]
     keys = [keys[how.place(segment)] for segment in range(how.segments)]
     gathered = [_Gathered() for _ in keys]

@@ -92,7 +92,7 @@ class _KnownShards(dict[tuple[str, str, DeviceRoom], tuple[Span, ...]]):
 
 
 class _KnownSizes(dict[tuple[str, str], Sizes]):
-    """The sizes of states, by architecture and the compile parameters that matter, without learning rates."""
+    """The sizes of states by architecture and by the compile parameters without numeric learning rates."""
 
 
 @functools.lru_cache(maxsize=64)

@@ -120,10 +120,9 @@ def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] |
 
 
 def share_budget(seconds: int, spent: float) -> tuple[int, int]:
-    """Return how many seconds the search gets, and how many the call can spare within its budget.
+    """Return how many seconds the search gets, and how many the budget has left for it after `spent` seconds.
 
-    `seconds` is the budget, `spent` how long the call has taken before the search.
-    """
+    The search gets more than are left if these are less than its least share of the budget."""
     left = round(seconds * (1 - ENSEMBLE_SHARE) - spent)
     return max(left, math.ceil(seconds * LEAST_SHARE)), left
 

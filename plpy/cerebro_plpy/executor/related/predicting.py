@@ -36,7 +36,9 @@ MANY_ROWS = 1000
 
 
 def statement(db: Database, model: str | None, query: str | None) -> tuple[str, str]:
-    """Compute the features of a query's rows; return the statements that predict and that drop them."""
+    """Write the features of a query's rows to a temporary table.
+
+    Return the statement that predicts from this table, and the statement that drops it."""
     db.server.check_predicts_in_queries()
     if model is None or not model.strip():
         raise CerebroError("model is NULL or empty", sqlstate=NULL_NOT_ALLOWED)

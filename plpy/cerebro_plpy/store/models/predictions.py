@@ -306,9 +306,8 @@ def query_statement(
 ) -> str:
     """Return the statement that predicts the rows of a query by `cerebro._predict_batch`, batch by batch.
 
-    `key` is the SQL for the key of a row's group, and `joined` the join that this takes, if any. The key is
-    passed as the last text of a row.
-    """
+    `key` is an SQL expression for the key of a row's group, and `joined` a join that the expression needs, if
+    any. The function gets the key after the row's other texts."""
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
     named += [] if key is None else [("key", key, True)]
     each = "".join(f", {text} AS {name}" for name, text, _ in named)

@@ -70,8 +70,7 @@ def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> s
 
 
 def create_like(db: Database, table: TargetTable, found: Groups) -> None:
-    """Create a table of groups that has the groups of `found` with the same numbers, but no numbers of rows
-    yet."""
+    """Create a table with the groups of `found` under the same group numbers; their row counts are still NULL."""
     names = ", ".join(quote(name) for name in found.types)
     db.query(
         f"CREATE TABLE {table.quoted}{HEAP} AS"

@@ -158,8 +158,9 @@ def holds(db: Database, run_id: int) -> bool:
 
 @as_owner
 def let_go(db: Database, run_id: int) -> None:
-    """Release the run's lock, once its last event is committed, so that this is no longer its control
-    session."""
+    """Release the run's lock, so that this session is no longer the run's control session.
+
+    Call this only when the end of the run is committed."""
     # For queries that began before that and miss the lock: the view of runs.
     db.query("SELECT pg_catalog.setval('cerebro._last_ending', pg_catalog.txid_current())")
     db.query(
