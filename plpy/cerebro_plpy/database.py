@@ -97,7 +97,7 @@ class _Wording:
 
 
 def word(message: str) -> str:
-    """Return a message for the caller, changed by the function that the enclosing `with worded(...)` has set."""
+    """Return a message for the caller, changed by the function of the enclosing `with worded(change)`."""
     return memory.get_instance(_Wording).change(message)
 
 

@@ -74,7 +74,9 @@ def _smooth(
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return the forecasts with the best weights of each window, and their squared errors one step ahead.
 
-    `values` is `known` or its logarithms; `back` converts forecasts in the scale of `values` to that of `known`."""
+    `values` is `known` or its logarithms; `back` converts forecasts on the scale of `values` to the scale
+    of `known`.
+    """
     count, length = values.shape
     has_season = season > 1 and 2 * season + 2 <= length
     places = season if has_season else 1

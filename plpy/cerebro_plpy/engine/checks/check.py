@@ -211,7 +211,8 @@ def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:
 def _check_compiles(params: CompileParams, made: set[Compiled]) -> None:
     """Raise an error if Keras refuses the compile parameters; no model is built for this.
 
-    Keras checks only the type of a learning rate. So one config is tried for all that differ only in its value."""
+    Keras checks only the type of a learning rate, so one config stands for all with other values of it.
+    """
     compiled = params.compile_key(), type(params.optimizer.get("learning_rate"))
     if compiled not in made:
         calls.compile_arguments(params)

@@ -88,7 +88,7 @@ def _shards_of(architecture_json: str, params: CompileParams, room: DeviceRoom) 
 
 
 class _KnownShards(dict[tuple[str, str, DeviceRoom], tuple[Span, ...]]):
-    """The shards of nets, by architecture, by the compile parameters that matter, and by the device."""
+    """The shards of nets by architecture, compile parameters without numeric learning rates, and device."""
 
 
 class _KnownSizes(dict[tuple[str, str], Sizes]):

@@ -70,7 +70,7 @@ def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> s
 
 
 def create_like(db: Database, table: TargetTable, found: Groups) -> None:
-    """Create a table with the groups of `found` under the same group numbers; their row counts are still NULL."""
+    """Create a table with the groups of `found` under the same group numbers, with NULL as row counts."""
     names = ", ".join(quote(name) for name in found.types)
     db.query(
         f"CREATE TABLE {table.quoted}{HEAP} AS"
