@@ -37,7 +37,7 @@ def find_mean_row(specification: Specification) -> list[np.ndarray]:
 
 
 def find_shares(one: FeatureInput, rows: int) -> np.ndarray | None:
-    """Return the share of rows with each code, as an array of shape (codes, columns) for an input.
+    """Return the share of rows with each code, for each column of the input `one`: an array (codes, columns).
 
     Return None if no column of the input is encoded for an embedding.
     """

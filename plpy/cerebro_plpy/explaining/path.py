@@ -41,7 +41,7 @@ class Attribution:
 
 
 class _StraightWay:
-    """The points on the line between two rows whose scores and slopes are known so far, in order."""
+    """The line between two rows, with the points on it whose scores and slopes are computed so far."""
 
     def __init__(self, slopes_at: SlopesAt, start: Arrays, end: Arrays, at_once: int) -> None:
         self._slopes_at, self._start, self._at_once = slopes_at, start, at_once
@@ -72,7 +72,7 @@ class _StraightWay:
         return np.concatenate([scores for scores, _ in asked]).astype(np.float64), slopes
 
     def gaps(self) -> np.ndarray:
-        """Return, for each step, the integral of the slopes at its ends minus its difference of scores."""
+        """Return, for each step, the change of score that its slopes predict minus the actual change."""
         return np.diff(self.shares) * (self._rates[1:] + self._rates[:-1]) / 2 - np.diff(self.scores)
 
     def parts(self) -> list[np.ndarray]:

@@ -18,9 +18,10 @@ _FORM = re.compile(
 
 @dataclass(frozen=True)
 class LabelTerm:
-    """A label such as `count(orders) = 0`: an aggregate of what `inside` names, the text in brackets.
+    """A label such as `count(orders) = 0`: an aggregate, perhaps compared with a number.
 
-    With a comparison, the label is true or false; without one, it is a number.
+    `inside` is the text in brackets, which names what is aggregated. With a comparison, the label is true or
+    false; without one, it is a number.
     """
 
     aggregate: str

@@ -12,7 +12,10 @@ NUMBER, MOMENT, CATEGORY = "number", "moment", "category"
 
 @dataclass(frozen=True)
 class RelatedColumn:
-    """A column from which features are made: its kind, and the name of its type (of a domain: its base)."""
+    """A column from which features are made: its name, its kind, and the name of its type (`element`).
+
+    If the type is a domain, `element` is the base type of the domain.
+    """
 
     name: str
     kind: str

@@ -128,7 +128,7 @@ def find_digests(labels: np.ndarray, edges: NumberedEdges, kinds: int, aggregate
 
 
 def _mix(values: np.ndarray) -> np.ndarray:
-    """Return a hash of each value. Each bit of the value changes all bits of the hash."""
+    """Return a hash of each value; similar values have very different hashes."""
     mixed = values + np.uint64(0x9E3779B97F4A7C15)
     mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)

@@ -240,10 +240,10 @@ def _grid(given: str | None, what: str) -> str:
 
 
 def _frequency(call: AutomlCall, given: FitOptions, search: SearchCall) -> int:
-    """Return after how many epochs each config is evaluated.
+    """Return the number of epochs after which a config is evaluated again.
 
     By default, a config is evaluated only after its last epoch, or after every epoch if an option needs that.
-    A frequency above the epochs of a Hyperband search is lowered to these epochs.
+    In a Hyperband search, a number above the largest number of epochs is lowered to that.
     """
     frequency = call.metrics_compute_frequency
     if frequency is None and given.measures_each_epoch:
@@ -272,7 +272,7 @@ def _info_row(
 
 
 def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
-    """Return the info row of the config that ranks first.
+    """Return the row of the config that ranks first, from the `rows` of the info table.
 
     For models of groups, return the row of each config that ranks first in some group.
     """

@@ -42,7 +42,7 @@ class EvaluateCall:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """A run that only evaluates: its request, its start, and the first columns of each output row."""
+    """A run that only evaluates: its request, its weights, and the first columns of each output row."""
 
     request: requests.Request
     start: runner.Start

@@ -33,7 +33,7 @@ class Answering:
 
     @property
     def columns(self) -> Mapping[str, Any]:
-        """The first columns of the group's output row: values of the group, fallback flag, config key."""
+        """The first columns of the group's output row: group columns, fallback flag, and config key."""
         return {**self.group.values, FALLBACK: self.is_fallback, "mst_key": self.config.key}
 
 

@@ -85,9 +85,9 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
 
 
 def _repeat(db: Database, search: SearchCall, run_id: int) -> SearchCall:
-    """Return the search with the configs that the replayed run tried first.
+    """Return the search with the configs of earlier searches with which the replayed run `run_id` began.
 
-    They are read from that run, because a new look at earlier searches might find others.
+    A new look at the earlier searches might find other configs.
     """
     searched = runs.searched(runs.own_run(db, run_id, session.current_user(db))) or {}
     arguments = searched.get("arguments", {})

@@ -137,9 +137,10 @@ class FitCall:
     def go_on_from(
         self, db: Database, request: requests.Request, earlier: Sequence[Table], cold: runner.Start
     ) -> runner.Start:
-        """Return a run's start in which configs continue from their earlier states, or else earlier weights.
+        """Return a run's start in which configs continue from their states in an earlier run.
 
-        Configs that the earlier run did not train begin as they would without a warm start.
+        If a config's state is gone, it continues from its earlier weights alone. Configs that the earlier run
+        did not train begin as they would without a warm start.
         """
         warm_groups.check(db, request.groups, earlier)
         if request.groups is not None:

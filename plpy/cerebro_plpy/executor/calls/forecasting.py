@@ -100,7 +100,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Backtest:
-    """The usable series, their windows divided by use, and the contenders with their forecasts."""
+    """The usable series, their windows, and the contenders with their forecasts.
+
+    `jobs` has the windows for training nets, for choosing the best contender, and for reporting errors.
+    """
 
     step: TimeStep
     series: Sequence[Series]
@@ -135,9 +138,9 @@ class Backtest:
         return backtest.find_coverage(errors, radii[backtest.LEVELS.index(LEVEL)])
 
     def radii(self, one: Contender) -> np.ndarray:
-        """Return the reach of intervals around a contender's forecasts, by its errors in untrained windows.
+        """Return how far the intervals around a contender's forecasts reach to both sides.
 
-        Untrained windows are all windows on which no net was trained.
+        They are computed from its errors in all windows on which no net was trained.
         """
         jobs = self.jobs
         chooses = backtest.scaled_errors(jobs.chooses, one.chooses)
@@ -207,7 +210,10 @@ def train_series(db: Database, order: ForecastOrder) -> Backtest:
 def _cut(
     order: ForecastOrder, usable: Sequence[Series], step: TimeStep, shape: WindowShape
 ) -> tuple[Jobs, list[Series], InputMaker]:
-    """Return the windows by use, the series with sorted columns, and the maker of the nets' inputs."""
+    """Cut the usable series into windows of a shape, and choose the inputs of nets.
+
+    Return the windows, the series with their columns in the order of the inputs, and the maker of the inputs.
+    """
     numbers = [column.name for column in order.columns.ahead]
     ahead, static = inputs.split_columns(usable, numbers)
     arranged = inputs.arrange(usable, numbers, [*ahead, *static])
@@ -335,7 +341,7 @@ def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
 def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:
     """Return the contenders: baselines, medians of baselines, and each net alone and joined with baselines.
 
-    Only the baselines that suit a net best are joined with it.
+    A net is joined only with those baselines with which it has the least error.
     """
     db, task = net.db, order.training
     both = (jobs.chooses, jobs.reports)
@@ -362,7 +368,10 @@ def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Cont
 
 
 def _mean_error(jobs: Jobs, one: Contender) -> float:
-    """Return a contender's mean scaled error in the windows that choose the best; infinity if undefined."""
+    """Return a contender's mean scaled error; infinity if it is undefined.
+
+    It is measured on the windows by which the best contender is chosen.
+    """
     found = backtest.measure(jobs.chooses, one.chooses, jobs.scales).mase
     return found if np.isfinite(found) else np.inf
 
@@ -370,7 +379,11 @@ def _mean_error(jobs: Jobs, one: Contender) -> float:
 def _join(
     own: Sequence[np.ndarray], plain: Sequence[Mapping[str, np.ndarray]], baselines: Sequence[str]
 ) -> Contender:
-    """Return a contender that forecasts the median of baselines and, if `own` is given, of a net."""
+    """Return a contender that forecasts the median of `baselines` and, if `own` is not empty, of a net.
+
+    `own` has the net's forecasts, `plain` those of all baselines: first for the windows that choose the best
+    contender, then for those that report errors.
+    """
     chooses, reports = (
         np.median([*own[place : place + 1], *(plain[place][name] for name in baselines)], axis=0)
         for place in range(2)

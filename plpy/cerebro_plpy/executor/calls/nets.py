@@ -70,7 +70,7 @@ def load_net(
 
 
 def refuse_scale(label: str, what: str) -> CerebroError:
-    """Return the error for a parameter that needs a quantity as the label, where the label is classes.
+    """Return the error for a parameter that suits only numeric labels, while `label` is learned as classes.
 
     `what` names the parameter, for example `target_scale`.
     """
@@ -179,7 +179,7 @@ def add_nets(
 
 
 def measure_label(db: Database, packed_table: str, label: str, scale: TargetScale) -> Moments | None:
-    """Return the moments of a label that is a quantity, such as its mean and its deviation.
+    """Return the moments of a numeric label, such as its mean and its deviation.
 
     Return None if the label is learned unscaled: because `target_scale` is `none`, or because 32-bit floats
     cannot hold the moments.
@@ -217,7 +217,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: TargetScal
 
 
 def read_rows(db: Database, table: Table, scale: TargetScale) -> NetRows:
-    """Return the shapes and labels of a packed table that nets must fit, with the moments of quantities."""
+    """Return the shapes and labels of a packed table that nets must fit, with moments of numeric labels."""
     summary = packed.summary(db, table.schema, table.name)
     labels = zip(summary.dependent_varname, summary.target_shapes, summary.one_hot, strict=True)
     measure = partial(measure_label, db, table.quoted, scale=scale)
@@ -229,7 +229,7 @@ def read_rows(db: Database, table: Table, scale: TargetScale) -> NetRows:
 
 
 def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
-    """Return rows of the input with this number, enough of them to estimate the input's quantiles."""
+    """Return the values of input number `number`, for as many rows as it takes to estimate quantiles."""
     name, width = summary.independent_varname[number], math.prod(summary.input_shapes[number])
     buffers = scan(db, table.quoted, name, FEATURES, ENOUGH_ROWS)
     found = [buffer.reshape(len(buffer), width) for buffer in buffers]
@@ -244,7 +244,7 @@ def enable_lora(
     layers: Sequence[str] | None,
     train: Sequence[str] | None,
 ) -> int:
-    """Add a copy of a net with LoRA adapters to the table of architectures; return its `model_id`."""
+    """Give a copy of a net LoRA adapters, and add it to the table of architectures; return its `model_id`."""
     table = resolve_table(db, arch_table, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -266,7 +266,10 @@ def enable_lora(
 
 
 def show_net(db: Database, arch_table: str | None, model_id: int | None) -> Iterator[tuple[Any, ...]]:
-    """Return a row for each layer of a net in a table of architectures or of a registered model."""
+    """Return a row for each layer of a net.
+
+    The net is in a table of architectures. If `model_id` is None, `arch_table` may name a registered model.
+    """
     if model_id is None and arch_table is not None and references.is_marked(arch_table):
         registry.begin(db)
         _, layers = list_layers(db, model_rights.find_readable(db, arch_table).read(db).model_arch)

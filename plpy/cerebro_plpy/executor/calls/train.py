@@ -289,7 +289,7 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
 def _loss(label: NetOutput, metric: str | None) -> str:
     """Return the part of the compile grid with loss and metrics for a label.
 
-    The loss of a quantity is divided by its variance.
+    If the moments of a numeric label are known, its loss is divided by the variance of the label.
     """
     usual = scoring.ACCURACY if label.is_classes else scoring.MAE
     thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)

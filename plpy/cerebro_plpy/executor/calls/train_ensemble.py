@@ -120,9 +120,10 @@ def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] |
 
 
 def share_budget(seconds: int, spent: float) -> tuple[int, int]:
-    """Return how many seconds the search gets, and how many the budget has left for it after `spent` seconds.
+    """Return the seconds that a search gets, and those that its budget still has after `spent` seconds.
 
-    The search gets more than are left if these are less than its least share of the budget."""
+    A search gets at least a fixed share of its budget. If that is more than the budget still has, the caller
+    warns its user with both numbers."""
     left = round(seconds * (1 - ENSEMBLE_SHARE) - spent)
     return max(left, math.ceil(seconds * LEAST_SHARE)), left
 

@@ -74,7 +74,7 @@ class TrainOrder:
         return self.given.get("epochs", EPOCHS)
 
     def hand(self, rows: int) -> RowsToHand:
-        """Return a number of rows together with how often the search trains on them: epochs times configs."""
+        """Return `rows` and how often the search trains on them: both decide how many sessions it gets."""
         return RowsToHand(rows, self.epochs * self.configs)
 
     def read_packed(self, db: Database, end: str = "") -> requests.Data:

@@ -23,7 +23,10 @@ MORE_EPOCHS = 1.25
 
 @dataclass(frozen=True)
 class FoldedTraining:
-    """The configs to train in folds, their epochs, and the seconds that the first config alone would take."""
+    """The configs to train in folds, and their number of epochs.
+
+    `least_seconds` is the time of the first config alone: a notice names it if no config can be trained.
+    """
 
     candidates: Sequence[Candidate]
     epochs: int
@@ -32,7 +35,10 @@ class FoldedTraining:
 
 @dataclass(frozen=True)
 class PastTraining:
-    """The earlier training of a config: the number of epochs worth repeating, and the seconds of an epoch."""
+    """The earlier training of a config: how many epochs are worth training again, and the seconds of one.
+
+    Epochs long after the best one are not worthwhile.
+    """
 
     worthwhile: int
     seconds: float
@@ -43,7 +49,7 @@ def afford(
 ) -> FoldedTraining:
     """Return the candidates that can be trained in folds within `seconds`, and for how many epochs.
 
-    `times` is the number of times that all folds together train on the rows of the earlier training.
+    `times` is how many epochs of the earlier training take as long as one epoch of all folds together.
     """
     past = _past(db, contest, candidates)
     places, epochs = choose(past, times, seconds)

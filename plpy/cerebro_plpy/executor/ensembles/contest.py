@@ -52,7 +52,8 @@ class Contest:
     def name_tables(self, **made: str) -> dict[str, str]:
         """Return the names of tables for an ensemble's summary, by summary column.
 
-        They are those of the compared models, except for `made` and the packed table of the comparing rows.
+        They are the names in the summary of the compared models, with `made` in place of some. The validation
+        table is the one by whose rows the models are compared.
         """
         found = self.about.get(results.QUALIFIED[0])
         known = found if isinstance(found, Mapping) else {}
@@ -71,7 +72,7 @@ class Contest:
         return scoring.ERRORS[scoring.RMSE](*own) ** 2
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
-        """Return answers for each half of the rows, by models that the other half chose in `size` rounds."""
+        """Return answers for each half of the rows, by models chosen on the other half in `size` rounds."""
         judging = self.judging
         return selection.choose_apart(
             self.answers,
@@ -88,7 +89,7 @@ def open_contest(
 ) -> Contest:
     """Return the comparison of a table's models by their answers for the rows of a packed table.
 
-    The default is the table by which the models were validated, or on which models by fold were trained.
+    The default of `packed_table` is the validation table or, for models by fold, their training table.
     `asked` is the metric that the call names.
     """
     of_groups = group_holders.find_groups(db, model_table, None)
@@ -130,7 +131,7 @@ def open_contest(
 
 
 def _any_model(db: Database, found: GroupsHolder) -> TrainedModel:
-    """Return the model of some group; raise an error for a registered version, which has only one config."""
+    """Return the model of any one group; raise an error if `found` is a registered version."""
     if not isinstance(found, TableOfGroups):
         raise CerebroError(
             f"{found.models.name} holds models of groups, one for each",

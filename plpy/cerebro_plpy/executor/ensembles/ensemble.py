@@ -94,7 +94,7 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
 
 
 def _check_groups(db: Database, call: EnsembleCall, in_folds: Folding | None) -> None:
-    """Raise an error if an ensemble of models of groups cannot be made, or cannot have its info table."""
+    """Raise an error if models of groups are to be trained in folds, or the info table cannot be written."""
     if in_folds is not None:
         raise CerebroError(
             f"{call.model_table} holds models of groups, which are not trained in folds",
@@ -141,9 +141,9 @@ def _check_size(size: int | None) -> int:
 
 
 def _choose(contest: Contest, size: int) -> EnsembleChoice:
-    """Return the ensemble that all rows choose.
+    """Return the ensemble, chosen by its answers for all rows.
 
-    It has a temperature if that improves the answers for rows that did not choose the temperature.
+    It has a temperature if one that fits half of the rows improves the answers for the other half.
     """
     truth, apart = contest.judging.truth, contest.answer_apart(size)
     counts, _ = selection.choose(contest.answers, truth, contest.metric, size, contest.tick)
@@ -201,7 +201,7 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
 def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
     """Return the loss and the metric of an ensemble for its summary.
 
-    Each half of the rows measures the ensemble that the other half chose.
+    For each half of the rows, an ensemble chosen on the other half is measured.
     """
     metric = contest.metric
     error = scoring.ERRORS[metric](chosen.apart, contest.judging.truth)

@@ -146,7 +146,10 @@ def _training(db: Database, contest: Contest) -> requests.Data:
 
 
 def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) -> tuple[Table, int]:
-    """Return the labelled rows of a packed table's source with their folds, and the number of folds."""
+    """Return the labelled rows of a packed table's source with their folds, and the number of folds.
+
+    `said` is the option `folds`, which says how the rows are divided.
+    """
     summary = training.summary
     source = names.resolve_table(db, summary.source_table, "source table")
     about = names.resolve_table(db, summary.quoted, "summary")

@@ -26,8 +26,8 @@ def read_candidates(
 ) -> tuple[JudgingRows, JudgingGroups, list[Candidate]]:
     """Return the rows of groups that have models, the groups of these rows, and the candidates.
 
-    All groups together choose one ensemble, since single groups have few rows. A config that lacks a model
-    for one of the groups is left out.
+    One ensemble is chosen on the rows of all groups, since single groups have few rows. A config that lacks
+    a model for one of the groups is left out.
     """
     nets = {key: _open(db, found, key) for key in keys}
     most = {group for answers in nets.values() for group in answers.weights}
@@ -79,7 +79,7 @@ def _candidates(
 
 
 def _part(db: Database, found: TableOfGroups, key: int, answers: grouped.Answers) -> CandidatePart:
-    """Return a config's net with the weights of any one of its groups."""
+    """Return a config's net with the weights of any one group; each group's own weights are joined later."""
     model = answers.models[key]
     some = next(iter(answers.weights.values()))
     return CandidatePart(found.any_group(db, key), replace(model, weights=lambda: some))

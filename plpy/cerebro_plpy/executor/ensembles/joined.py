@@ -15,7 +15,10 @@ from cerebro_plpy.nets import joining
 
 @dataclass(frozen=True)
 class JoinedNet:
-    """A net whose output is the weighted mean of several nets, with the places of its weights in theirs."""
+    """A net whose output is the weighted mean of several nets.
+
+    `pieces` says where each piece of its weights is among the weights of these nets.
+    """
 
     model_arch: str
     # For each piece of its weights, the part that has it, and its place among that part's bytes.

@@ -1,4 +1,7 @@
-"""Sends notices on how well models answer rows that did not choose them, beside a constant answer."""
+"""Sends notices on how well models answer, compared with one constant answer for all rows.
+
+Models are compared on rows by which they were not chosen.
+"""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def _named(what: str) -> str:
 
 
 def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) -> packed.PackedSummary:
-    """Return a packed summary by which rows are packed as the training rows of a version were."""
+    """Return a packed summary with a version's features and classes, by which new rows can be packed."""
     summary = found.holder.summary(db)
     features = models.features_of(summary)
     if features is None:

@@ -26,7 +26,7 @@ _ABOUT = ("dependent_varname", "independent_varname", "num_classes", "normalizin
 
 
 def describe_rows(db: Database, holder: ModelHolder, summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what predicting needs to know of rows, such as column names and class values."""
+    """Return the facts about rows that predicting needs, such as column names and class values."""
     return {
         "summary": {key: summary[key] for key in _ABOUT if key in summary},
         "class_values": holder.class_values(db, summary["dependent_varname"]),
@@ -60,7 +60,7 @@ def _known(summary: Mapping[str, Any]) -> list[str]:
 
 
 def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last loss and metric on training and validation rows, with the table that holds the rows."""
+    """Return the last loss and metric on training rows and on validation rows, each with the rows' table."""
     kinds = row.get("metrics_type") or [None]
     return {
         what: {
@@ -80,7 +80,7 @@ def _kept_table(summary: Mapping[str, Any], column: str) -> str | None:
 
 
 def _lasting(table: str | None) -> str | None:
-    """Return the name of a table, or None if the table is temporary, as those of a retraining are."""
+    """Return the name of a table, or None if the table is temporary, such as a table of a retraining."""
     return None if table is None or names.is_temporary(table) else table
 
 

@@ -125,7 +125,7 @@ def read(db: Database, model: str | None) -> list[tuple[Any, ...]]:
 
 
 def _about(known: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the names, classes and constants of a version's inputs and outputs."""
+    """Return the names of a version's inputs and labels, the labels' classes, and a normalizing constant."""
     summary, values = known["summary"], known["class_values"]
     return {
         "dependent_varname": summary["dependent_varname"],

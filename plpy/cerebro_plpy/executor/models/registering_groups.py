@@ -99,9 +99,9 @@ def _describe(
 
 
 def _order(key: str) -> str:
-    """Return a text by which groups are sorted, whatever order and spelling their tables have.
+    """Return a group's key in one spelling, by which groups are sorted.
 
-    So versions with equal models have equal digests.
+    So versions with equal models have equal digests, however their tables order and spell the groups.
     """
     return (
         key if key == group_models.ALL_ROWS else json.dumps(json.loads(key, parse_float=str), sort_keys=True)

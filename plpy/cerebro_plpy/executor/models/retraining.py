@@ -203,7 +203,10 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
 
 
 def check(db: Database, call: RetrainCall) -> CheckedRetraining:
-    """Return the checked arguments of a retraining. Features of related tables are made for the check."""
+    """Return the checked arguments of a retraining.
+
+    For a model over related tables, the check computes the features of the rows, in a temporary table.
+    """
     known = aliases.check_change(db, call.name)
     when = one_of(NEVER, ALWAYS, IF_BETTER)("promote", call.promote)
     moved = references.check_name(call.alias, "an alias")
@@ -250,7 +253,7 @@ def _check_rows(
 
 
 def _own_options(text: str | None) -> tuple[Mapping[str, Any], str]:
-    """Return the options of cerebro.retrain alone, and those that it passes on to cerebro.train, as JSON."""
+    """Return the options that only cerebro.retrain has, and as JSON those that it passes to cerebro.train."""
     parse_options(text, {**train.OPTIONS, **OWN})
     given = json.loads(text or "{}")
     others = {key: value for key, value in given.items() if key not in OWN}
@@ -309,7 +312,10 @@ def _common(db: Database, tables: Sequence[Table]) -> list[str]:
 def _call(
     db: Database, recipe: Mapping[str, Any], tables: Sequence[Table], budget: str | None, options: str
 ) -> train.TrainCall:
-    """Return the call that trains again, on the recipe's columns and without the rows kept for comparing."""
+    """Return the call of cerebro.train that trains again, on the recipe's columns.
+
+    Its source lacks the rows kept for comparing the versions.
+    """
     given = {**recipe["options"], **json.loads(options)}
     used = [*recipe["inputs"], recipe["target"]]
     for table in tables:
@@ -344,7 +350,7 @@ def _share(db: Database, table: Table) -> float:
 
 
 def _result(db: Database) -> str:
-    """Return the name of the ensemble table if there is one, else that of the model table."""
+    """Return the table of the model just trained: of the ensemble if one was made, else the model table."""
     joined = retraining.temporary(retraining.MODELS + ensemble.SUFFIX)
     return joined if names.find_table(db, joined) else retraining.temporary(retraining.MODELS)
 

@@ -56,7 +56,7 @@ def check(
 
 
 def compare(db: Database, tested: Backtest, source: Table, previous: str) -> ComparedWindows:
-    """Return the errors of both versions in those windows of the new training that report its errors.
+    """Return the errors of both versions in the windows that the new training kept to report errors.
 
     These windows are the newest of each series, so the previous version was not trained on them either.
     Windows that the previous version cannot answer are left out.

@@ -46,7 +46,7 @@ def dealt(total: int, segments: int) -> list[int]:
 
 
 def row_bytes(summary: packed.PackedSummary) -> float:
-    """Return the bytes of a row in memory: 4 for each feature or quantity, 2 for each column of a class."""
+    """Return the bytes of a row in memory: 4 for each number, 2 for each class of a label."""
     features = 4 * sum(math.prod(shape) for shape in summary.input_shapes)
     widths = zip(summary.target_shapes, summary.one_hot, strict=True)
     return features + sum(math.prod(shape) * (2 if one_hot else 4) for shape, one_hot in widths)
@@ -159,7 +159,10 @@ def work_of(
 
 
 def group_sizes(request: requests.Request) -> GroupSizes:
-    """Return the numbers of rows of the groups that a call trains, by the segments that hold them."""
+    """Return the number of rows of each group that a call trains.
+
+    Groups on a single segment are listed by this segment, groups on all segments apart from them.
+    """
     known = request.groups.rows if request.groups else {}
     numbers = {config.group_id for config in request.configs if config.group_id is not None}
     return sizes_of(
@@ -221,7 +224,7 @@ def _with_whole_states(kind: ConfigKind) -> ConfigKind:
 
 
 def share(fold: int | None, folds: int | None, limits: Limits) -> float:
-    """Return the share of all rows that a config trains on in an epoch when it leaves out `fold`."""
+    """Return the share of all rows that a config trains on in an epoch; it leaves out `fold`, if given."""
     left = 1.0 if fold is None or folds is None else 1 - 1 / folds
     return left / (limits.epochs_per_pass or 1)
 
@@ -247,7 +250,10 @@ def nets_of_run(db: Database, run_id: int) -> dict[int, Net]:
 def visit_seconds(
     db: Database, request: requests.Request, nets_now: Callable[[], Mapping[int, Net]]
 ) -> Callable[[runs.ConfigRow], tuple[str, float]]:
-    """Return a function that returns the name of a config's kind, and the expected seconds of one visit."""
+    """Return a function that returns the name of a config's kind, and the expected seconds of one visit.
+
+    `nets_now` is called for the nets of the run when a config has a net that is not known yet.
+    """
     engines = request.engines
     # On Greenplum a config visits segments on several hosts: the rates of the first host are near enough.
     first = db.server.segment_hosts(request.source.summary)[0]

@@ -102,7 +102,7 @@ def check_tables(db: Database, recipe: RelationRecipe) -> list[Table]:
 
 
 def _check_columns(db: Database, recipe: RelationRecipe, tables: Sequence[Table]) -> None:
-    """Raise an error if a column of the recipe is gone: a statement could mistake another name for it."""
+    """Raise an error if a column of the recipe is gone: its name in a statement could mean something else."""
     columns = {
         (feature.path[-1].table if feature.path else recipe.entity, feature.column.name)
         for feature in recipe.features

@@ -160,7 +160,11 @@ def _make_anew(
     touched: Sequence[Sequence[np.ndarray]],
     rows: np.ndarray,
 ) -> None:
-    """Compute the features of the nodes that changes reach, hop by hop, and write them to a table."""
+    """Compute the features of the nodes that changes reach, hop by hop, and write them to a table.
+
+    `rows` are the numbers of these nodes. For each of the `matrices` and each hop, `touched` marks the nodes
+    that get other features.
+    """
     asked, threads = found.asked, open_threads(db)
     # The neighbours of touched nodes are read as well.
     giving = np.zeros(len(changes.is_new), bool)
@@ -187,7 +191,7 @@ def _make_anew(
 def _read_made(
     db: Database, found: Refresh, known: np.ndarray, near: np.ndarray, width: int
 ) -> list[np.ndarray]:
-    """Return the stored features of nodes after each hop; zeros for nodes that are not stored yet."""
+    """Return the stored features of the nodes `near` after each hop; zeros for nodes not in `known`."""
     count = len(found.kinds) * found.asked.hops
     made = np.zeros((len(near), count * width), np.float32)
     if len(known):
@@ -205,7 +209,7 @@ def _read_made(
 
 
 def find_refresh(db: Database, output_table: str | None) -> Refresh:
-    """Return what updating a table needs; raise an error if cerebro.propagate did not make the table."""
+    """Return the table to update and the cerebro.propagate call that made it; raise an error without one."""
     output = names.resolve_table(db, output_table, "table of cerebro.propagate")
     names.check_writable(db, f"the change of {output.quoted}")
     asked, kinds = read_propagation(db, output)

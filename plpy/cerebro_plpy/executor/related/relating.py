@@ -112,9 +112,10 @@ def relate(db: Database, call: RelateCall) -> str:
 
 
 def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
-    """Return the paths to child tables with too many pairs of rows to compare, with their numbers of pairs.
+    """Return the paths whose child rows a statement reads in order of time, with their numbers of pairs.
 
-    A statement reads the rows of such a path in order of time instead.
+    On other paths, it compares each labelled row with its child rows. There are too many such pairs for that
+    on the returned paths.
     """
     found = dict[Path, float]()
     for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
@@ -129,7 +130,10 @@ def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> M
 def _without_crowds(
     db: Database, recipe: RelationRecipe, found: FoundSchema, swept: Mapping[Path, float]
 ) -> RelationRecipe:
-    """Return the recipe without features that would compare far too many pairs; send a notice of these."""
+    """Return the recipe without features that would compare far too many pairs of rows.
+
+    Send a notice of the features left out. `swept` has the numbers of pairs by path.
+    """
     kept: list[RelatedFeature] = []
     crowded: list[RelatedFeature] = []
     for feature in recipe.features:
@@ -228,7 +232,7 @@ def _listed(left_out: Mapping[str, str], elsewhere: str = "; the summary beside 
 def _useless(
     features: Sequence[RelatedFeature], looked: Sequence[relations.WrittenColumn], rows: int
 ) -> dict[str, str]:
-    """Return the features that do not tell rows apart, each with the reason."""
+    """Return the features to drop, with the reason of each: nearly always NULL, constant, or a copy."""
     found: dict[str, str] = {}
     first: dict[str, str] = {}
     for feature, one in zip(features, looked, strict=True):

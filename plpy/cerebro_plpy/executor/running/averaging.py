@@ -1,4 +1,4 @@
-"""Option `hybrid`: average the states of the segments in some epochs."""
+"""Option `hybrid`: from some epoch on, train each config on all segments at once and average its states."""
 
 from __future__ import annotations
 

@@ -276,7 +276,7 @@ class Decider:
             self._close(f"the run's {limits.max_visits} visits are spent", self._plan.begun_step)
 
     def _first_whole_step(self, mst_key: int) -> int:
-        """Return the step at which a config stops when the time is up, but not within its first epoch."""
+        """Return the step at which a config stops when time is up; it completes a first epoch once begun."""
         begun, first = self._plan.begun_step(mst_key), self._plan.configs[mst_key].first_step
         return max(begun, first + self._plan.segments) if begun > first else begun
 
@@ -344,7 +344,7 @@ class Decider:
                 self._db.notice(told(entry))
 
     def _is_first(self, entry: Entry) -> bool:
-        """Return whether to send a notice of a log entry: a config on several groups gets only one notice."""
+        """Return whether to send a notice of a log entry: a new config on several groups gets only one."""
         row = self._rows.get(entry.mst_key or 0)
         return entry.decision != decisions.START or row is None or row.key == row.mst_key
 
@@ -382,7 +382,7 @@ class Decider:
             self._lose(key)
 
     def take_up(self, log: Sequence[Entry], measured: Mapping[tuple[int, int], Mapping[str, Any]]) -> None:
-        """Apply the log of an interrupted run from its beginning, so that the run continues at its end.
+        """Apply the whole log of an interrupted run, so that the run continues where the log ends.
 
         `measured` has the evaluations on the rows by which configs are compared, by config and epoch.
         """
@@ -426,7 +426,7 @@ class Decider:
 
 
 def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
-    """Return log entries with their numbers; those that follow a measurement name it as their cause."""
+    """Return log entries, numbered from `after` + 1; those after a measurement have its number as `cause`."""
     numbered, cause = [], None
     for number, entry in enumerate(entries, after + 1):
         cause = number if entry.decision == decisions.MEASURED else cause
@@ -463,7 +463,7 @@ def _wanted(asked: Asked) -> StartConfig:
 
 
 def _same(expected: Entry, found: Entry) -> bool:
-    """Return whether two log entries are the same decision; their steps may differ."""
+    """Return whether two log entries agree in decision, config, epochs and reason."""
     named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
     return named[0] == named[1]
 

@@ -74,7 +74,10 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 
 
 def shown_key(request: Request, config: Chosen) -> int:
-    """Return a config's `mst_key` in the result tables: its own if fold models are kept, else the user's."""
+    """Return a config's `mst_key` in the result tables.
+
+    It is the one that the user knows; if models of folds are kept, each of them has an `mst_key` of its own.
+    """
     return config.mst_key if request.limits.fold_models else config.key
 
 
@@ -254,7 +257,7 @@ def _names(request: Request, tables: Mapping[str, TargetTable]) -> dict[str, str
 def summary_row(
     db: Database, request: Request, outcome: Outcome, tables: Mapping[str, TargetTable]
 ) -> dict[str, Any]:
-    """Return the columns that every summary has; `tables` are the run's tables, by summary column."""
+    """Return the values that every summary has; `tables` are the run's tables, by summary column."""
     packed = request.source.summary
     times = measurements.times(db, outcome.run_id)
     names = _names(request, tables)

@@ -102,12 +102,12 @@ class Report:
             self._say(f"{self._visits()} after {self._elapsed()}{self._outlook()}")
 
     def _visits(self) -> str:
-        """Return the number of visits done, as text; also the total number, which only a search lacks."""
+        """Return the number of visits done as text; without a search, also the total number of visits."""
         done = self._plan.visits_done
         return _count(done, "visit") if self._search else f"{done} of {self._plan.visits_total} visits"
 
     def _tell_declined(self, config: Config, why: str) -> None:
-        """Send a notice that configs of a bundle do not train in its planned form, once for each kind."""
+        """Send a notice, once, that a bundle trains configs of this kind otherwise than planned, and why."""
         if (config.kind, why) not in self._declined:
             self._declined.add((config.kind, why))
             self._say(f"config {config.key} and others of its kind train {why}")

@@ -43,7 +43,10 @@ def resume(db: Database, run_id: int | None) -> None:
 
 
 def drive(db: Database, run_id: int, look_seconds: int) -> None:
-    """Carry out a run in the background, in a session that acts with the identity of the run's caller."""
+    """Carry out a run in the background, in a session that acts with the identity of the run's caller.
+
+    `look_seconds` is the most time that the caller's code, such as views, may take while tables are read.
+    """
     role = session.current_user(db)
     run = runs.own_run(db, run_id, role)
     # The call that began the run holds these locks until it ends: take them before.
@@ -109,9 +112,9 @@ def _go_on(
 def _measured(
     rows: Sequence[measurements.MetricRow], dataset: str
 ) -> dict[tuple[int, int], dict[str, float | None]]:
-    """Return the metrics of each evaluation by which configs are compared, by config and epoch.
+    """Return the metrics by which configs are compared, by config and epoch.
 
-    They are those of validation rows; of training rows if there are no validation rows, as for some groups.
+    They are measured on the rows that `dataset` names; on training rows where a group has no such rows.
     """
     found: dict[str, dict[tuple[int, int], dict[str, float | None]]] = {}
     for row in rows:

@@ -186,7 +186,7 @@ def check_command(db: Database, request: requests.Request) -> Check:
 def open_sessions(
     db: Database, topology: Topology, request: requests.Request, sessions: int | None = None
 ) -> None:
-    """Open the sessions of the segments, each with its share of the GPUs."""
+    """Open the segments' sessions, or only `sessions` of them, each with its share of the GPUs."""
     engines = request.engines
     dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, topology.name == "inline")
     if topology.name == "inline" and len(request.backends) > 1:
@@ -283,7 +283,7 @@ def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> Cre
 
 
 def _remember(db: Database, new: NewRun, run_id: int) -> None:
-    """Record the run as this session's newest; send a notice if training rows decide a search."""
+    """Record the run as this session's newest; send a notice if training rows decide its search."""
     if new.request.search is not None and new.request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:
@@ -292,7 +292,7 @@ def _remember(db: Database, new: NewRun, run_id: int) -> None:
 
 @contextmanager
 def behind(topology: Topology, run_id: int) -> Iterator[None]:
-    """Hold the lock of a run while the `with` block drives it; store in its rows how the block ended."""
+    """Hold a run's lock while the `with` block carries it out; store in the run's rows how that ended."""
     topology.hold(run_id)
     with _ending(topology, run_id):
         yield
@@ -375,7 +375,7 @@ def _failure_of_all(plan: Plan) -> str | None:
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:
-    """Return the step of the state to keep after the run: a failed config's last, else the result's."""
+    """Return the step of the config's state to keep: its result's or, if the config failed, the last one."""
     return config.step if config.failure is not None else plan.result_step(config)
 
 
@@ -416,7 +416,7 @@ def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
 
 
 def planning(db: Database, request: requests.Request, run_id: int) -> Planned:
-    """Return a function that makes a config of the plan from its stored row, also for later configs."""
+    """Return the function that makes a config of the plan from its row, also for configs added later."""
     visit_seconds = calibrating.visit_seconds(db, request, partial(calibrating.nets_of_run, db, run_id))
     known = request.groups.rows if request.groups else {}
     alike = fusing.alike(db, request, run_id)

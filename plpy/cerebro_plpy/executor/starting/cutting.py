@@ -127,9 +127,9 @@ def mark(limits: Limits, model_id: int, fit_params: str) -> tuple[int, int] | No
 
 
 def check_recomputed(request: requests.Request, described: Mapping[str, Mapping[str, Any]]) -> None:
-    """Raise an error if the option `recompute` is combined with a form of fusion.
+    """Raise an error if the option `recompute` is combined with `fuse` "exact" or "fast".
 
-    Also raise an error if it names layers that no net has or that cannot be computed again.
+    Also raise an error if `recompute` names layers that no net has or that cannot be computed again.
     """
     asked, fuse = request.limits.recompute, request.limits.fuse
     if not asked:

@@ -158,7 +158,7 @@ def rows_trained(request: requests.Request) -> dict[int, int] | None:
 
 
 def scope(method: SearchMethod, given: FitOptions) -> str:
-    """Return whether a search on groups searches each group separately, or decides for all groups at once.
+    """Return how a search on groups decides: for each group separately, or for all groups at once.
 
     Raise an error if the search method cannot search groups separately and the call asks for that.
     """

@@ -60,7 +60,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A config that a run trains, on all rows, without one fold or on one group, with its parameters."""
+    """A config that a run trains, with its parameters: on all rows, all folds but one, or one group."""
 
     mst_key: int
     model_id: int
@@ -376,7 +376,7 @@ def _check_chooses(setting: str | None, option: str) -> None:
 def choosable(
     db: Database, given: parse.FitOptions, segments: int, configs: int, frequency: int | None
 ) -> Choosable | None:
-    """Return the choices left to the planner, or None; raise an error if a setting forbids choosing."""
+    """Return the choices that are left to the planner, or None; raise an error if a setting forbids any."""
     if given.backend != parse.AUTO and given.plan is None:
         return None
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")

@@ -243,7 +243,7 @@ def write_schedule(
     eta: int | None,
     skip_last: int | None,
 ) -> None:
-    """Create a table with the rungs of a Hyperband search."""
+    """Create a table with the rungs of a Hyperband search; `most` is the largest number of epochs."""
     for what, given in (("r", most), ("eta", eta), ("skip_last", skip_last)):
         if given is None:
             raise CerebroError(f"hyperband_schedule: {what} is NULL", sqlstate=NULL_NOT_ALLOWED)

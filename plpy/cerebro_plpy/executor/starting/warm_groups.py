@@ -40,7 +40,7 @@ def check(db: Database, found: Groups | None, earlier: Sequence[Table]) -> None:
 
 
 def trained(db: Database, found: Groups, earlier: Sequence[Table]) -> dict[ModelKey, TrainedUnit]:
-    """Return the models of an earlier run, by the present key of their group and by config."""
+    """Return the models of an earlier run, by the key that their group has now and by config."""
     before = group_models.trained(db, _models(db, found.types, earlier))
     here = group_models.keys_here(db, found, {key for key, _ in before})
     return {(here.get(key, key), config): one for (key, config), one in before.items()}
