@@ -227,7 +227,7 @@ def _refusal(error: psycopg2.Error) -> CerebroError:
 
 
 def _was_answered(error: psycopg2.Error) -> bool:
-    """Return whether the error of a login came from a server that is up, not down, starting or stopping."""
+    """Return whether the server that refused a login is up, and neither starting nor stopping."""
     said = str(error)
     return "FATAL" in said and not any(word in said for word in ("starting up", "shutting down", "recovery"))
 

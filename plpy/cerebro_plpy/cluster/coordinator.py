@@ -194,10 +194,10 @@ def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: boo
 
 
 def _written(db: Database, command: Command) -> Steps:
-    """Yield the statements of a command that writes rows of runs, so that no subtransaction runs them.
+    """Yield the statements of a command that writes rows of runs, so that the procedure can run them.
 
-    In early versions of Greenplum 7, rows that a subtransaction wrote may be lost, and rows that it deleted
-    may come back (docs/greenplum.md).
+    Run by Python, they would be in a subtransaction. In early versions of Greenplum 7, rows that a
+    subtransaction wrote may be lost, and rows that it deleted may come back (docs/greenplum.md).
     """
     work = handlers.WRITING[type(command)](db, command)
     try:

@@ -30,7 +30,10 @@ class _UnderWay:
 
 
 def begin(db: Database, sent: Sent, lacking: What | None) -> ProcedureTask:
-    """Return the first task of a command; drop tasks that an earlier command has left undone."""
+    """Return the first task of a command; drop tasks that an earlier command has left undone.
+
+    `lacking` is what the segment's process lacked if it was sent the command before.
+    """
     session.show(sent.shown())
     memory.get_instance(_UnderWay).tasks = _tasks(db, sent, lacking)
     return go_on(None)

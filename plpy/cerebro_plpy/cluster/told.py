@@ -75,7 +75,10 @@ class RunTold:
         return Facts(self.run, config, self._nets[config.model_id], self._functions)
 
     def where(self, mst_key: int, step: int) -> tuple[Where] | None:
-        """Return, in a tuple, where the server with a config's state at a step is, or None if unknown."""
+        """Return a tuple with the server that has a config's state at a step, or None if it is unknown.
+
+        The tuple tells an unknown server from this process's own, for which `Where` is None.
+        """
         config = self._configs.get(mst_key)
         if config is None or not self.servers:
             return None
@@ -94,7 +97,7 @@ class Looks:
         self._sure: set[PartitionPlace] = set()
 
     def begin(self) -> None:
-        """Begin another command: check again before a cached list of buffers is used."""
+        """Begin another command: from now on, check each cached list of buffers before it is used again."""
         self._sure.clear()
 
     def add(self, place: PartitionPlace, found: str | None) -> None:

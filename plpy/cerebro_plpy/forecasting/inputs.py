@@ -134,7 +134,7 @@ def _find_hour(walls: np.ndarray) -> np.ndarray:
 def _find_weekday(walls: np.ndarray) -> np.ndarray:
     """Return a row for each wall time, with a one at the place of its weekday, from Monday on.
 
-    1970 began on a Thursday.
+    Wall times count from the beginning of 1970, which was a Thursday.
     """
     return np.eye(7)[(np.floor(walls / DAY).astype(np.int64) + 3) % 7]
 

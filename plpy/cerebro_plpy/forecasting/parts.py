@@ -26,7 +26,7 @@ class StepPart(NamedTuple):
 
 @dataclass(frozen=True)
 class StepParts:
-    """The columns after which parts of a forecast step are named: of the time, the value and the inputs."""
+    """The columns of a forecast: `time`, `value` and `inputs`. Parts of its steps have the columns' names."""
 
     time: str
     value: str

@@ -39,7 +39,10 @@ def _has_season(known: np.ndarray, season: int) -> np.ndarray:
 
 
 def _find_shape(known: np.ndarray, season: int, multiplies: np.ndarray) -> np.ndarray:
-    """Return, for each window and place of the season, a factor or a difference to the moving average."""
+    """Return, for each window and place of the season, how values there differ from the moving average.
+
+    It is a factor for the windows for which `multiplies` is true, and a difference for the others.
+    """
     width = season + 1 - season % 2
     weights = np.ones(width) / season
     if season % 2 == 0:

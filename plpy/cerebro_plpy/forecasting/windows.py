@@ -41,7 +41,7 @@ class WindowShape:
 
 @dataclass(frozen=True)
 class Windowed:
-    """Windows of series: the known values, the values that followed, and the slope of the known series."""
+    """Windows of series: the known values, the values that followed, and the slope of each series so far."""
 
     # The number of each window's series, and its origin: how many values of the series are known.
     series: np.ndarray
@@ -197,9 +197,10 @@ def cut(
 def look_back(
     rows: Windowed, series: Sequence[Series], shape: WindowShape
 ) -> Iterator[tuple[np.ndarray, Windowed]]:
-    """Yield the places of some windows, and these windows with more of the series' past before them.
+    """Yield the windows with more of the series' past before them, in sets of equal length.
 
-    Each length is a multiple of the window's own, so that there are few different lengths.
+    Each set comes with the places of its windows in `rows`. Lengths are multiples of the window's own, so
+    that there are few sets.
     """
     counts = np.clip(rows.origins // shape.window, 1, max(1, LONGEST_PAST // shape.window))
     for count in np.unique(counts).tolist():

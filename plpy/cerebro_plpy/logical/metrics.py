@@ -44,9 +44,9 @@ UP_WORDS: Final = frozenset(
 def better(metric_name: str, params: CompileParams | None = None) -> Direction:
     """Return "max" if higher values of a metric are better, else "min".
 
-    `metric_name` is the name in Keras' results. With the compile parameters of these results, a name that a
-    user gave to a metric is known as well. An unknown name counts as a loss, unless it has a word such as
-    "score".
+    `metric_name` is the name in Keras' results. With `params`, the compile parameters of the config, a name
+    that a user gave to a metric is known as well. An unknown name counts as a loss, unless it has a word
+    such as "score".
     """
     known: dict[str, Direction] = {**KNOWN, **_own_names(params)}
     for name in (metric_name, re.sub(r"_\d+$", "", metric_name)):

@@ -23,7 +23,7 @@ def kept(architecture_json: str) -> dict[str, str]:
 
 
 def check(names: Collection[str], architectures: Iterable[str]) -> None:
-    """Raise an error if no architecture has one of the named layers, or if it cannot be computed again."""
+    """Raise an error if a named layer is in no architecture, or if it cannot be computed again."""
     known: set[str] = set()
     reasons: dict[str, str] = {}
     for text in architectures:

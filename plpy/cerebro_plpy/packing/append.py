@@ -203,7 +203,10 @@ def _counted(
 
 
 def _tell(db: Database, job: Job, table: names.Table, summary: packed.PackedSummary) -> None:
-    """Store how the distribution of each column differs between added and earlier rows, and send notices."""
+    """Store how the distribution of each column differs between the added and the earlier rows.
+
+    Send a notice of the number of added rows, and one that names the columns that differ most.
+    """
     shifts = _shifts(db, job, table, summary)
     added = summary.versions[-1]
     role = session.current_user(db)

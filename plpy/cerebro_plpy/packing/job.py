@@ -18,7 +18,10 @@ ALL_SEGMENTS = "all_segments"
 
 @dataclass(frozen=True)
 class Rules:
-    """The content ids of the segments that get rows (None for all), and the texts for them in the summary."""
+    """The segments that get rows: `contents` has their content ids as in Greenplum, or is None for all.
+
+    `shown` and `gpu_config` are the texts that the summary table shows for them.
+    """
 
     contents: Sequence[int] | None = None
     shown: str = ALL_SEGMENTS

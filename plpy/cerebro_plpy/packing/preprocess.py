@@ -241,7 +241,7 @@ def _independents(
 
 
 def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None) -> None:
-    """Raise an error for arguments that conflict with the option `columns`, or that need this option."""
+    """Raise an error for an argument that conflicts with the option `columns`, or is useless without it."""
     if chosen.columns is None:
         needing = {"option exclude": chosen.exclude, "option also_categories": chosen.also_categories}
         needing["independent_varname '*'"] = listed is not None and listed.strip() == inputs.ALL
@@ -263,7 +263,10 @@ def _check_alone(chosen: option.PackOptions, divisor: float, listed: str | None)
 def _weight(
     db: Database, source: names.Table, known: Mapping[str, sources.SourceColumn], name: str | None
 ) -> sources.SourcePart | None:
-    """Return the column of row weights, or None; raise an error unless its values are numbers from 0 on."""
+    """Return the column of row weights, or None if `name` is None.
+
+    Raise an error if its values are not numbers, or if one is negative.
+    """
     if name is None:
         return None
     column = sources.find_column(name, known, source.quoted)
@@ -292,7 +295,11 @@ def _tasks(
     widths: Sequence[int | None],
     task: str | None,
 ) -> list[str | None]:
-    """Return the task of each output: `task`, or classification if the caller gives its number of classes."""
+    """Return the task of each output: `task`, or if it is None, the task that its number of classes implies.
+
+    `widths` has the number of classes of each output, as the caller gives it. An output with such a number
+    is classification, unless it is an array.
+    """
     return [
         "classification" if task is None and width is not None and not _is_array(item, known) else task
         for item, width in zip(items, widths, strict=True)
@@ -362,7 +369,10 @@ def _divisor(normalizing_const: float | None) -> float:
 
 
 def _usual_segments(db: Database, source: names.Table, among: Rules) -> int:
-    """Return the default number of segments: the server's usual number, but at most the number of rows."""
+    """Return the default number of segments, which is at most the number of rows.
+
+    It is the number of segments in `among`, or the server's usual number if `among` allows all.
+    """
     if among.contents is not None:
         usual = len(among.contents)
     else:

@@ -56,7 +56,7 @@ def _named(pred_type: str) -> ClassChoice:
 
 @dataclass(frozen=True)
 class Picked:
-    """Rows of the result: for each, the number of a row that was read, and one of the row's chosen classes.
+    """Rows of the result. Each has the number of an input row, and one of the classes chosen for that row.
 
     A class is given by its place among the classes, with its probability and its rank.
     """
@@ -87,7 +87,11 @@ LOGITS_SOFTMAX, LOGITS_SIGMOID = "softmax", "sigmoid"
 
 
 def probabilities(output: np.ndarray, logits: str | None, is_binary: bool) -> np.ndarray:
-    """Convert a model's output, an array (rows, width), into the probability of each class, as float64."""
+    """Convert a model's output, an array (rows, width), into the probability of each class, as float64.
+
+    `logits` names the function that makes probabilities of logits; it is None if the output has no logits.
+    A binary output has one probability for each row, of the second class.
+    """
     values = output.astype(np.float64)
     with np.errstate(over="ignore"):
         if logits == LOGITS_SIGMOID:

@@ -80,7 +80,8 @@ class FeatureNet:
     def graft_weights(self, model_arch: str, names: Collection[str]) -> bytes:
         """Return weights for the net `model_arch`.
 
-        Its layers with the given names get the weights of this net's layers. All other weights are drawn.
+        Its layers with the given names get the weights of this net's layers. All other weights are drawn at
+        random.
         """
         return weights.graft_weights(self.described.json, self.weights, model_arch, names)
 

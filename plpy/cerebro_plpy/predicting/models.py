@@ -221,9 +221,9 @@ def _threads(db: Database) -> int:
 
 
 def open_threads(db: Database) -> Threads:
-    """Return threads that compute or call the engine.
+    """Return threads that compute nets by NumPy or call the engine.
 
-    Their number is the number of sessions that train at a time.
+    There are as many threads as sessions that train at a time.
     """
     return Threads(count_sessions(db), partial(interrupts.tick, db))
 

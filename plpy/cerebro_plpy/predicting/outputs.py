@@ -75,7 +75,10 @@ def dependents_of(summary: Mapping[str, Any], values: Sequence[list[str | None] 
 
 
 def settle(described: NetOutputs, dependents: Sequence[Dependent], loss: Any = None) -> list[Output]:
-    """Return the meaning of each output of a model: the nth output predicts the nth dependent variable."""
+    """Return the meaning of each output of a model: the nth output predicts the nth dependent variable.
+
+    The `loss` says whether an output holds logits instead of probabilities.
+    """
     if len(dependents) != len(described.outputs):
         raise CerebroError(
             f"the model has {len(described.outputs)} outputs for {len(dependents)} dependent variables",
@@ -139,7 +142,7 @@ def _logits(loss: Any, width: int) -> str | None:
 
 
 def is_binary(described: DescribedModel, number: int) -> bool:
-    """Return whether the layer of an output has a sigmoid, so that one unit is the probability of a class."""
+    """Return whether the layer of output `number` has a sigmoid: one unit is then a class's probability."""
     name = described.output_names[number]
     layers = json.loads(described.json)["config"].get("layers", [])
     found = [layer["config"] for layer in layers if layer["config"].get("name") == name]

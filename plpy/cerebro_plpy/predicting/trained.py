@@ -159,7 +159,7 @@ def _refuse_forecast(name: str) -> CerebroError:
 
 @contextmanager
 def tell_of_forecast(db: Database, holder: ModelHolder) -> Generator[None]:
-    """If rows do not fit the model because it is a net of a forecast, raise an error that says so."""
+    """If the block fails because rows do not fit a net of a forecast, raise an error that says so."""
     try:
         yield
     except CerebroError as error:

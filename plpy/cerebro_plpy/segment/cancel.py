@@ -58,7 +58,7 @@ class _Listener:
 
 
 def _ignore(number: int, frame: object) -> None:
-    """Do nothing, if a signal of the clock arrives after the clock was stopped."""
+    """Do nothing with a signal that the clock sent before it was stopped."""
 
 
 class _WorkClock(Clock):

@@ -142,8 +142,8 @@ def trainer(
     """Return an object that trains a state on some rows, and the rows in the form that it takes.
 
     The object is the net's head, and the rows are outputs of its trunk, if the run's limits name a cut, the
-    rows fill a batch, and a trial finds the bits of the whole net. For a table of features, the object is the
-    head, and the rows are the table's. Otherwise the object is the whole net.
+    rows fill a batch, and in a trial the cut net gives the bits of the whole net. For a table of features,
+    the object is the head, and the rows are the table's. Otherwise the object is the whole net.
     """
     limits = runs.limits(work.run)
     stored = (limits.get("stored") or {}).get(own.partition.table)
@@ -224,7 +224,7 @@ def compute_together(
 ) -> dict[tuple[str, int], rows.KeptFeatures]:
     """Return the features of a first trunk and of trunks that share layers with it, computed in one pass.
 
-    Return an empty mapping if no other trunk in `needs` does, or if computing them together changes bits.
+    Return an empty mapping if no trunk in `needs` shares layers, or if computing them together changes bits.
     `key` is the digest of the first trunk and the batch size; the result has such a key for each trunk.
     """
     parts, marks = {key: first}, {key: needs.mark}

@@ -49,8 +49,8 @@ def _of_group(
 ) -> list[Mapping[str, Any]]:
     """Move a group on one segment back to its first step if its state is damaged or its metrics `incomplete`.
 
-    There are no states to go back to in between, and only a visit can measure its epochs. Return the group's
-    repair as a list of one mapping, or an empty list.
+    It cannot go back to a later step: no state in between is stored, and only a visit can measure its epochs.
+    Return the group's repair as a list of one mapping, or an empty list.
     """
     run_id, key = run.run_id, standing.mst_key
     reason = _damage(db, run_id, key, standing.step)

@@ -375,7 +375,7 @@ class TableSource:
 
     @cached_property
     def looking(self) -> str:
-        """The statement by which the run's caller may list the partition's buffers."""
+        """The statement that lists the partition's buffers, to be run with the rights of the run's caller."""
         by_place, by_contents = self._ways
         return by_place if partitions.may_read(self._db, self._role, self._table) else by_contents
 

@@ -47,7 +47,7 @@ class Task:
     thawed: tuple[str, ...] = ()
 
     def at(self, epoch: int) -> Task:
-        """Return the task for an epoch, in which the layers train that `unfreeze_at` names up to then."""
+        """Return the task for an epoch: layers that `unfreeze_at` names up to this epoch train."""
         names = self.fit.thawed(epoch)
         if names == self.thawed:
             return self
@@ -410,7 +410,7 @@ def own_faults(doing: str, strictly: bool = False) -> Iterator[None]:
 
 
 def _is_out_of_memory(error: BaseException) -> bool:
-    """Return whether an exception says that memory ran out; another session may still have enough."""
+    """Return whether an exception says that memory ran out: then the visit may succeed in another session."""
     return (
         isinstance(error, MemoryError)
         or type(error).__name__ in ("ResourceExhaustedError", "OutOfMemoryError")

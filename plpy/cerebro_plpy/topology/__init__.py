@@ -22,7 +22,7 @@ def tell_not_kept(say: Callable[[str], None], answers: Iterable[Mapping[str, Any
 
 
 def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:
-    """Return the command that notes the processes driving a run, after writing a `new` run."""
+    """Return the command that records the processes `behind` a run, and writes the run if it is `new`."""
     return HoldRun(run_id=run_id, behind=behind) if new is None else replace(new, behind=behind)
 
 
@@ -46,14 +46,14 @@ class Topology(Protocol):
         ...
 
     def hold(self, run_id: int, new: CreateRun | None = None) -> None:
-        """Note that these sessions drive a run, after writing the run if it is `new`.
+        """Record that these sessions drive a run; first write the run if `new` is given.
 
         Raise an error if another session drives the run.
         """
         ...
 
     def let_go(self) -> None:
-        """Note that these sessions no longer drive the run, and have them drop its rows."""
+        """Record that these sessions no longer drive the run, and have them drop its rows."""
         ...
 
     def command(self, command: Command) -> Mapping[str, Any]:

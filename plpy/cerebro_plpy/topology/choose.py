@@ -68,9 +68,10 @@ def find_topology(
 
 
 def find_sessions(db: Database, tables: Sequence[int], rows: RowsToHand | None) -> tuple[str | None, int]:
-    """Return why segment sessions do not see the tables, or None, and how many may get the rows in a file.
+    """Return why segment sessions do not see the tables, and how many sessions may get the rows in a file.
 
-    For few rows that number is 0, because each session takes seconds to start and compiles its own programs.
+    The reason is None if they see the tables, and then the number is 0. The number is also 0 for few rows,
+    because each session takes seconds to start and compiles its own programs.
     """
     reason = why_not_local(db, tables)
     if reason is None or rows is None or not db.server.hands_rows or why_not_local(db, []) is not None:

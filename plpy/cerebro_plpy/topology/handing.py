@@ -16,7 +16,10 @@ from cerebro_plpy.topology.local import LocalTopology
 
 
 class HandingTopology(LocalTopology):
-    """A topology for tables that only the caller's transaction sees; `run_here` reads their rows."""
+    """A topology for tables that only the caller's transaction sees.
+
+    `run_here` carries out a command in the caller's session, which can write the rows to a file.
+    """
 
     ends_with_transaction = True
     run_here: Callable[[Sent], Mapping[str, Any]]

@@ -172,7 +172,10 @@ class LocalTopology:
             )
 
     def _fit_in(self) -> None:
-        """Reduce the segment sessions to the free connections; raise an error if too few are free."""
+        """Reduce the number of segment sessions to what the free connections allow.
+
+        Raise an error if too few connections are free even for one.
+        """
         room = self._bounds.room()
         if self._missing() > room.free and self._stop_others():
             room = self._bounds.room()
@@ -411,8 +414,8 @@ class LocalTopology:
     def _keep_one_other(self, key: Key) -> None:
         """Close sessions with the slot and engine of `key` but other threads or GPUs, except the newest.
 
-        Calls may alternate between two numbers of threads. If the setting "sessions" limits the sessions,
-        close all of these.
+        One is kept because calls may alternate between two numbers of threads. If the setting "sessions" is a
+        limit, none is kept.
         """
         others = [other for other in self._pool if other[:3] == key[:3] and other != key]
         for other in others[:-1] if self._keeps_others else others:

@@ -231,7 +231,10 @@ def _pieces(
 
 
 def join(widths: Sequence[int], places: Sequence[bytes], fields: Sequence[Sequence[bytes]]) -> list[bytes]:
-    """Join the pieces of one buffer; return the bytes of each column. `widths` are its bytes per row."""
+    """Join the pieces of one buffer; return the bytes of each column.
+
+    `widths` has the bytes of a row in each column. `places` says where the rows of a piece are in the buffer.
+    """
     order = np.argsort(np.concatenate([np.frombuffer(place, "<i4") for place in places]))
     joined = []
     for number, width in enumerate(widths):

@@ -41,8 +41,8 @@ def brings_configs(spec: Mapping[str, Any] | None) -> bool:
 def build(spec: Mapping[str, Any], rows_of_groups: Mapping[int, int] | None = None) -> Procedure:
     """Return the procedure of a stored search, {"method": …, "arguments": {…}}.
 
-    A search on a table in groups also has a "scope", and needs the number of rows of each group. The
-    procedure itself knows of neither.
+    A search on a table in groups also has a "scope", and needs `rows_of_groups`. The method's own procedure
+    needs neither: another procedure wraps it, and searches for each group or for all groups together.
     """
     make = METHODS[spec["method"]](**spec["arguments"])
     scope = spec.get("scope")

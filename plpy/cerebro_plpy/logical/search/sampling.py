@@ -14,7 +14,10 @@ class Sampler(Protocol):
     def ask(self, mst_key: int) -> GridRow: ...
 
     def tell(self, mst_key: int, values: Mapping[int, float], complete: bool) -> None:
-        """Learn from the values of a config by epoch. There are none if the config failed at once."""
+        """Learn from the values of a config by epoch. There are none if the config failed at once.
+
+        `complete` says whether the config was trained to the end.
+        """
 
 
 class Listed:

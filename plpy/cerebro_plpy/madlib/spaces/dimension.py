@@ -80,9 +80,9 @@ class Dimension:
         return self.distribution is not None and self.step is None
 
     def extremes(self) -> tuple[Value, ...]:
-        """Return example values: all values of a list, or the two values next to the bounds of a range.
+        """Return example values: all values of a list, or for a range, the two values next to its bounds.
 
-        The bounds themselves are almost never drawn.
+        The bounds themselves would be no examples, as they are almost never drawn.
         """
         return self.values if self.distribution is None else (self.pick(EDGE), self.pick(1.0 - EDGE))
 

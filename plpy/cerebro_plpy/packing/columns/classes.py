@@ -18,7 +18,11 @@ from cerebro_plpy.store.packed import classes as stored
 
 @dataclass
 class Labels:
-    """The classes of one dependent column: their values, their number, and the place of each label's code."""
+    """The classes of one dependent column.
+
+    `values` has the class values in order, `width` is the number of classes, and `places` has, for each
+    code of a label, the place of its class.
+    """
 
     values: list[str | None] | None
     width: int | None
@@ -88,9 +92,10 @@ def _with_new(
     values: list[str | None],
     compared: str,
 ) -> list[str | None]:
-    """Return the class values of a packed table, with new labels in the places that are still free.
+    """Return the class `values` of a packed table, with the new ones among `labels` in its free places.
 
-    There are free places if `num_classes` was greater than the number of classes.
+    Places are free if `num_classes` was greater than the number of classes when the table was packed.
+    Labels are compared with classes as values of the type `compared`.
     """
     texts = [label for label in labels if label is not None]
     known = stored.known_positions(db, compared, texts, values)

@@ -36,7 +36,7 @@ _HEADER = 20
 
 @dataclass(frozen=True)
 class FeaturePart:
-    """One input of a packed table that is made of features, with the source column of each feature."""
+    """One input of a packed table, made of features; `columns` has the source column of each feature."""
 
     input: FeatureInput
     columns: tuple[SourceColumn, ...]

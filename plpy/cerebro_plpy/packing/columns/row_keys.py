@@ -1,6 +1,7 @@
 """Finds keys: columns that identify rows but say nothing about them. A net would memorize their values.
 
-The whole table is examined, including rows that are held out, so that gaps do not hide a key.
+The whole table is examined, including rows that are held out: without these, consecutive numbers would have
+gaps, and would not be recognized as a key.
 """
 
 from __future__ import annotations
@@ -59,7 +60,7 @@ def is_key_name(name: str) -> bool:
 
 
 def listed(names: Iterable[str]) -> dict[str, str]:
-    """Return the named columns, which the table's definition makes keys, each with the reason."""
+    """Return each column in `names`, which are keys by the table's definition, with this as the reason."""
     return dict.fromkeys(names, KEY)
 
 

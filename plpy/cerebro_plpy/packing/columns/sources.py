@@ -58,7 +58,7 @@ class SourcePart:
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """The SQL expressions that read the packed column: always only `expression`."""
+        """The SQL expressions that read the packed column: one here, but several for features."""
         return (self.expression,)
 
     @property

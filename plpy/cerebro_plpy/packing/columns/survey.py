@@ -51,12 +51,12 @@ class Surveyed:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether numbers are divided by their spread (unlike with scale log), which outliers can spoil."""
+        """Whether outliers can spoil the scaling of the column: not if it is by logarithms or quantiles."""
         return self.chosen.said.get("scale") not in (asked.NONE, LOG, QUANTILE)
 
     @property
     def is_text_of_numbers(self) -> bool:
-        """Whether the texts are numbers, and the caller has not said what the column becomes."""
+        """Whether the column holds numbers as text, and the caller has not said what it becomes."""
         facts, said = self.facts, self.wanted.said.keys() - {"input"}
         return not said and isinstance(facts, TextFacts) and bool(settle.of_numbers(self.wanted, facts))
 
@@ -96,7 +96,7 @@ def _with_categories(
     label: SourcePart | None,
     found: Sequence[Surveyed],
 ) -> list[Surveyed]:
-    """Return the columns, with counts of values for the numbers that are also made categories."""
+    """Return `found`, with counts of values for the numeric columns that also become categories."""
     numbers = [
         one.wanted.column.name
         for one in found
@@ -115,7 +115,7 @@ def _with_categories(
 def _find_jumping(
     db: Database, source: Table, columns: Sequence[SourceColumn], label: SourcePart
 ) -> set[str]:
-    """Return the numeric columns between whose values the label jumps (`LabelByValue.jumps`).
+    """Return the numeric columns in which the label jumps from one value to the next (`LabelByValue.jumps`).
 
     If several columns divide the rows alike, such as a distance in miles and in kilometres, return one of
     them.
@@ -134,7 +134,10 @@ def _find_jumping(
 def _with_outliers(
     db: Database, source: Table, by_name: Mapping[str, SourceColumn], found: Sequence[Surveyed]
 ) -> list[Surveyed]:
-    """Return all columns, with outliers named in the reasons; send a notice about the outliers."""
+    """Return `found`, with each outlier added to the reason for what its column becomes.
+
+    Send a notice about the outliers.
+    """
     scaled = [
         (by_name[one.wanted.column.name], one.facts)
         for one in found
@@ -257,7 +260,7 @@ def _wanted(
 def _sniff(
     db: Database, source: Table, columns: Sequence[tuple[SourceColumn, TableColumn]]
 ) -> Mapping[str, bytes | None]:
-    """Return the first value of each column of bytes or of numeric arrays, whose type does not say enough."""
+    """Return the first value of each column of bytes or of numeric arrays, whose types say too little."""
     looked = [
         Expression(packed.BYTES if plain.is_bytes else packed.ARRAY, (column,))
         for column, plain in columns

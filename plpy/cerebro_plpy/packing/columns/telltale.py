@@ -1,4 +1,4 @@
-"""Finds columns that alone predict the label, often because they are copies of it, which new rows lack."""
+"""Finds columns that alone predict the label. Often they are copies of it, which new rows will not have."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ ROWS_OF_VALUE = 10
 def tell(db: Database, table: names.TargetTable) -> None:
     """Send a notice that names the columns of a packed table that alone predict its label nearly exactly.
 
-    Do nothing if the table has several labels, groups, or no feature specification.
+    Do nothing if the table has several labels, has groups, or has no feature specification.
     """
     summary = packed.summary(db, table.schema, table.name)
     if summary.features is None or len(summary.dependent_varname) != 1 or summary.group_by is not None:
@@ -75,7 +75,7 @@ def _has_one_value(feature: Feature) -> bool:
 def _columns(
     inputs: Sequence[FeatureInput], arrays: Sequence[np.ndarray]
 ) -> Iterator[tuple[Feature, np.ndarray]]:
-    """Yield each feature with one value per row, and these values; a one-hot category yields its codes."""
+    """Yield each feature that has one value per row, with these values; a one-hot category has its codes."""
     for one, array in zip(inputs, arrays, strict=True):
         first, rows = 0, array.reshape(len(array), -1)
         for feature in one.features:

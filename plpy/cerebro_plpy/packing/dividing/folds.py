@@ -53,7 +53,7 @@ def table(
     label: SourceColumn,
     seed: int,
 ) -> tuple[Table, int]:
-    """Return the rows with an extra column, each row's fold (from 1), and the number of folds."""
+    """Return the rows, with the fold of each row (from 1) in an extra column, and the number of folds."""
     parts.check_name(parts.FOLD, known, source.quoted)
     if "column" in said:
         column = sources.find_column(said["column"], known, source.quoted)

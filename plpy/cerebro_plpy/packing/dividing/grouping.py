@@ -64,7 +64,10 @@ def numbered(
     chosen: PackOptions,
     spelled: str,
 ) -> tuple[Table, Grouping]:
-    """Create the table of groups; return the rows with their group's number, and the grouping."""
+    """Return the rows, each with the number of its group, and the grouping.
+
+    Create the table of groups, named after the packed table `spelled`.
+    """
     if chosen.folds is not None:
         raise CerebroError(
             "option group_by does not go with option folds",
@@ -97,9 +100,10 @@ def as_training(
     group_by: Sequence[str],
     spelled: str,
 ) -> tuple[Table, Grouping]:
-    """Return validation rows with the group numbers of the training table, and the groups' segments.
+    """Return validation rows, each with the number of its group in the training table, and their grouping.
 
-    Rows of groups that the training table does not have are left out, with a notice.
+    Create a table of groups, named after the packed table `spelled`. Rows of groups that the training table
+    does not have are left out, with a notice.
     """
     found = groups.read_groups(db, training, group_by)
     _columns(source, known, group_by)
@@ -123,7 +127,7 @@ def _homes(found: Groups) -> list[int]:
 def with_added(
     db: Database, source: Table, known: Mapping[str, SourceColumn], packed: Table, group_by: Sequence[str]
 ) -> tuple[Table, Grouping]:
-    """Return the rows that are added to a packed table, with the numbers of their groups.
+    """Return the rows to add to a packed table, each with the number of its group, and their grouping.
 
     New groups are added to the table of groups, with numbers after the existing ones.
     """

@@ -98,7 +98,7 @@ def _check_groups(groups: list[SourceColumn]) -> None:
 def _target_columns(
     text: str | None, groups: list[SourceColumn], known: Mapping[str, SourceColumn], source: names.Table
 ) -> list[SourceColumn]:
-    """Return all columns of the source, or the grouping columns and then the columns that `text` names."""
+    """Return the grouping columns and the columns that `text` names, or all columns if it is empty or '*'."""
     if text is None or text.strip() in ("", "*"):
         return list(known.values())
     named = _columns(text, "target_cols", known, source)

@@ -66,10 +66,10 @@ class Deal:
         return found
 
     def place(self, segment: int) -> int:
-        """Return the segment that stores the rows dealt to `segment`.
+        """Return the segment of the packed table that stores the rows that this plan deals to `segment`.
 
-        It is another segment if rows are added to a table, because dealing continues with the next
-        segment.
+        The two differ if rows are added to a table: the first added row goes to the segment after the one of
+        the last earlier row.
         """
         return (segment + self.rows_before) % self.segments
 

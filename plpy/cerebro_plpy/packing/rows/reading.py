@@ -220,5 +220,5 @@ def read_column(column: Column, own: Sequence[Sequence[Any]], before: int) -> np
 def place_of_labels(
     labels: Sequence[str | None], places: dict[str, int], null_place: int | None
 ) -> np.ndarray:
-    """Return an array that maps the code of each label to its place among the sorted classes."""
+    """Return an array that maps the code of each label to the place of its class; NULL has `null_place`."""
     return np.array([null_place if label is None else places[label] for label in labels], np.int64)

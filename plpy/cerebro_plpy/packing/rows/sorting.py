@@ -43,8 +43,8 @@ class Sorter:
     def __init__(self, types: Sequence[tuple[str, int]], budget: int, least_rows: int) -> None:
         """Make a sorter for columns with these `types`, each an element type and a width.
 
-        `budget` is the memory in bytes. `least_rows` is the largest number of rows that `room` is called
-        with.
+        `budget` is the memory in bytes. There is always memory for `least_rows` rows, as the caller may ask
+        `room` for so many at a time.
         """
         self._types = [("<u8", 1), *types]
         self._row_bytes = sum(np.dtype(kind).itemsize * width for kind, width in self._types)

@@ -81,8 +81,8 @@ def predict_array(kept: Kept | KeptGroups, model: str | int, features: Features)
 def ready(model: str | int | None, mst_key: int | None, *, by_row: bool = True) -> Kept | KeptGroups | None:
     """Return the model if the current statement has already checked it, else None.
 
-    `model` is the oid of a model table, or any other reference as text. A returned model needs no further
-    check.
+    `model` is the oid of a model table, or any other reference as text; `by_row` says that rows are given as
+    JSON. A returned model needs no further check.
     """
     if isinstance(model, str):
         meant = memory.get_instance(_Meant).get((model, mst_key, by_row))
@@ -106,7 +106,7 @@ def make_ready(
     """Return the model that a reference means, ready to answer; without an `mst_key`, the best config.
 
     With `features`, the model is made ready for arrays of their shape; without, for rows that are given as
-    JSON.
+    JSON. With `by_engine`, an engine answers even where NumPy could.
     """
     if model is None:
         raise CerebroError("model is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -125,7 +125,10 @@ def make_ready(
 
 
 def remember(model: str | int | None, mst_key: int | None, kept: Kept | KeptGroups, *, by_row: bool) -> None:
-    """Remember, until the statement ends, which model the reference `model` means."""
+    """Remember, until the statement ends, which model the reference `model` means.
+
+    `by_row` says whether it answers rows that are given as JSON.
+    """
     if isinstance(model, str):
         meant = memory.get_instance(_Meant)
         if len(meant) >= KEPT_MODELS:
@@ -199,7 +202,8 @@ def _kept(
 ) -> Kept | KeptGroups:
     """Return the kept model, after checking that it is unchanged and that the caller may use its functions.
 
-    A model that fails the check is read again. Each statement makes the check only once.
+    A model that fails the check is read again, and made ready for arrays like `sample()`, or for rows given
+    as JSON if `sample` is None. Each statement makes the check only once.
     """
     kept, at = memory.get_instance(_KeptModels).get((place, mst_key, sample is None)), session.statement()
     if kept is not None and kept.looked == at:

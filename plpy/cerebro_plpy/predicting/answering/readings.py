@@ -72,7 +72,7 @@ def read_series(
     """Return all series of a source table, in the order of their key columns.
 
     A net reads a text column once for a series. If such a column changes within a series, raise an error if
-    `trains`, and else read None.
+    `trains`, and otherwise return None as its value.
     """
     found = []
     for rows in store.read_series(db, source, columns, zone):

@@ -88,7 +88,8 @@ def make(
 ) -> Kept:
     """Return the model, ready to answer arrays like `sample()`.
 
-    If `sample` is None, it answers rows given as JSON.
+    If `sample` is None, it answers rows given as JSON. With `by_engine`, an engine answers even where NumPy
+    could.
     """
     shapes = _shapes(model, sample)
     by_engine = by_engine or models.runs_engine()
@@ -136,9 +137,9 @@ def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> Des
 
 
 def _for_few(plain: PlainNet) -> Predict:
-    """Return the net computed by NumPy. If the net is heavy, it raises NotHere after a number of calls.
+    """Return a function that computes the net by NumPy. A heavy net raises NotHere after some calls.
 
-    From then on an engine computes the net faster.
+    For more rows than these, an engine is faster, although it has to start first.
     """
     if plain.is_light:
         return plain

@@ -81,9 +81,10 @@ def measure_rows(rows: AnsweredRows, metric: str) -> MeasuredError | None:
 
 
 def measure_part(part: AnsweredRows, rows: int, metric: str, whole: MeasuredError) -> MeasuredError | None:
-    """Return the error of a part of the rows, or None; `rows` is the number of all rows.
+    """Return the error of a part of the rows, or None if the metric cannot be measured on the part.
 
-    The deviation of a part with few rows is computed from the deviation of all rows.
+    `rows` is the number of all rows, and `whole` is their error. The deviation of a part with few rows is
+    computed from the deviation of all rows.
     """
     count = len(part.truth)
     if count >= LEAST_ROWS:

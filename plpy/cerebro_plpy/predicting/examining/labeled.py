@@ -39,9 +39,10 @@ _KEY = SourceColumn(
 
 @dataclass(frozen=True)
 class LabeledRows:
-    """Some rows: their inputs, their labels as numbers (`truth`) and as texts, and further texts.
+    """Some rows: their inputs, and their labels as numbers (`truth`) and as texts.
 
-    For models of groups, `groups` has the key of each row's group.
+    `texts` has the further columns, as text, that the caller of `find_judge` wanted. For models of groups,
+    `groups` has the key of each row's group.
     """
 
     inputs: list[np.ndarray]
@@ -52,7 +53,7 @@ class LabeledRows:
 
 
 class SomeRows(NamedTuple):
-    """Some rows: their inputs, their labels and further texts. A row without a label has None instead."""
+    """Some rows: their inputs, their labels, and further columns as text. A missing label is None."""
 
     inputs: list[np.ndarray]
     labels: list[str | None]
@@ -192,7 +193,7 @@ class Judge:
         return self.db.scan(statement, *models_of_groups.parameters, batch=reading.BATCH_ROWS)
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[tuple[str | None, ...]]:
-        """Return the further texts of some rows. `first` is the number of the first field that has one."""
+        """Return the further columns of some rows as text. Field `first` has the first of these columns."""
         return [tuple(row[f"c{first + n}"] for n in range(len(self.texts))) for row in rows]
 
     def _groups(self, rows: Sequence[Row], first: int) -> list[str | None]:

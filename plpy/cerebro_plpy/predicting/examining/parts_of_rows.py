@@ -51,13 +51,16 @@ class RunningSums:
         return float(self.sums[place] / self.rows)
 
     def variance(self, place: int) -> float:
-        """Return the variance of the rows' errors by one metric, whose place is given."""
+        """Return the variance of the rows' errors by the metric at this place."""
         found = float(self.squares[place]) / self.rows - self.mean(place) ** 2
         # Rounding may make the variance negative. max(found, 0.0) keeps NaN.
         return max(found, 0.0) * self.rows / max(1, self.rows - 1)
 
     def bounds(self, place: int, metric: str, variance: float | None = None) -> tuple[float, float, float]:
-        """Return the mean error by a metric, and the ends of its 95 % interval."""
+        """Return the mean error by the metric at this place, and the two ends of its 95 % interval.
+
+        The interval is computed from `variance`, or, if that is None, from the variance of these errors.
+        """
         mean = self.mean(place)
         if metric == ACCURACY:
             return mean, *_wilson(mean, self.rows)

@@ -220,7 +220,7 @@ def _answer(
 def _answer_groups(
     db: Database, nets: grouped.Answers, rows: PackedSample
 ) -> tuple[Output, np.ndarray] | None:
-    """Return an output, and the answers of the models of the rows' groups.
+    """Return the output that the models of all groups share, and their answers for the rows.
 
     Return None if an engine would have to start.
     """

@@ -252,9 +252,9 @@ def deviation(without: np.ndarray) -> float:
 
 
 def find_width(chance: float) -> float:
-    """Return how many standard deviations (by jackknife) a chance deviation exceeds with this probability.
+    """Return the number of standard deviations that chance exceeds with the probability `chance`.
 
-    It is about the number of Student's t distribution.
+    It approximates the quantile of Student's t distribution, as the jackknife has few parts.
     """
     z, freedom = NormalDist().inv_cdf(1 - chance), _PARTS - 1
     return z + (z**3 + z) / (4 * freedom) + (5 * z**5 + 16 * z**3 + 3 * z) / (96 * freedom**2)

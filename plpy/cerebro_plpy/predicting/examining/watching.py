@@ -117,7 +117,7 @@ def _samples(judge: Judge, inputs: Sequence[np.ndarray]) -> Iterator[tuple[str, 
 def _ends(feature: Feature) -> tuple[float, float] | None:
     """Return the smallest and the largest value of a numeric feature in the training rows; None if unknown.
 
-    The range is widened by what 32-bit floats may be off.
+    They are scaled like the feature, and moved apart by the rounding errors of 32-bit floats.
     """
     ends = [feature.statistics.get(key) for key in ("minimum", "maximum")]
     way = feature.way

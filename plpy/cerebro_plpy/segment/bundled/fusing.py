@@ -165,7 +165,7 @@ def _measure(
 
 
 def _places(own: rows.PartitionRows, one: rows.Stretch, within: np.ndarray) -> np.ndarray:
-    """Return the places in the partition of the rows that are at the places `within` a stretch."""
+    """Return places in the partition, given places `within` a stretch of rows (`one`)."""
     return own.partition.starts[one.buffer] + one.first + within
 
 
@@ -194,7 +194,10 @@ def _orders(members: Sequence[Member], epoch: int, number: int) -> list[np.ndarr
 
 
 def _pass(work: visits.Task, epoch: int, number: int, count: int) -> np.ndarray:
-    """Return the order of `count` rows in one pass, as `PartitionRows.shuffled` would order them."""
+    """Return the order of the `count` rows of a group in pass `number` of an epoch.
+
+    It is the order of `PartitionRows.shuffled`, or the packed order if the config does not shuffle.
+    """
     if not work.fit.shuffle:
         return np.arange(count)
     return seeding.permutation(count, work.run.seed, "rows", epoch, rows.ALONE, number, 0)

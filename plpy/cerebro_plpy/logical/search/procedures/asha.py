@@ -97,10 +97,10 @@ class Asha:
         )
 
     def _fill_idle(self) -> list[Decision]:
-        """Return the decisions if no config is promoted or begun although there is room for one.
+        """Return the decisions for the case that `_fill` promotes and begins no config.
 
-        The best configs that wait are promoted if a segment is idle and more configs should be trained to the
-        end. If nothing trains then, the other configs are stopped.
+        If a segment is idle and more configs should be trained to the end, the best configs that wait are
+        promoted. If then none trains, the others are stopped.
         """
         training = len(self._training)
         lacking = self._count_wanted() - len(rank(self._values[-1])) - training
@@ -110,8 +110,8 @@ class Asha:
     def _count_wanted(self) -> int:
         """Return how many configs should be trained to the end: one, or `finished` if longer training helps.
 
-        It helps if the best config that was trained to the end had its best value there. Until a config is,
-        the best of the highest rung must only be better than in its first rung: the segment is idle anyway.
+        It helps if the best config among those trained to the end had its best value there. While there are
+        none, the best config of the highest rung counts, and must be better there than in its first rung.
         """
         top = next((order for values in reversed(self._values[1:]) if (order := rank(values))), [])
         if not top:

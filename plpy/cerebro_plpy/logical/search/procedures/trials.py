@@ -62,7 +62,10 @@ class Trials:
         return [GoOn(result.mst_key, result.epoch + 1, reason)]
 
     def _end(self, mst_key: int, *, complete: bool) -> list[Decision]:
-        """Report the results of an ended config to the sampler. Return decisions that start new configs."""
+        """Report the results of an ended config to the sampler. Return decisions that start new configs.
+
+        `complete` says whether the config was trained to the end.
+        """
         self._untold[mst_key] = self._values.pop(mst_key), complete
         decisions: list[Decision] = []
         while (key := self._told + 1 if self._in_order else mst_key) in self._untold:
