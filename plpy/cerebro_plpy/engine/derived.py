@@ -1,4 +1,4 @@
-"""Makes layers that cache values computed from their weights compute these values in each call.
+"""Makes layers compute values from their weights in each call, where Keras caches the values.
 
 Keras' Normalization turns mean and variance into tensors when it is built, adapted or loaded from a file, and
 does not read its weights afterwards. Here the states of many configs replace the weights, and compiled
@@ -14,7 +14,7 @@ from cerebro_plpy.engine.backends import runtime
 
 
 def follow_weights(model: Any) -> None:
-    """Make the layers of a model that cache tensors computed from weights compute them in each call.
+    """Make layers compute tensors from their weights in each call, where Keras caches the tensors.
 
     The results have the same bits as with cached tensors: Keras traces these tensors as constants, and the
     arithmetic on them is elementwise.

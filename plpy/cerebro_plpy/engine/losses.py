@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def quantile(y_true: Any, y_pred: Any, tau: float = 0.5) -> Any:
-    """Return the pinball loss: errors of answers that are too low weigh `tau`, of too high ones 1 - tau."""
+    """Return the pinball loss: an error weighs `tau` if the answer is too low, and 1 - `tau` if too high."""
     ops = runtime.keras().ops
     missing = ops.convert_to_tensor(y_true, y_pred.dtype) - y_pred
     return ops.mean(ops.maximum(tau * missing, (tau - 1) * missing), axis=-1)
@@ -45,9 +45,10 @@ _FUNCTIONS = {
 
 
 def weighable(loss: Any) -> Any:
-    """Return a registered loss that accepts row weights, even if it gives a number per row and class.
+    """Return a registered loss in a form that accepts row weights.
 
-    Without row weights, the registered loss is called unchanged, so that it trains as with Keras alone.
+    If the loss gives several numbers per row, such as one per class, row weights multiply their mean. Without
+    row weights, the loss is called unchanged, so that it trains as with Keras alone.
     """
     base = runtime.keras().losses.Loss
     if type(loss).__call__ is not base.__call__:
@@ -65,7 +66,7 @@ def weighable(loss: Any) -> Any:
             return super().__call__(y_true, y_pred, sample_weight)
 
         def call(self, y_true: Any, y_pred: Any) -> Any:
-            """Return one number for each row weight: the mean of the loss over all further axes."""
+            """Return the loss in the shape of the row weights, with the mean over all further axes."""
             values = runtime.keras().ops.convert_to_tensor(loss.call(y_true, y_pred))
             rest = tuple(range(self._axes, len(values.shape)))
             return runtime.keras().ops.mean(values, axis=rest) if rest else values

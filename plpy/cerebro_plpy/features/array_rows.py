@@ -1,4 +1,4 @@
-"""Makes the input of a net from rows with one column of numbers or arrays, as the column was packed."""
+"""Makes the input of a net from rows as JSON, for a net trained on one column of numbers or arrays."""
 
 from __future__ import annotations
 
@@ -52,10 +52,12 @@ class ArrayOfRow:
 def fit_shape(
     arrived: Sequence[int], wanted: Sequence[int | None], is_flat: bool, what: str
 ) -> tuple[int, ...]:
-    """Return the shape in which a row enters the model.
+    """Return the shape in which a row enters a model whose input has the shape `wanted`.
 
-    It is the row's own shape if the model's input takes it, or the input's if the row is a flat array of as
-    many numbers."""
+    `arrived` is the row's own shape, which is returned if it fits. If `is_flat`, the row is a flat array, and
+    fits if it has as many numbers as the input. Raise an error about `what`, the source of the row, if it
+    does not fit.
+    """
     if len(arrived) == len(wanted) and all(w is None or a == w for a, w in zip(arrived, wanted, strict=True)):
         return tuple(arrived)
     fixed = tuple(size for size in wanted if size is not None)

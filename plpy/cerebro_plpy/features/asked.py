@@ -80,7 +80,9 @@ class AskedColumns:
     def also(self, name: str) -> bool | None:
         """Return whether the column of numbers `name` also becomes a category.
 
-        None stands for: it does if the label jumps from one value of the column to the next."""
+        None means that the label decides: the column also becomes a category if the label jumps from one
+        value of the column to the next.
+        """
         default = None if self.also_categories else False
         return self.each.get(name, {}).get(ALSO_CATEGORY, default)
 
@@ -116,7 +118,10 @@ def _read_column(column: str, value: object) -> Mapping[str, Any]:
 
 
 def kind_of(column: TableColumn, said: Mapping[str, Any]) -> str | None:
-    """Return the kind that a column's type and keys decide, or None if its values have to be examined."""
+    """Return the kind that a column's type and `said`, the caller's keys for it, decide.
+
+    Return None if they do not decide it, so that the column's values have to be examined.
+    """
     if column.is_array_of_numbers or (column.is_bytes and "shape" in said):
         kind = ARRAY
     elif column.is_array:

@@ -95,7 +95,10 @@ def null_share(feature: Feature, rows: int) -> float | None:
 
 
 def of_values(column: str, before: np.ndarray, after: np.ndarray, times: float = 1.0) -> Shift:
-    """Return the change of numbers that were packed without features; `times` was their divisor."""
+    """Return the change of numbers that were packed without features.
+
+    The numbers were divided by `times` when they were packed.
+    """
     index, noise = compare(profile.describe(before.ravel(), is_coded=False), after.ravel())
     means = [float(sample.mean()) * times if sample.size else None for sample in (before, after)]
     return Shift(column, mean_before=means[0], mean=means[1], stability=index, noise=noise)
@@ -120,7 +123,7 @@ def samples_of(one: FeatureInput, sample: np.ndarray) -> Mapping[str, np.ndarray
 def find_unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> float | None:
     """Return the share of values or words that are unseen or rare, or None if this is not known.
 
-    Such values have no code of their own.
+    Such values have no code of their own. `nulls` is the share of NULL, which does not count as unseen.
     """
     way = feature.way
     if not len(sample):
@@ -135,7 +138,7 @@ def find_unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> fl
 
 
 def without_nulls(feature: Feature, share: float, nulls: float | None) -> float:
-    """Return the share of unseen values less the share of NULL, if both have the same code."""
+    """Return `share`, the share of unseen values, less `nulls`, the share of NULL, if both have one code."""
     if not isinstance(feature.way, Category):
         return share
     codes = CategoryCodes(feature.way)
@@ -169,12 +172,18 @@ def describe(feature: Feature, sample: np.ndarray) -> Distribution:
 
 
 def compare(before: Distribution, after: np.ndarray) -> tuple[float | None, float]:
-    """Return the stability index of values against a distribution, and its mean if only chance acts."""
+    """Return the population stability index of values against a distribution, and its noise.
+
+    The noise is the mean of the index if only chance acts: an index that is not much larger shows no change.
+    """
     return compare_counts(np.array(before.counts), before.count(after))
 
 
 def compare_counts(before: np.ndarray, after: np.ndarray) -> tuple[float | None, float]:
-    """Return the population stability index of two lists of counts, and its mean if only chance acts."""
+    """Return the population stability index of two lists of counts, and its noise.
+
+    The noise is the mean of the index if only chance acts: an index that is not much larger shows no change.
+    """
     rows = before.sum(), after.sum()
     if not all(rows):
         return None, 0.0

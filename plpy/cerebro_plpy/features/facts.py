@@ -121,9 +121,11 @@ _SURE = 1e-12
 
 @dataclass(frozen=True)
 class LabelByValue:
-    """The label at each value of a number, in order: rows, means, and the variance within a value.
+    """Statistics of the label at each value of a column of numbers, in the order of the values.
 
-    A label of classes has a mean for each class, which is its share of rows; a quantity has one mean.
+    `rows` and `means` have the number of rows and the mean of the label at each value. `within` is the
+    label's variance at a value, summed over all rows. A label of classes has a mean for each class, which is
+    the share of the class in the rows; a quantity has one mean.
     """
 
     rows: np.ndarray

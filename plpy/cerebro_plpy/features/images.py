@@ -32,7 +32,11 @@ class NoImageError(Exception):
 
 
 class _Pieces(io.BytesIO):
-    """The bytes of an image as a file; if `scans` is True, a read ends at the next scan of a JPEG."""
+    """The bytes of an image as a file; each read first looks for a cancel.
+
+    If `scans` is True, a read ends at the next scan of a JPEG, so that it looks for a cancel before each
+    scan.
+    """
 
     scans = False
 

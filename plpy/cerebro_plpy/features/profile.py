@@ -16,7 +16,7 @@ MOST_CODES = 20
 
 @dataclass(frozen=True)
 class Distribution:
-    """The number of values in each range of numbers, or with each frequent code and with any other code."""
+    """Counts of values: in each range of numbers, or of each frequent code and of all other codes."""
 
     is_coded: bool
     # The edges between ranges, or the codes.

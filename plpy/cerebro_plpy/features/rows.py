@@ -309,7 +309,10 @@ def seconds_of(text: str) -> float:
 
 
 def _time_of(text: str) -> tuple[float, datetime.datetime | None]:
-    """Return the seconds of a date or time in JSON, and its moment in UTC, None beyond Python's calendar."""
+    """Return the seconds of a date or time in JSON, and the same moment as a datetime in UTC.
+
+    The datetime is None if it lies beyond Python's calendar.
+    """
     if text[2:3] == ":":
         of_day = _OF_DAY.fullmatch(text)
         if of_day is None:

@@ -101,7 +101,7 @@ class Category:
 
     @property
     def codes(self) -> int:
-        """The number of codes: unseen values, NULL and the values; or NULL and the hash buckets."""
+        """The number of codes: for each value, for NULL and for unseen values; or for NULL and each hash."""
         return self.buckets + 1 if self.encode == HASH else len(self.values) + 2
 
 

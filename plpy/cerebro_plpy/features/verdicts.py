@@ -39,7 +39,7 @@ class Thresholds:
         return self.own.get(column or "", {}).get(measure, self.common[measure])
 
     def judge(self, measure: str, column: str | None, excess: float | None) -> str:
-        """Return the verdict on `excess`, a measured difference beyond chance; None, not measured, is ok."""
+        """Return the verdict on `excess`, a difference beyond chance; None, if not measured, gives ok."""
         limit = self.find(measure, column)
         if excess is None or excess < limit / 2:
             return OK
@@ -85,8 +85,9 @@ def share_beyond(now: float, before: float, rows: int, rows_before: int) -> floa
 
 
 def error_beyond(low: float, before: float, least: float) -> float:
-    """Return the growth of an error as a share of the error `before`, or of `least` if this is larger.
+    """Return the growth of an error, as a share of the error before.
 
-    `low` is the lower bound of the error now.
+    `low` is the lower bound of the error now, and `before` the error before. If `before` is less than
+    `least`, the growth is a share of `least`.
     """
     return (low - before) / max(before, least)

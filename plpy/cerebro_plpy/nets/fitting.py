@@ -22,9 +22,10 @@ _LEAST_WIDTH = 1e-6
 
 @dataclass(frozen=True)
 class TargetScale:
-    """How a net learns labels that are quantities (`way`), and whether its answers are clamped (`clamp`).
+    """How a net learns labels that are quantities.
 
-    A clamped answer lies between the least and the greatest value of the label in the training rows.
+    `way` is the scale of the labels: "standard", "log" or "none". If `clamp` is True, answers are clamped:
+    they lie between the least and the greatest value of the label in the training rows.
     """
 
     way: str = STANDARD
@@ -87,9 +88,10 @@ def embedding_width(codes: int) -> int:
 
 
 def branches(graph: Graph, wanted: NetRows, *, words: bool = False) -> list[LayerOutput]:
-    """Add an input for each input of the rows, and return their outputs, with categories and words embedded.
+    """Add one input to the net for each input in `wanted`; return the outputs that later layers take.
 
-    With `words`, the vectors of a text's words stay a sequence; without, they are averaged.
+    Categories and words are embedded. With `words`, the vectors of a text's words stay a sequence; without,
+    they are averaged.
     """
     known: Sequence[FeatureInput | None] = (
         [None] * len(wanted.inputs) if wanted.features is None else wanted.features.inputs
@@ -113,7 +115,7 @@ def _branch(graph: Graph, node: LayerOutput, one: FeatureInput | None, words: bo
 
 
 def _coded(one: FeatureInput | None) -> Category | Text | None:
-    """Return how an input that holds codes encodes its category or text; None for an input of numbers."""
+    """Return the category or text whose codes an input holds; None for an input of numbers."""
     if one is None or len(one.features) != 1:
         return None
     match one.features[0].way:

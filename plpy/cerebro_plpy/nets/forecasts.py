@@ -23,7 +23,7 @@ def make_nlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Lay
 
 
 def make_dlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the window minus its last value, split into moving average and rest, with the other inputs."""
+    """Return the window minus its last value, as moving average and rest, beside the other inputs."""
     window, others = _inputs(graph, wanted)
     window = _less(graph, window, _last(graph, window, wanted))
     width = _width(wanted)

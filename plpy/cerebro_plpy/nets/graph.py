@@ -75,7 +75,10 @@ class Graph:
         return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
     def adopt(self, layers: Sequence[dict[str, Any]], *, as_inputs: bool = False) -> None:
-        """Add the JSON of another model's layers unchanged, with `as_inputs` as inputs of this model."""
+        """Add layers of another model, given as JSON, without changing them.
+
+        With `as_inputs`, the layers are also inputs of this model.
+        """
         self._layers += layers
         self._adopted |= {layer["name"] for layer in layers}
         if as_inputs:

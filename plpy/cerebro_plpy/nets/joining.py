@@ -71,7 +71,7 @@ def _tempered(graph: Graph, mean: LayerOutput, tempering: Tempering, name: str) 
 
 @dataclass(frozen=True)
 class TrainedLayers:
-    """Frozen layers of a trained net, to which a head can be added; `names` leaves out the inputs."""
+    """Frozen layers of a trained net, to which a head can be added; `names` does not include the inputs."""
 
     graph: Graph
     last: LayerOutput
@@ -175,7 +175,7 @@ def _listed(tensors: Any) -> list[Any]:
 
 
 def _renamed(layer: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """Return a copy of a layer in which its name and the names of its sources are replaced by `names`."""
+    """Return a copy of a layer with new names for it and for its sources; `names` maps old names to new."""
     own = names[layer["name"]]
     calls = [_with_names(call, names) for call in layer["inbound_nodes"]]
     return {**layer, "name": own, "config": {**layer["config"], "name": own}, "inbound_nodes": calls}

@@ -83,7 +83,11 @@ def _json(value: Value, argument: str) -> Any:
 
 
 def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
-    """Return the number of dimensions of a row of a layer's output; `rank` is that of its input."""
+    """Return the number of dimensions of one row of a layer's output.
+
+    `kind` and `config` are the layer's class and parameters. `rank` is the number of dimensions of one row of
+    the layer's input.
+    """
     if kind == "Flatten" or kind.startswith("Global"):
         return 1
     if kind == "Reshape":

@@ -114,7 +114,7 @@ def _image(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
 
 
 def _series(graph: Graph, wanted: NetRows, given: Parameters) -> LayerOutput:
-    """Add convolutions, each with twice the dilation of the one before, and add its input to its output."""
+    """Add convolutions whose dilation doubles each time, and add the input of each to its output."""
     found = []
     for node in branches(graph, wanted, words=True):
         if node.rank == 2:
@@ -162,9 +162,10 @@ MOST_AVERAGED = 4
 
 
 def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
-    """Return the title and the JSON of each net that `text`, a name or a line of layers, stands for.
+    """Return the title and the JSON of each net that `text` stands for: a name or a line of layers.
 
-    `given` is a JSON object of parameters for a net by name, for example `{"width": [64, 128]}` for two nets.
+    `given` is a JSON object of parameters for a net that is named. It may list values: `{"width": [64, 128]}`
+    stands for two nets.
     """
     name = text.strip()
     if name not in POINTS:
@@ -210,7 +211,11 @@ def _from_line(text: str, wanted: NetRows) -> str:
 
 
 def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Parameters]:
-    """Return a set of parameters for each combination of the values in `given`, whose values may be lists."""
+    """Return one dictionary of parameters for each net that `given` stands for.
+
+    `given` is a JSON object; where it lists several values, there is a net for each combination of values.
+    Other parameters have their defaults.
+    """
     said = {} if given is None else read_object(given, "params", 'Write {"width": [64, 128]}.')
     lists: dict[str, list[Any]] = {}
     for key, value in {**point.defaults, **said}.items():

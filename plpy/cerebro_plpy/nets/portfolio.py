@@ -10,7 +10,11 @@ from cerebro_plpy.madlib.spaces.grid import GridRow, distinct, grid_configs
 
 @dataclass(frozen=True)
 class RankedConfig:
-    """A config that names its net, and says whether to take the largest or the smallest net and batch."""
+    """A config of the portfolio: the name of its net, the learning rate, and which sizes to take.
+
+    Of several nets with this name, `large_net` takes the last one, else the first one is taken. `large_batch`
+    takes the largest batch size, else the smallest one is taken.
+    """
 
     net: str
     learning_rate: float
@@ -18,7 +22,7 @@ class RankedConfig:
     large_batch: bool = True
 
     def choose_net(self, titles: Mapping[int, str]) -> int | None:
-        """Return the model_id of the last net that is called `net`, or of the first unless `large_net`.
+        """Return the model_id of the net called `net`: of the last one if `large_net`, else of the first.
 
         `titles` has the title of each net by model_id. Return None if no title begins with the name `net`.
         """

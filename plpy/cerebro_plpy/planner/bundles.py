@@ -117,10 +117,11 @@ def _even(members: Sequence[int]) -> list[Sequence[int]]:
 
 
 def most_together(alike: int, lane: int, segments: int) -> int:
-    """Return how many configs of one program and one lane share a visit.
+    """Return how many configs with the same program and the same route share a visit.
 
-    The configs of a lane have the same route. If all of them are of one program, they form two bundles, so
-    that a segment can work on one bundle while the other is on another segment.
+    `alike` is the number of these configs, and `lane` the number of all configs with this route. If both are
+    equal, the configs form two bundles, so that a segment can work on one bundle while the other is on
+    another segment.
     """
     return -(-alike // 2) if segments > 1 and alike == lane else alike
 
@@ -142,9 +143,9 @@ def together(
 
 
 def part(configs: list[Config]) -> list[Config]:
-    """Return the configs that go into one visit: after a lost visit, only some of its members.
+    """Return the configs of one visit: all of them, or some of those whose last visit was lost.
 
-    Visits get smaller until only the config that causes the loss is left.
+    After each loss, visits get smaller, until only the config that causes the loss is left.
     """
     lost = [c for c in configs if c.at_most is not None]
     return lost[: lost[0].at_most] if lost else configs

@@ -82,7 +82,10 @@ def _memory(found: Estimate) -> int:
 
 
 def _frequencies(work: RunWork, open_to: bool) -> list[int]:
-    """Return the frequencies of evaluation to try, beginning with the most frequent evaluation."""
+    """Return the frequencies of evaluation to try, beginning with the most frequent evaluation.
+
+    If `open_to` is False, the call has chosen the frequency, and it is the only one.
+    """
     return [*(each for each in FREQUENCIES if open_to and each < work.epochs), work.frequency]
 
 
@@ -126,9 +129,10 @@ def by_engine(backends: Mapping[int, str]) -> str:
 
 
 def break_even(work: RunWork, model_id: int, backend: str, rates: Rates) -> float | None:
-    """Return after how many epochs another engine saves time on an architecture, or None if it never does.
+    """Return after how many epochs `backend` saves time on an architecture, or None if it never does.
 
-    It is the additional compile time, divided by what each epoch saves.
+    The engine that trains the architecture now is the measure: `backend` needs additional time to compile,
+    which is divided by the time that it saves in each epoch.
     """
     own = next(kind.backend for kind in work.kinds.values() if kind.model_id == model_id)
     compiling, training = _seconds_by_model(work, backend, rates)[model_id]

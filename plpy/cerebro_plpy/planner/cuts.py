@@ -50,7 +50,7 @@ def operations(work: Mapping[str, float]) -> float:
 
 @dataclass(frozen=True)
 class TrunkChoice:
-    """The layers to compute once, with costs for one row; outputs are kept of the layers in `leaving`."""
+    """The layers to compute once, with their costs for one row; outputs of the layers `leaving` are kept."""
 
     names: Sequence[str]
     leaving: Sequence[str]
@@ -106,8 +106,8 @@ def _best(trunk: Sequence[LayerCost], row_budget: float, barred: set[int]) -> li
     """Return the indexes of the layers to compute once, found exactly by integer programming.
 
     Each layer has one unknown for being computed once and one for its output being kept. If a layer is
-    computed once, so are its sources. If another layer uses its output, the output is kept, and all kept
-    outputs fit.
+    computed once, so are its sources. If another layer uses its output, the output is kept. All kept outputs
+    of a row fit `row_budget`, and layers in `barred` are not computed once.
     """
     try:
         scipy: Any = importlib.import_module("scipy.optimize")

@@ -134,16 +134,20 @@ def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, 
 
 
 def alike(facts: FusionFacts, kind: ConfigKind, beside: int | None, epochs_before: int = 0) -> Alike | None:
-    """Return the mark of configs that may share visits with this one, or None.
+    """Return the mark that all configs share which may train in one visit with a config of this kind.
 
-    `beside` is the number of configs of its program and route.
+    Return None if the config shares no visit. `beside` is the number of configs with its program and route.
     """
     form = facts.choose(kind, beside).form
     return None if form is None else Alike(program(kind, epochs_before), form)
 
 
 def bundles(work: RunWork, asked: str | None, *, alone: str | None = None) -> Iterator[Mapping[str, object]]:
-    """Yield a description of each program: its configs, how many share a visit, the form, the reason."""
+    """Yield a description of each program: its configs, how many share a visit, the form, the reason.
+
+    `asked` is the option `fuse`. `alone`, if given, is the reason why each config of the run trains by
+    itself.
+    """
     facts, counts = facts_of(work, asked, alone=alone), lanes(work.kinds, work.segments)
     by_program: dict[str, list[int]] = {}
     for key, kind in work.kinds.items():

@@ -68,7 +68,10 @@ def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
 
 
 def _choose(places: Sequence[Place]) -> Iterator[Mapping[str, Any]]:
-    """Yield a GPU for each place; a place that occurs again skips as many GPUs as it has peers."""
+    """Yield a GPU for each place: the segments of a host take its GPUs in turn.
+
+    A place that occurs again takes another turn, behind the turns of all segments of its host.
+    """
     before: Counter[int] = Counter()
     for place in places:
         turn = before[place.content]

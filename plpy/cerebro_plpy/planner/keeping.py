@@ -32,8 +32,8 @@ def needed_steps(
 def find_cut_configs(plan: Plan, mst_keys: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return the nets and batch sizes for which the run still needs outputs of frozen layers.
 
-    Each comes after the key of a config that uses it. The list is empty if the configs in `mst_keys` use
-    none.
+    Before each net and batch size comes the key of a config that uses them. The list is empty if no config in
+    `mst_keys` uses such outputs.
     """
     if all(plan.configs[key].cut is None for key in mst_keys):
         return []

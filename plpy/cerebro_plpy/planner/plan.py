@@ -158,7 +158,7 @@ class Plan:
         return unit
 
     def _presses(self, segment: int) -> bool:
-        """Return whether the next config here has more work left than a segment's share of all work left."""
+        """Return whether the segment's next config has more work left than an even share of all work left."""
         config, left = self._next_config(segment), map(self.remaining_seconds, self._hopping)
         return config is not None and schedule.presses(self.remaining_seconds(config), left, self.segments)
 
@@ -182,7 +182,7 @@ class Plan:
         return [c for c in self.configs.values() if self.visits_left(c)]
 
     def even_epoch(self) -> int | None:
-        """Return the last epoch after which all configs that train were evaluated, or None if not `even`."""
+        """Return the last epoch evaluated for all configs that train, or None if the run is not `even`."""
         going = self._going()
         if not self.even or not going:
             return None
@@ -247,7 +247,7 @@ class Plan:
         return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self, epochs: int) -> int | None:
-        """Return how many groups may begin this many epochs within the budget of visits; None without one."""
+        """Return how many groups may begin this many epochs, or None if visits are without a budget."""
         if self.visits_limit is None:
             return None
         return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))
@@ -324,7 +324,7 @@ class Plan:
         self.costs.record(config.kind, config.visit_units, seconds, first=self._first_at(unit, config))
 
     def _first_at(self, unit: Unit, config: Config) -> bool:
-        """Return whether the unit is its segment's first of this kind, which compiles."""
+        """Return whether the unit is the first of its kind on its segment, where it has to compile."""
         place = config.kind, unit.segment, unit.kind == EVALUATE
         first = place not in self._warm
         self._warm.add(place)
@@ -411,7 +411,7 @@ class Plan:
             config.best = (value, epoch)
 
     def again(self, unit: Unit) -> None:
-        """Queue a unit again that was lost before its commit: hopping configs singly, groups in halves."""
+        """Queue a lost unit again, as smaller units: a hopping config alone, a bundle of groups in halves."""
         self._under_way.pop(unit.segment)
         if unit.kind in (VISIT, PART, BUNDLE):
             for config in map(self.configs.__getitem__, unit.members):

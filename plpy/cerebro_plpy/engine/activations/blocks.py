@@ -141,7 +141,11 @@ def _alive(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[int]:
 
 
 def _cheapest(steps: Sequence[LayerUse], alive: Sequence[int], most: int) -> tuple[float, list[int]]:
-    """Return how few numbers blocks can keep if each has at most `most`, and where these blocks end."""
+    """Return the fewest numbers per row that blocks of limited size keep, and where these blocks end.
+
+    No block may need more than `most` numbers while it is computed again. `alive` has the numbers that are
+    still needed later, at each place between two uses of layers.
+    """
     kept, came = [0.0], [0]
     for end in range(1, len(steps) + 1):
         # One step by itself: it keeps what it makes, and where it may not be computed again all of it.

@@ -47,19 +47,21 @@ class Shard:
         self.hands_slopes_on = False
 
     def forward(self, training: bool, train: Any, others: Any, passing: Any) -> Any:
-        """Return the tensors that leave the shard, the sum of layers' losses, and the values of `changed`.
+        """Return the tensors that leave the shard, the sum of the layers' losses, and changed values.
 
-        `passing` is the tensors that enter the shard, and the sum of the losses of the layers before it.
+        The changed values are of the untrained variables `self.changed`. `passing` is the tensors that enter
+        the shard, and the sum of the losses of the layers before it.
         """
         return self._compute(training, train, others, *passing)
 
     def backward(self, own: Any, others: Any, steps: Any, passing: Any) -> Any:
-        """Compute the shard again; return the gradients of its entering tensors, and values after a step.
+        """Compute the shard again, and make the optimizer's step for its weights.
 
-        `own` is the values of the shard's weights and of the optimizer's variables for them. `steps` is the
-        values of the optimizer's variables for all weights, and its numbers such as `beta_1`. `passing` is
-        the tensors that enter the shard, and the gradients of the tensors that leave it. The values after a
-        step are of the weights, of the optimizer's variables for them, and of its variables for all weights.
+        Return the gradients of the tensors that enter the shard, and the values after the step: of the
+        shard's weights, of the optimizer's variables for them, and of its variables for all weights. `own` is
+        the values of the first two before the step, and `steps` the values of the third, with the optimizer's
+        numbers such as `beta_1`. `passing` is the tensors that enter the shard, and the gradients of the
+        tensors that leave it.
         """
         enter, slopes = passing
 
@@ -69,10 +71,11 @@ class Shard:
         return self._step(through, own, steps, enter, (slopes, jnp.ones(())))[0]
 
     def finish(self, own: Any, others: Any, steps: Any, passing: Any, batch: Any) -> Any:
-        """Compute the last shard and the loss; return as `backward`, and the values of `changed` and metrics.
+        """Compute the last shard and the loss, and make the optimizer's step for the shard's weights.
 
-        `passing` is the tensors that enter the shard, and the sum of layers' losses so far; `batch` is the
-        labels and the values of the metrics' variables.
+        Return the results of `backward`, and the values of the variables `self.changed` and of the metrics'
+        variables. `passing` is the tensors that enter the shard, and the sum of layers' losses so far;
+        `batch` is the labels and the values of the metrics' variables.
         """
         enter, extra = passing
         labels, metrics = batch
@@ -86,9 +89,10 @@ class Shard:
         return stepped, changed, self._measured(seen, loss, enter, left, labels)
 
     def measure(self, train: Any, others: Any, passing: Any, batch: Any) -> Any:
-        """Compute the last shard without training; return the values of `changed` and of the metrics.
+        """Compute the last shard without training; return the values that this changes.
 
-        The arguments are as in `finish`.
+        They are the values of the variables `self.changed` and of the metrics' variables. The arguments are
+        as in `finish`.
         """
         enter, extra = passing
         labels, metrics = batch
@@ -101,7 +105,8 @@ class Shard:
     ) -> tuple[Any, Any]:
         """Return gradients and values after a step of the optimizer, and further results of `through`.
 
-        Only the last shard has further results. For it `slopes` is None, as the gradients begin at its loss;
+        `through` computes the shard from the values of its weights and from the tensors that enter it. Only
+        for the last shard, it has further results, and `slopes` is None, as the gradients begin at its loss;
         for others, `slopes` is the gradients of the tensors that leave the shard.
         """
         (train, slots), (shared, given) = own, steps
@@ -183,7 +188,7 @@ def _told_of(variables: Iterable[Any], values: Iterable[Any]) -> Any:
 def _optimizer_of(optimizer: Any, places: Sequence[int], variables: list[Any]) -> Any:
     """Return a view of an optimizer that knows only the trained variables at `places`.
 
-    `variables` are the optimizer's own variables that the view has.
+    `variables` are the optimizer's own variables for these, and those that concern all weights.
     """
     # A copy by Python's means would go through Keras' files, and have variables of its own.
     view = object.__new__(type(optimizer))

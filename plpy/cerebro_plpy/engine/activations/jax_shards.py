@@ -345,12 +345,12 @@ class _ShardBatch:
         self.ledger.drop(self.enters.pop(number))
 
     def remember(self, before: Mapping[int, Any]) -> None:
-        """Keep the values of variables from before the forward pass, by the variables' ids."""
+        """Keep values that the forward pass changes, by the variables' ids, for the backward pass."""
         self.ledger.place(before.values())
         self.before.update(before)
 
     def leave(self, slopes: list[Any], shared: Any) -> None:
-        """Keep the gradients of a shard's inputs, and the optimizer's values that concern all weights."""
+        """Keep gradients for the shard before this one, and optimizer values that concern all weights."""
         self.ledger.drop(self.slopes)
         self.ledger.place(slopes)
         self.slopes, self.shared = slopes, shared

@@ -84,9 +84,10 @@ def slots_of(optimizer: Any, count: int) -> list[list[Any]]:
 
 
 def is_of_each(name: str, value: Any, count: int) -> bool:
-    """Return whether an attribute of an optimizer is a list with a slot, or None, per trained variable.
+    """Return whether an attribute of an optimizer has a slot for each of `count` trained variables.
 
-    `count` is the number of trained variables.
+    `name` and `value` are the name and the value of the attribute. The value must be a list of slots, in
+    which some may be None.
     """
     if name in _NO_SLOTS or not isinstance(value, list) or len(value) != count:
         return False

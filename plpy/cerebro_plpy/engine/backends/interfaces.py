@@ -1,4 +1,7 @@
-"""The interfaces of Keras' backends; `make` in a backend's file, on_<name>.py, is its class."""
+"""The interfaces that each backend of Keras implements in its file, on_<name>.py.
+
+`make` in that file is the class that implements `KerasBackend`.
+"""
 
 from __future__ import annotations
 
@@ -130,9 +133,10 @@ class KerasBackend(Protocol):
     def has_gpu(self) -> bool: ...
 
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> Loop:
-        """Return a loop for `model` with the bits of the model `whole`, of which `model` may be a part.
+        """Return a loop for `model`, a part of the model `whole`, that gives the bits of training `whole`.
 
-        `inputs` names the numbers of the optimizer that are inputs of the code (madlib/inputs.py).
+        `model` may also be all of `whole`. `inputs` names the numbers of the optimizer that are inputs of the
+        code (madlib/inputs.py).
         """
         ...
 
@@ -183,7 +187,7 @@ class KerasBackend(Protocol):
         ...
 
     def make_gradient(self, model: Any, score: ScoreOf) -> Gradient:
-        """Return a function that computes the gradient of the mean score by the weights of a model."""
+        """Return a function that computes the gradient of the mean score with respect to model weights."""
         ...
 
     def to_numpy(self, tensor: Any) -> np.ndarray:

@@ -16,7 +16,8 @@ import numpy as np
 class GivenNumber:
     """A number of an optimizer that is an input of a compiled program.
 
-    It compares as the number of the config for which the program is compiled, and is not zero.
+    In comparisons it has the value of the config for which the program is compiled. Zero is never such an
+    input.
     """
 
     dtype = "float32"
@@ -48,7 +49,10 @@ class GivenNumber:
 
 
 def numbers(optimizer: Any, names: Sequence[str]) -> np.ndarray:
-    """Return an optimizer's numbers as programs take them: each number, and one minus the number."""
+    """Return an optimizer's numbers as programs take them: each number, and one minus the number.
+
+    Steps use both, and one minus the number is computed here with more digits than a program has.
+    """
     values = [float(getattr(optimizer, name)) for name in names]
     return np.array([[value, 1 - value] for value in values], np.float32).reshape(-1, 2)
 

@@ -17,7 +17,7 @@ from cerebro_plpy.engine.models import forms
 def release_values(variables: Iterable[Any]) -> None:
     """Drop the values that Keras has given to variables, to save memory.
 
-    The loops have arrays of their own, so that a large net would be in memory twice.
+    The loops have arrays of their own: with both, a large net would be in memory twice.
     """
     for variable in variables:
         variable._value = None

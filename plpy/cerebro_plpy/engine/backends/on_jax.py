@@ -309,7 +309,10 @@ def _inputs(feed: Feed, *, copies: bool) -> list[Any]:
 
 
 def _with_room(array: np.ndarray) -> np.ndarray:
-    """Return the array with zero rows added, so that only eight lengths occur per power of two."""
+    """Return the array with zero rows added, so that arrays of similar lengths share a program.
+
+    Between a power of two and the next, only eight lengths occur.
+    """
     rows = len(array)
     step = 2 ** max(0, rows.bit_length() - 4)
     room = np.zeros((-(-rows // step) * step, *array.shape[1:]), array.dtype)

@@ -150,7 +150,10 @@ class TensorFlowLoop(VariableLoop):
         self._assign([tf.constant(array) for array in arrays])
 
     def save(self, known: KnownArrays) -> list[np.ndarray]:
-        """Return copies of all values; of a large net, views of them, after which its variables are empty."""
+        """Return the values of all variables: copies for a small net, views for a large one.
+
+        After views have been returned, the variables are empty, so that a large net is in memory only once.
+        """
         if not self._is_large:
             return super().save(known)
         found = [
@@ -192,7 +195,10 @@ class TensorFlowLoop(VariableLoop):
             function(tensors, rows, size, tf.constant(first, tf.int64), tf.constant(last, tf.int64))
 
     def _function(self, what: str, feed: Feed, fixed: int | None) -> Any:
-        """Return a graph that runs a step of Keras over the batches `first` to `last` - 1."""
+        """Return a graph that runs Keras' train or test step over the batches `first` to `last` - 1.
+
+        `what` is "train" or "test". `fixed` is the batch size if the graph is for this size alone, else None.
+        """
         nothing = self._model.get_metrics_result()
         step = self.step(what, feed, fixed)
 
@@ -211,7 +217,10 @@ class TensorFlowLoop(VariableLoop):
         return tf.function(run, input_signature=signature, autograph=False)
 
     def step(self, what: str, feed: Feed, fixed: int | None) -> OnRows:
-        """Return Keras' train or test step as a function of some rows; all graphs share one trace of it."""
+        """Return Keras' train or test step as a function of some rows; all graphs share one trace of it.
+
+        `what` and `fixed` are as in `_function`.
+        """
         key = what, len(feed.weights), fixed
         if key not in self._steps:
             traced = self._model.train_step if what == "train" else self._model.test_step

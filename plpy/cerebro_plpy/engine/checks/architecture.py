@@ -112,7 +112,7 @@ def _row_shape(layer: Any) -> list[int | None] | None:
 
 @contextmanager
 def unallocated() -> Iterator[None]:
-    """Give models that are built within the `with` block only shapes: their variables never get values."""
+    """Within the `with` block, let models be built with shapes only: their variables never get values."""
     keras = runtime.keras()
     state = keras.src.backend.common.global_state
     try:

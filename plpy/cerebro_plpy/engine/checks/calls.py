@@ -51,12 +51,12 @@ def optimizer(call: Call) -> Any:
 
 
 def losses(spec: Any) -> Any:
-    """Return the losses that `spec` names, in the same lists and dictionaries, for compile(loss=)."""
+    """Return the losses that `spec` names, in lists and dictionaries like those of `spec`, for compile()."""
     return _map(spec, _loss)
 
 
 def metrics(spec: Any) -> Any:
-    """Return the metrics that `spec` names, in the same lists and dictionaries, for compile(metrics=)."""
+    """Return the metrics that `spec` names, in lists and dictionaries like those of `spec`, for compile()."""
     return _map(spec, _metric)
 
 
@@ -124,7 +124,7 @@ def _snake(name: str) -> str:
 
 
 def _name(name: str, what: str, classes: frozenset[str], abbreviations: frozenset[str]) -> str:
-    """Return a name as Keras spells it; an accepted spelling stays, since results are named by it."""
+    """Return a name as Keras spells it; a spelling that Keras accepts stays, as results are named by it."""
     if name.lower() in abbreviations:
         return name.lower()
     found = _find(name, what, classes)

@@ -12,8 +12,8 @@ from cerebro_plpy.errors import CerebroError
 def check(config: dict[str, Any]) -> None:
     """Raise an error if a layer has no source or leads to no output, in a model or a model inside it.
 
-    Keras makes the weights of such layers, and computes layers that need no tensor of the model, but no limit
-    on the model counts them. Keras' own to_json never writes such layers.
+    The limits on a model do not count such layers. But Keras makes their weights, and even computes layers
+    that take no tensor of the model. Keras' own to_json never writes such layers.
     """
     for model in _models(config):
         _check_model(model)

@@ -92,7 +92,7 @@ def loss(call: Call) -> Any:
 def metric(call: Call) -> Any:
     """Return the metric that a call of a registered function makes, in a form for compile(metrics=).
 
-    Its results have the name of the registered function, unless the call gives another name to a class.
+    Its results have the name of the registered function. Only for a class, the call can give another name.
     """
     found, kwargs = _find_function(call), dict(call.kwargs)
     keras = runtime.keras()

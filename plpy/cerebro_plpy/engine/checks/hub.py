@@ -1,7 +1,7 @@
 """Admits the layers of KerasHub that hold no code and read no files, if the server has KerasHub.
 
-A backbone, a task, a tokenizer or a preset can read files, download, or make any number of layers of a few
-numbers. None of them is admitted: an architecture has the layers of a backbone instead.
+Backbones, tasks, tokenizers and presets are not admitted: they can read files or download, or a few numbers
+in their JSON can stand for any number of layers. An architecture has the layers of a backbone instead.
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ _CUSTOM = "Custom objects are not allowed, but layers that a superuser has regis
 def check(config: dict[str, Any]) -> None:
     """Raise an error if an architecture holds an object that is not on the lists, at any depth.
 
-    The version of each registered layer is written into the architecture.
+    This also writes the version of each registered layer into the architecture.
     """
     if config.get("class_name") not in MODELS:
         raise _refused(f'"{config.get("class_name")}"', "the top level", "It is not a model.")

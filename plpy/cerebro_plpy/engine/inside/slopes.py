@@ -94,7 +94,7 @@ class Slopes:
 
 @functools.lru_cache(maxsize=16)
 def slopes(described: DescribedModel, score: ScoreOf) -> Slopes:
-    """Return this process's slopes of a score of an architecture, which are made at the first call."""
+    """Return the slopes of a score of an architecture; calls with equal arguments share them."""
     return Slopes(described, score)
 
 
@@ -115,11 +115,11 @@ class BoundSlopes:
         return self._net.net.predict(self._loaded, inputs)[0]
 
     def at(self, points: Sequence[np.ndarray], given: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Return scores and slopes at some points, which may be at most `rows`."""
+        """Return scores and slopes at some points, which may be at most `self.rows`."""
         return self._slope(list(points), given)
 
     def enter(self, inputs: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Return the numbers of the first row at each opening."""
+        """Return the numbers that the first row has at each opening."""
         return [self._enter(one, inputs[one.input][0]) for one in self.openings]
 
     def _enter(self, one: Opening, row: np.ndarray) -> np.ndarray:

@@ -156,7 +156,7 @@ class Trunk(Pass):
         return found.hexdigest()
 
     def digest_of(self, state: State) -> str:
-        """Return the digest for the values in a state.
+        """Return `digest` for the values that the trunk's variables have in a state.
 
         It is cached by the digest of the state's frozen variables, if all weights of the trunk are among
         them.
@@ -246,7 +246,7 @@ class Cut:
 
         An engine may fuse arithmetic from both sides of the cut in the whole model, with other last bits. On
         some processors, the last bits of a row depend on its place in the mini-batch, which shuffling
-        changes.
+        changes. `few` returns a dataset with the given number of rows.
         """
         if batch_size not in self._tried:
             rows = few(TRIED * batch_size)

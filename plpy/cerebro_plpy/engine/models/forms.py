@@ -69,7 +69,7 @@ def _flat(spec: Any) -> list[Any]:
 
 
 def metric_wants(metric: Any) -> str | None:
-    """Return the form of labels that a metric needs; None if it takes class indices as well as columns."""
+    """Return the form of labels that a metric needs, indices or columns of classes; None if both do."""
     name = name_of(metric)
     if name.startswith("sparse"):
         return SPARSE
@@ -100,7 +100,7 @@ def build_metrics(model: Any, forms: list[TargetForm]) -> None:
 
 
 def pack(model: Any, inputs: list[Any]) -> Any:
-    """Return inputs in the structure with which the model was made."""
+    """Return inputs in the structure that the model takes, such as a dictionary by names."""
     from keras import tree
 
     return (
@@ -113,7 +113,7 @@ def one_or_all(values: list[Any]) -> Any:
 
 
 def if_any(values: list[Any]) -> list[Any]:
-    """Return a list with the values as a single argument, or an empty list if there are no values."""
+    """Return the values as one more argument of a call, in a list; an empty list if there are none."""
     return [one_or_all(values)] if values else []
 
 

@@ -130,7 +130,10 @@ class CompiledModel:
         return layout.state([runtime.to_numpy(variable) for variable in layout.variables])
 
     def _blank_state(self, params: CompileParams) -> State:
-        """Return an initial state without compiling: weights follow from seeds, the optimizer adds zeros."""
+        """Return an initial state without compiling a model.
+
+        Keras draws the weights from seeds, and the variables that the optimizer adds are zeros.
+        """
         model, optimizer = architecture.build(self.architecture_json), calls.optimizer(params.optimizer)
         found = [runtime.to_numpy(variable) for variable in (*model.variables, *optimizer.variables)]
         rest = self.layout.variables[len(found) :]
@@ -151,8 +154,7 @@ class CompiledModel:
 
         `params` are the parameters of the state's config, if this model was perhaps compiled for another
         config. With `moves`, the given state loses its arrays, which saves memory. `rows` is the number of
-        rows of each pass: if it is given, TensorFlow computes the bits of Keras' fit even if the batch size
-        divides it.
+        rows of each pass. Without it, TensorFlow may give other bits than Keras' fit if all batches are full.
         """
         fixed_from_start, fixed = _fixed_batch(state, rows, batch_size)
         self._load(state, moves=moves)
@@ -362,9 +364,11 @@ def _compiled(model: Any, params: CompileParams) -> Any:
 def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool | None, bool]:
     """Return whether all batches of the first visit were full, and whether this visit has a fixed batch.
 
-    With a fixed batch, the visit runs code that is compiled for the batch size. It does if all its batches
-    are full, but only if those of the first visit were: code for batches of any size, once compiled, serves
-    both. The two kinds of code differ in divisions by the batch size, hence not for powers of two.
+    The first answer is kept in the state for later visits. With a fixed batch, the visit runs code that is
+    compiled for the batch size alone. That needs full batches both in this visit and in the first one: once
+    Keras' fit has compiled code for any size, it uses this code for all batches. The results of the two kinds
+    of code differ by divisions by the batch size, hence not for powers of two, which therefore never count as
+    fixed.
     """
     if rows is None:
         return state.fixed_batch, False
@@ -374,7 +378,7 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 
 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
-    """Return whether all batches of a state's first visit were full; this visit may be the first."""
+    """Return whether all batches of a state's first visit were full; for a new state, this visit's."""
     return _fixed_batch(state, rows, batch_size)[0]
 
 

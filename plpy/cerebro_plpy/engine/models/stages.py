@@ -1,4 +1,4 @@
-"""Makes the architecture of an epoch from which on more layers train."""
+"""Makes an architecture in which more layers train, for the epochs from a given one on."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ from cerebro_plpy.madlib.layers import layers, name_of
 
 
 def thawed(architecture_json: str, patterns: Sequence[str]) -> str:
-    """Return the architecture in which layers whose names match a pattern train, with all layers inside."""
+    """Return the architecture with all layers trainable whose names match a pattern.
+
+    All layers inside these layers become trainable, too. Other layers stay as they are.
+    """
     model = json.loads(architecture_json)
     for layer in layers(model["config"]["layers"]):
         if any(fnmatchcase(name_of(layer), pattern) for pattern in patterns):

@@ -67,9 +67,10 @@ class PlainNet:
 def plain_net(
     model_arch: str, weights: bytes, input_shapes: tuple[Shape, ...] | None = None
 ) -> PlainNet | None:
-    """Return a net that NumPy computes; None if it takes an engine, which also reports a malformed net.
+    """Return a net that NumPy computes; None if the net needs an engine.
 
-    `input_shapes` are shapes of one row, for a net that does not say the shapes of its inputs.
+    A malformed net counts as one that needs an engine, which then raises the right error. `input_shapes` are
+    shapes of one row, for a net that does not say the shapes of its inputs.
     """
     try:
         return _make(canonical(model_arch, input_shapes), weights)

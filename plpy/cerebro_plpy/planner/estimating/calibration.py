@@ -125,7 +125,10 @@ def _compiling(seconds: Sequence[float], measuring: float) -> float | None:
 def _first_measuring(
     kinds: Mapping[int, ConfigKind], evaluations: Sequence[EvaluationTime]
 ) -> Mapping[str, float]:
-    """Return, for each compiled net, the extra seconds of its first evaluation, per kind of config."""
+    """Return by how many seconds the first evaluation of each compiled net exceeds its shortest one.
+
+    Kinds of configs that share a compiled net also share these seconds, which are divided by their number.
+    """
     over: dict[str, dict[int, float]] = defaultdict(lambda: defaultdict(float))
     for evaluation in evaluations:
         if evaluation.mst_key in kinds:
@@ -159,8 +162,8 @@ def _building(first: VisitTime, usual: Sequence[VisitTime]) -> float:
 def _reading(visits: Sequence[VisitTime], kinds: Mapping[int, ConfigKind], row_bytes: float) -> float | None:
     """Return the seconds to read a MB of rows, or None if there are too few rows to measure it.
 
-    Only a session's very first visit reads the rows. The first visit of each other kind does everything
-    else too, so the difference is the time of reading.
+    A session reads the rows only in its very first visit. When it first trains another kind of config, it
+    does all other work of a first visit, so the difference is the time of reading.
     """
     firsts: dict[int, dict[str, VisitTime]] = defaultdict(dict)
     for visit in visits:

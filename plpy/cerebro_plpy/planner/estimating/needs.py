@@ -32,7 +32,10 @@ class BatchNeeds:
         return self.fixed_bytes + rows * self.row_bytes
 
     def parts(self, memory: int) -> int | None:
-        """Return into how many parts to cut the mini-batch so that each takes half of `memory`, or None."""
+        """Return into how many parts to cut the mini-batch, so that each needs at most half of `memory`.
+
+        Return None if no cut makes the parts small enough.
+        """
         for parts in (2**n for n in range(1, 21)):
             rows = self.rows // parts
             if rows and self.bytes_of(rows) <= memory / 2:

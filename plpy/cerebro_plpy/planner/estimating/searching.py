@@ -87,7 +87,10 @@ def scenarios(
     kind_of: KindOf,
     count: int = 3,
 ) -> list[tuple[RunWork, Played]]:
-    """Simulate several courses of one search; return each with the configs that it tried."""
+    """Simulate several courses of one search; return the work and the result of each.
+
+    The work of a course has the configs that the search tried in it.
+    """
     found: list[tuple[RunWork, Played]] = []
     for seed in range(count):
         scenario = Scenario(make(), work, prices(), kind_of, seed)

@@ -83,7 +83,11 @@ class ConfigKind:
 
 @dataclass(frozen=True)
 class GroupSizes:
-    """The number of rows of each group: in `at_home` by the group's segment, in `cut` if it is on all."""
+    """The number of rows of each group.
+
+    `at_home` has a list for each segment, of the groups that lie on this segment alone. `cut` has the groups
+    that lie on all segments.
+    """
 
     at_home: Sequence[Sequence[int]]
     cut: Sequence[int] = ()
@@ -154,7 +158,7 @@ class RunWork:
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """For the first of all segments that are alike in rows and host, the number of these segments."""
+        """The number of segments that are alike in rows and host, by the first of these segments."""
         seen: dict[tuple[int, int, str], int] = {}
         found: dict[int, int] = {}
         for segment in range(self.segments):
