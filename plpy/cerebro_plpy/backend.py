@@ -1,4 +1,4 @@
-"""Implements `Database` by plpy, for the session that this code runs in, and changes of its rights."""
+"""Implements `Database` by plpy for this session, and gives the session other rights."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ _comment = held(plpy.execute, waits=False)
 
 
 class Backend:
-    """The state of this server process: prepared statements, pending work, and the current call."""
+    """The state of this server process: prepared statements, work that waits for other rights, and the
+    current call."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[str, tuple[str, ...]], Any] = {}
@@ -160,8 +161,9 @@ class SegmentSession(Session):
 class DrivingSession(Session):
     """The driving session of a run in the background, logged in as the extension's owner, as a `Database`.
 
-    `drive` does all work with the rights of the run's caller, inside a guard that may write. Work that may
-    run a user's code uses `as_caller`, a second guard inside the first, whose changes are rolled back.
+    The method `drive` does work with the rights of the run's caller, inside a guard that may write. Work that
+    may run a user's code uses `as_caller`: it is done in a second guard inside the first, and its changes are
+    rolled back.
     """
 
     def __init__(self, role: str, look_seconds: int) -> None:
@@ -192,7 +194,7 @@ def _refuse_as_owner() -> None:
 
 
 def _look(db: Session, guard: str, work: Callable[[], T], seconds: int) -> T:
-    """Do work inside a guard, for at most `seconds`, and return its result.
+    """Do work inside the guard that the statement `guard` calls, for at most `seconds`; return its result.
 
     Meanwhile a user's code that runs in the guard cannot call the extension's public functions.
     """

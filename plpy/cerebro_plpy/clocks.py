@@ -46,7 +46,10 @@ class Clock:
         self._handle = handle if made else None
 
     def set(self, seconds: float, every: float = 0) -> None:
-        """Restart: send a signal after `seconds`, and then every `every` seconds; 0 means no signal."""
+        """Start the timer anew: it sends a signal after `seconds`, and then every `every` seconds.
+
+        If `seconds` is 0, it sends no signal. If `every` is 0, it sends only one.
+        """
         if self._handle is not None:
             times = (*_seconds_and_nanoseconds(every), *_seconds_and_nanoseconds(seconds))
             _PROCESS.timer_settime(self._handle, 0, (ctypes.c_long * 4)(*times), None)
@@ -64,8 +67,11 @@ class _SignalStack:
 
 
 def handle_signals_apart() -> None:
-    """Make signal handlers in this thread use a stack of their own, unless they have one. A kernel of oneDNN
-    has its stack pointer in the heap (https://github.com/uxlfoundation/oneDNN/issues/4845)."""
+    """Make signal handlers in this thread use a stack of their own, unless they have one.
+
+    On the thread's stack they would overwrite the heap if they interrupt a certain kernel of oneDNN, which
+    keeps its stack pointer there (https://github.com/uxlfoundation/oneDNN/issues/4845).
+    """
     there = _StackPlace()
     _PROCESS.sigaltstack(None, ctypes.byref(there))
     if not there.start:

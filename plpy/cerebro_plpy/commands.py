@@ -363,7 +363,7 @@ class TellEpochs(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class TellFacts(Command):
-    """Return the facts of configs, or with a `model_id` their starting weights, to a session on a worker."""
+    """Give a worker's session a run and its configs `keys` or, with `model_id`, their starting weights."""
 
     run_id: int
     keys: Sequence[int]

@@ -45,7 +45,7 @@ class Database(Protocol):
         ...
 
     def query_once(self, sql: str) -> list[Row]:
-        """Run one statement without a plan that is kept, so that the server may use parallel workers."""
+        """Run one statement without keeping a plan, which lets the server use parallel workers."""
         ...
 
     def scan(
@@ -63,7 +63,7 @@ class Database(Protocol):
         ...
 
     def look_for_cancel(self) -> None:
-        """Let the server act on a pending cancel, by writing a line to its log, without a statement."""
+        """Let the server act on a pending cancel: a line for its log does this without a statement."""
         ...
 
     def run_here(self, sent: Sent) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ class _Wording:
 
 
 def word(message: str) -> str:
-    """Return a message for the caller, changed by the function of the enclosing `with worded(change)`."""
+    """Return a message for the caller, changed by the function that an enclosing `worded` block has set."""
     return memory.get_instance(_Wording).change(message)
 
 
@@ -129,10 +129,10 @@ class _ReadByCall:
 
 
 def kept_for_call(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
-    """Wrap a function that reads facts which are the same for all roles.
+    """Wrap a function that reads facts which are the same for all roles, so that it reads less often.
 
-    A call from SQL reads them once, and again only after a second. On Greenplum each statement of Python is
-    expensive, because it is sent to every segment.
+    During a call from SQL it reads once for the same arguments, and again only after a second. On Greenplum
+    each statement of Python is expensive, because it is sent to every segment.
     """
 
     @wraps(function)

@@ -51,7 +51,10 @@ def _look_for_cancel() -> None:
 
 
 def internal(function: Callable[P, T]) -> Callable[P, T]:
-    """Wrap a function that only the extension's own SQL calls, or that runs no statements."""
+    """Wrap a function so that its errors become errors of the server.
+
+    It is for functions that only the extension's own SQL calls, or that run no statements.
+    """
 
     @wraps(function)
     def begun(*arguments: P.args, **named: P.kwargs) -> T:
@@ -66,7 +69,8 @@ def internal(function: Callable[P, T]) -> Callable[P, T]:
 def public(function: Callable[P, T]) -> Callable[P, T]:
     """Wrap a function that users call and that runs statements.
 
-    A call raises an error if it may not run here, for example inside a query on Greenplum.
+    The function runs with the extension's search_path, and its errors become errors of the server. A call
+    raises an error if it may not run here, for example inside a query on Greenplum.
     """
 
     @wraps(function)
@@ -81,7 +85,10 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 
 
 def _on_own_path(work: Callable[[], T], diagnoses: bool) -> T:
-    """Do work with the extension's search_path, keeping the caller's in `Backend`; return its result."""
+    """Do work with the extension's search_path, keeping the caller's in `Backend`; return its result.
+
+    If the call `diagnoses` the server, it is not refused on an unknown build of the server, but reports it.
+    """
     called_at = time.monotonic()
     if not diagnoses:
         gangs.refuse_unknown_server()

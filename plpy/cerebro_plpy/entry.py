@@ -63,9 +63,9 @@ def work(order: str) -> str:
 
 @internal
 def begin_command(command: str, request: str) -> Sequence[str | None]:
-    """Begin a command on Greenplum step by step; return the first task for the procedure.
+    """Begin a command that the procedure `cerebro._command` carries out on Greenplum, one task at a time.
 
-    `go_on` returns the later tasks.
+    Return the first task; `go_on` returns the later ones.
     """
     from cerebro_plpy.cluster import procedure
 
@@ -96,7 +96,7 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 
 def _next(order: Sequence[str | None]) -> Sequence[str | None]:
-    """Return the task; if it reads with the rights of the run's caller, begin its time limit."""
+    """Return the task `order`; if it reads with the rights of the run's caller, begin its time limit."""
     if order[0] == "look":
         backend().looking = True
         interrupts.begin_limit(json.loads(order[1] or "0"))
@@ -216,7 +216,11 @@ def predict_row(model: str | int | None, row: str | None, mst_key: int | None) -
 def _ready_model(
     model: str | int | None, mst_key: int | None, features: Any = None, *, by_engine: bool = False
 ) -> Kept:
-    """Load the model that a reference means, keep it for the next rows of the query, and return it."""
+    """Load the model that the reference `model` means, keep it for the next rows of the query, and return it.
+
+    With `features`, the model is made ready for arrays of this shape, otherwise for rows in JSON. With
+    `by_engine`, an engine computes its answers; otherwise NumPy does, if it can.
+    """
     _check_predicts()
     kept = _model_of_rows(model, mst_key, features, by_engine=by_engine)
     _predictor_of_rows().remember(model, mst_key, kept, by_row=features is None)

@@ -49,7 +49,8 @@ class Pause:
 
 
 def kept(known: dict[K, T], key: K, most: int, make: Callable[[], T]) -> T:
-    """Return the entry of `key` in a cache; make it if it is missing, dropping the oldest beyond `most`."""
+    """Return `key`'s entry in the cache `known`; if missing, make it, and drop the oldest beyond `most`
+    entries."""
     if key not in known:
         while len(known) >= most:
             known.pop(next(iter(known)))

@@ -114,7 +114,7 @@ def read(
     features: Mapping[str, Any] | None,
     known_layers: Iterable[str],
 ) -> PortableModel:
-    """Return a model from its stored parts; it may have only those registered layers in `known_layers`."""
+    """Make a model from its stored parts; of registered layers, it may have only those in `known_layers`."""
     specification = None if features is None else read_specification(json.dumps(features))
     _check(about, specification)
     shapes = None if specification is None else tuple(tuple(one.shape) for one in specification.inputs)

@@ -105,9 +105,10 @@ def _check_way(folder: Path) -> None:
 
 
 def name_kind(distribution: str, threads: int) -> str:
-    """Return the name of a subfolder: a digest of the compiler's files, the processor and the threads.
+    """Return the name of the subfolder for this session's programs: a digest of what they depend on.
 
-    A program fits only a session with the same digest.
+    These are the files of the compiler (`distribution`), the processor and the number of threads. A program
+    fits only a session with the same digest.
     """
     found = hashlib.sha256()
     # RECORD has a digest of each file of the distribution.
@@ -128,7 +129,8 @@ def _processor() -> str:
 
 
 class Programs:
-    """The programs of one kind, as `name_kind` names it: each is a file of its digest and its bytes."""
+    """The compiled programs of one kind (`name_kind`), one file each, which begins with a digest of the
+    rest."""
 
     def __init__(self, folder: Path, kind: str) -> None:
         """Make the subfolder of a kind; raise NotTrusted or OSError if this is impossible."""

@@ -35,7 +35,7 @@ class Server(Protocol):
         ...
 
     def usual_threads(self, segments: int, at_a_time: int | None) -> int:
-        """Return the threads for each segment of a run, if at most `at_a_time` segments work at once."""
+        """Return how many threads a segment of a run gets, if at most `at_a_time` segments work at once."""
         ...
 
     def rules(self, distribution_rules: str | None) -> Rules:
@@ -110,7 +110,7 @@ class Server(Protocol):
         ...
 
     def lacks(self) -> Sequence[str] | None:
-        """Return what a Greenplum server lacks for the checks of its sessions; None on other servers."""
+        """Return what the checks of a session need and this Greenplum server lacks; None on other servers."""
         ...
 
     def refused_logins(self, topology: Topology) -> Sequence[tuple[int, int]] | None:

@@ -1,4 +1,7 @@
-"""A supply for sessions on workers: reads facts from the coordinator, and stores results on the worker."""
+"""Gives a session on a worker what its commands need, and stores their results.
+
+The facts of a run are read from the coordinator. Visits, states and evaluations are stored on the worker.
+"""
 
 from __future__ import annotations
 
@@ -18,11 +21,11 @@ from cerebro_plpy.store.runs import measurements, runs
 
 
 class _Keys(dict[int, Sequence[int]]):
-    """By `run_id`, the distribution keys of the segments; only of the run that this session works for."""
+    """The distribution keys of the segments by `run_id`, kept for one run at a time."""
 
 
 class CitusSupply(TableSupply):
-    """A supply for one command that a session on a worker carries out."""
+    """Reads what one command in a session on a worker needs, and stores the command's results."""
 
     def __init__(self, db: Any) -> None:
         super().__init__(db)
@@ -39,7 +42,7 @@ class CitusSupply(TableSupply):
         return citus.ask_coordinator(self._db, sent.way.name, sent.as_json())
 
     def _hear(self, run_id: int, keys: Sequence[int]) -> runs.RunRow:
-        """Return the run; read it and these configs from the coordinator if they are not known yet."""
+        """Return the run; read it and its configs `keys` from the coordinator if they are not known yet."""
         if self._run is None or not self._configs.keys() >= set(keys):
             told = self._ask(TellFacts(run_id=run_id, keys=keys))
             self._run = runs.RunRow(**told["run"])
@@ -90,7 +93,8 @@ class CitusSupply(TableSupply):
         self._ask(LeaveMetrics(measured=[asdict(row) for row in measured]))
 
     def _place_of(self, run_id: int, mst_key: int, step: int) -> int | None:
-        """Return the distribution key of the segment that made a config's step, or None for another run."""
+        """Return the distribution key of the segment that made a config's step; None for an unknown
+        config."""
         if self._run is None or self._run.run_id != run_id or mst_key not in self._configs:
             return None
         run, config = self._run, self._configs[mst_key]

@@ -27,7 +27,7 @@ class Reference:
 
 
 def is_marked(text: str) -> bool:
-    """Return whether a text means a registered model by its @. A table name with an @ is in double quotes."""
+    """Return whether a text names a registered model: it has an @, but no double quotes as a table's name."""
     return "@" in text and '"' not in text
 
 

@@ -98,8 +98,8 @@ def _has_remote_transactions() -> bool:
 
 
 def judge(error: CerebroError) -> CerebroError:
-    """Return the error unchanged, unless it means that a node of the cluster is lost: then return an error of
-    the kind after which a visit is repeated."""
+    """Return the error, unless it means that a node of the cluster is lost: then return an error with the
+    SQLSTATE after which a visit is repeated."""
     is_gone = error.sqlstate.startswith(_NODE_GONE) or error.message.startswith(_ENDED)
     if not _IS_LOADED or not is_gone:
         return error
@@ -124,7 +124,8 @@ def _is_spread(db: Database, table: str) -> bool:
 
 
 def has_shards(db: Database, table: Table) -> bool:
-    """Return whether a table consists of shards; rows of two shards may have the same place (ctid)."""
+    """Return whether a table consists of shards; if so, rows of different shards may have the same place
+    (ctid)."""
     return is_installed(db) and _is_spread(db, table.quoted)
 
 
@@ -196,8 +197,9 @@ def nodes_of(db: Database, keys: Sequence[int]) -> list[Worker]:
 
 
 def lay_out(db: Database, table: str, key: str | None = None) -> None:
-    """Distribute a new table over the Citus cluster, if there is one. Rows are stored on the worker that
-    stores the states with the same value of `key`; without a key, each node gets a copy of the table."""
+    """Distribute a new table over the Citus cluster, if there is one. A row is stored by its distribution key
+    in the column `key`, on the worker that stores states with this distribution key; without `key`, each node
+    gets a copy of the table."""
     if is_distributed(db) and not _is_temporary(db, table):
         if key is None:
             db.query("SELECT pg_catalog.create_reference_table($1::regclass)", ["text"], [table])

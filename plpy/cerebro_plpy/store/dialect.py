@@ -45,8 +45,8 @@ def distributed(db: Database, how: str) -> str:
 
 
 def literal(value: str | float | Sequence[str | float]) -> str:
-    """Return a value in SQL as a user would write it: a list as ARRAY[…], and a text that has quotes in it
-    between $$ if it has no $$ itself."""
+    """Return a value in SQL as a user would write it: a list as ARRAY[…], and a text with quotes in it
+    between $$, unless it contains $$."""
     if isinstance(value, str):
         # A dollar at the end would be read as the first one of the end.
         if "'" in value and "$$" not in f"{value}$":

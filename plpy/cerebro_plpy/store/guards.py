@@ -60,8 +60,8 @@ def make_guard(db: Database, role: str, writes: bool = False) -> str:
 
 
 def look_guard(role: str) -> Mapping[str, str]:
-    """Return the argument of the statement `FIND_LOOK_GUARD`, which returns the oid of the role if the
-    session has an intact guard from `make_look_guard` for it."""
+    """Return the argument for the statement `FIND_LOOK_GUARD`. That statement returns the oid of the role if
+    this session has a guard from `make_look_guard` for the role, and nobody has changed the guard."""
     return {"role": role, "body": _LOOK_BODY}
 
 

@@ -85,8 +85,8 @@ def must_look() -> bool:
 def let_cancels_wait() -> None:
     """Keep the server from interrupting Python for a cancel until the code looks for cancels itself.
 
-    Greenplum would let a cancel interrupt Python anywhere, perhaps twice. It allows this again with each call
-    of a function and with each statement.
+    Greenplum would let a cancel interrupt Python anywhere, perhaps twice. Each call of a function and each
+    statement lets it do so again, so this must be called anew after them.
     """
     if _INTERRUPTS_PYTHON is not None:
         _INTERRUPTS_PYTHON.value = False
@@ -104,8 +104,9 @@ def look_seconds(db: Database) -> int:
 def begin_limit(limit: int) -> None:
     """Have the server cancel this session's statement after `limit` seconds; 0 is no limit.
 
-    If the session still runs a few seconds later, it is ended. The server's timer of statement_timeout is
-    free for this: a segment session has no statement_timeout, since that would end visits.
+    If a user's code ignores the cancel, the session is ended a few seconds later. The server's timer for
+    statement_timeout serves for this: a segment session has no statement_timeout, since that would end
+    visits.
     """
     if limit:
         _SERVER.enable_timeout_after(_STATEMENT_TIMEOUT, min(limit, _LONGEST) * 1000)

@@ -1,5 +1,5 @@
-"""SQL about the session itself: its settings and name, where segment sessions log in, and how many more
-can."""
+"""SQL about the session itself: its settings and name, where segment sessions log in, and how many more may
+be opened."""
 
 from __future__ import annotations
 
@@ -250,7 +250,8 @@ def first_socket(folders: str) -> str:
 
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:
-    """Return whether this transaction may have changed tables in a way that other sessions wait for or miss.
+    """Return whether this transaction may have changed tables so that other sessions wait, or miss the
+    change.
 
     It has if it holds strong locks on the tables `oids` or their partitions, or on the table of registered
     functions.

@@ -29,7 +29,8 @@ class _Ports(set[int]):
 class _Own(set[int]):
     """The descriptors of connections that Python opened.
 
-    They are not checked here, since Python notices by itself when one ends."""
+    They are not checked here: if one of them ends, Python raises an ordinary error when it uses it.
+    """
 
 
 class _Overlooked(set[int]):
@@ -58,7 +59,8 @@ def knows_ports() -> bool:
 
 
 def overlook_ended() -> None:
-    """Ignore all connections that have ended so far: the server notices this by itself when it needs them."""
+    """Ignore all connections that have ended so far. Call this while the transaction involves no other node:
+    then the server notices the loss by itself when it needs a connection."""
     memory.get_instance(_Overlooked).clear()
     memory.get_instance(_Overlooked).update(_ended_among(_list_descriptors()))
 

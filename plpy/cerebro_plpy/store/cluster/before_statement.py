@@ -82,7 +82,8 @@ def is_coordinator() -> bool:
 def unreachable() -> dict[str, str] | None:
     """Return the error for the first segment that does not answer, or None if all do.
 
-    Segments are tried only while this session has no processes on them: then its next statement starts some.
+    Segments are tried only while this session has no processes on them, because its next statement will start
+    some.
     """
     if not is_coordinator() or _has_processes():
         return None

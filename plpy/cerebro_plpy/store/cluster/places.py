@@ -254,8 +254,8 @@ def _opened(pieces: Sequence[bytes]) -> tuple[dict[str, Any], list[memoryview]]:
 
 
 def send_buffers(db: Database, table: str, key: int, columns: Columns, ticket: str) -> None:
-    """Pass a partition's buffers to the process on the segment that has them; they do not leave the
-    segment."""
+    """Pass a partition's buffers to this session's process on the segment that has them, so that they do not
+    leave the segment; `ticket` names the job that they are for."""
     names = [*columns.independent, *columns.dependent]
     shapes = ", ".join(f"array_to_json({quote(name + SHAPE)})" for name in names)
     db.query(
@@ -318,8 +318,8 @@ def _create_pieces(db: Database, table: str, how: str) -> str:
 
 
 def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression], ticket: str) -> int:
-    """Pass the rows of a statement to the processes on the segments that have them; return how many rows were
-    passed in all."""
+    """Pass the rows of a statement to this session's processes on the segments that have them, for the job
+    that `ticket` names; return how many rows were passed in all."""
     fields = ", ".join(
         f"convert_to(s.c{n}, 'UTF8')" if expression.is_text else f"s.c{n}"
         for n, expression in enumerate(expressions)
@@ -336,8 +336,8 @@ def hand_out_rows(db: Database, statement: str, expressions: Sequence[Expression
 
 
 def send_pieces(db: Database, ticket: str) -> None:
-    """Have each segment's process write the pieces of buffers that it has made, and move each piece to the
-    segment to which its buffer belongs."""
+    """Have each segment's process write the pieces of buffers that it has made for the job `ticket`, and move
+    each piece to the segment to which its buffer belongs."""
     _drop(db, _PIECES, _SENT)
     pieces = _create_pieces(db, _PIECES, "RANDOMLY")
     # The processes that hold the rows write these themselves: nothing moves.
@@ -392,7 +392,8 @@ def _as_text(part: int | list[list[int]] | None) -> str | None:
 
 
 def write_predictions(db: Database, output: PredictionTable, ticket: str) -> None:
-    """Have each segment's process insert the predictions that it has made into the table of predictions."""
+    """Have each segment's process insert the predictions that it has made for the job `ticket` into the table
+    of predictions."""
     picked = {"prediction": "(s.p).prediction"}
     if output.prediction_type == "double precision":
         picked["prediction"] = "(s.p).prediction[1]"

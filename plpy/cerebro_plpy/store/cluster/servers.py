@@ -67,8 +67,9 @@ def other_server(own: Login, address: str, port: int, same_host: bool) -> Login:
 
 
 def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str, int, bool] | None]:
-    """Return where the process of `key` finds the server that has the rows of each of `keys`: its address,
-    its port, and whether it is on the process's own host. None stands for the process's own server."""
+    """Return, for each of `keys`, how the process of `key` reaches the server that has the key's rows: the
+    address, the port, and whether the server is on the process's host. None means the process's own
+    server."""
     if not is_greenplum(db):
         return [None] * len(keys)
     own, *others = places.servers(db, [key, *keys])
@@ -132,8 +133,8 @@ def read_states(run_id: int, keys: Sequence[int], step: int) -> str:
 
 
 def read_evaluations(run_id: int, mst_key: int, epoch: int) -> str:
-    """Return the COPY statement for the evaluations of a config after an epoch that are on the server where
-    it runs: the dataset, the segment and the metric variables of each."""
+    """Return the COPY statement that reads a config's evaluations after an epoch from the server that runs
+    the statement: the dataset, the segment and the metric variables of each."""
     return _copy(
         "SELECT dataset, segment, data FROM cerebro._evaluation"
         f" WHERE run_id = {int(run_id)} AND mst_key = {int(mst_key)} AND epoch = {int(epoch)}"

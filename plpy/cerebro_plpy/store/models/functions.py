@@ -26,8 +26,8 @@ _STORED = "SELECT DISTINCT f.name, f.kind, f.digest, f.source, f.higher_is_bette
 def check_superuser(db: Database, what: str) -> None:
     """Raise an error unless both the current role and the calling role are superusers.
 
-    They differ inside a SECURITY DEFINER function that a superuser owns. A role that was set by SET ROLE
-    counts like one that has logged in, since only its members can set it.
+    The two roles differ inside a SECURITY DEFINER function that a superuser owns. A role that was set by SET
+    ROLE counts as the calling role like one that has logged in, since only its members can set it.
     """
     row = db.query(
         "SELECT pg_catalog.bool_and(r.rolsuper) AS both, current_user::text AS role FROM pg_catalog.pg_roles"

@@ -52,10 +52,11 @@ class GroupModels:
         return ", ".join(self.types)
 
     def key_of_rows(self, known: Mapping[str, SourceColumn]) -> tuple[str, str]:
-        """Return the SQL for the key of the group of a row s, and the join that this needs.
+        """Return two texts of SQL: an expression for the key of the group of a row s, and the join that a
+        query with this expression needs, which may be empty.
 
-        If `held` is set, the key consists of the row's own values, which may be equal to the group's but
-        written differently.
+        If the attribute `held` is set, the key consists of the row's own values, which may be equal to the
+        group's but written differently.
         """
         if self.held is None:
             return f"g.{KEY_TEXT}", self.joined(known)
@@ -63,9 +64,10 @@ class GroupModels:
         return f"(SELECT {as_json('k.*')} FROM (SELECT {names}) AS k)", ""
 
     def with_keys(self, source: Table, known: Mapping[str, SourceColumn]) -> Table:
-        """Return the table with the key of each row's group in a further column, NULL without a model.
+        """Return the table with the key of each row's group in a further column, NULL if the group has no
+        model.
 
-        The query takes `parameters`.
+        A query that reads this table must be given `parameters`.
         """
         listed = ", ".join(f"s.{quote(column)}" for column in known)
         query = f"SELECT {listed}, g.{KEY_TEXT} FROM {source.rows} {self.joined(known)}"
@@ -167,8 +169,11 @@ class GroupTables:
 def weights_from(
     db: Database, table: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> dict[int, bytes]:
-    """Return the weights of the models that `rows` name, by the rows' `unit`; raise an error if one has none.
-    `row_of` makes such rows."""
+    """Return the weights of the models that `rows` name, by the rows' `unit`; raise an error if a model has
+    none.
+
+    `row_of` makes such rows; `types` has the types of the columns that make groups.
+    """
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     found = db.query(
         f"SELECT g.{UNIT} AS unit, m.model_weights AS weights FROM json_to_recordset($1::json)"
@@ -193,7 +198,10 @@ _AT_ONCE = 10_000
 def delete(
     db: Database, tables: Sequence[str], types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Delete the rows of some models from these tables; `rows` name the models, as `row_of` makes them."""
+    """Delete the models that `rows` name from these tables.
+
+    `row_of` makes such rows; `types` has the types of the columns that make groups.
+    """
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     for first in range(0, len(rows), _AT_ONCE):
         some = json.dumps(list(rows[first : first + _AT_ONCE]))
@@ -253,7 +261,7 @@ def trained(db: Database, found: GroupTables) -> dict[tuple[str, int], TrainedUn
 
 
 def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str]:
-    """Return, for each given key that equals the key of a group in `found` but is written differently, that
+    """Return, for each of `keys` that equals the key of a group in `found` but is written differently, that
     group's key."""
     own = {group.key for group in found.rows.values()}
     others = sorted({*keys} - own - {ALL_ROWS})

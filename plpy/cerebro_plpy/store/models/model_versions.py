@@ -33,7 +33,8 @@ class UsableVersion:
 def find(db: Database, name: str, alias: str | None, version: int | None) -> UsableVersion | None:
     """Return the version that an alias or a number means; None if the caller may use no such version.
 
-    A view decides this, so that all rows of a statement get the answer of the statement's snapshot.
+    It is read from a view with the caller's rights. So a statement that predicts many rows uses one version
+    for all of them, whatever others commit meanwhile.
     """
     rows = db.query(
         "SELECT v.version_id, v.version, v.privilege FROM cerebro.model_versions AS v WHERE v.name = $1"

@@ -114,8 +114,8 @@ def add_selection(db: Database, quoted: str, configs: Iterable[GridRow]) -> None
 
 
 def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
-    """Insert a config into a model selection table under its own key; rows that are added later get larger
-    keys."""
+    """Insert a config into a model selection table under the key that it has in `chosen`; rows that are added
+    later get larger keys."""
     db.query(
         f"INSERT INTO {quoted} (mst_key, model_id, compile_params, fit_params) VALUES ($1, $2, $3, $4)",
         ["integer", "integer", "text", "text"],
@@ -131,8 +131,8 @@ def add_selected(db: Database, quoted: str, chosen: Selected) -> None:
 def create_selection_summary(
     db: Database, selection: TargetTable, arch_table: Table, spelled: str, object_table: str | None
 ) -> None:
-    """Create the summary of a model selection table; it names the architecture table as the user wrote it,
-    and by its qualified name."""
+    """Create the summary of a model selection table. It has the name of the architecture table twice: as the
+    user wrote it (`spelled`), and qualified."""
     summary = target(db, selection.schema, selection.name + "_summary").quoted
     db.query(
         f"CREATE TABLE {summary} (model_arch_table varchar, object_table varchar, qualified_names jsonb)"

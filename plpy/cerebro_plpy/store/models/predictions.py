@@ -167,8 +167,8 @@ _PLACE = ("tid", "xid", "cid", "oid")
 
 
 def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
-    """Return a model's row with its place (ctid, xmin and more), which differs after any change; raise an
-    error unless there is exactly one."""
+    """Return the version of a model, with the place (ctid, xmin and more) of its row, which differs after any
+    change; raise an error unless there is exactly one such row."""
     condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
     try:
         rows = db.query(
@@ -198,8 +198,8 @@ def _places(db: Database, tables: Sequence[str]) -> str:
 
 
 def standing(table: str, *read: str) -> str:
-    """Return the SQL for a text that differs after a change to any row of a table; it takes the right to read
-    the columns `read`."""
+    """Return the SQL for a text that differs after a change to any row of a table. It raises an error unless
+    the current role may read the columns `read`."""
     readable = " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in read) or "TRUE"
     return (
         "(SELECT concat(count(*), ' ', sum(hashtextextended("
@@ -220,8 +220,8 @@ def _no_plain_table(table: Table, error: CerebroError) -> CerebroError:
 
 
 def unchanged(db: Database, known: ModelVersion) -> bool:
-    """Return whether a model's row, the tables that describe it, and the current role are as they were; the
-    caller must have the right to read all of them."""
+    """Return whether a model's row, the tables that describe it, and the current role are still as in
+    `known`; the caller must have the right to read all of them."""
     rows = db.query(
         f"SELECT current_user::text AS role FROM {known.table.quoted} AS m"
         " WHERE m.ctid = $1 AND m.xmin = $2 AND m.cmin = $3 AND m.tableoid = $4"
@@ -306,8 +306,10 @@ def query_statement(
 ) -> str:
     """Return the statement that predicts the rows of a query by `cerebro._predict_batch`, batch by batch.
 
-    `key` is an SQL expression for the key of a row's group, and `joined` a join that the expression needs, if
-    any. The function gets the key after the row's other texts."""
+    `ticket` names the loaded model in this session. `key` is an SQL expression for the key of a row's group,
+    and `joined` a join that the expression needs, if any. `_predict_batch` gets the key as the last of a
+    row's texts.
+    """
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
     named += [] if key is None else [("key", key, True)]
     each = "".join(f", {text} AS {name}" for name, text, _ in named)

@@ -21,8 +21,8 @@ GROUPS = "groups"
 
 @dataclass(frozen=True)
 class GroupColumn:
-    """The type of a column that makes groups, as users see it, and in full, as it is valid in any
-    search_path."""
+    """The type of a column that makes groups, in two forms: as users see it, and in full, which is valid in
+    any search_path."""
 
     shown: str
     in_full: str

@@ -49,9 +49,8 @@ def may_use_cron(db: Database) -> bool:
 def add_job(db: Database, name: str, alias: str, when: str) -> int:
     """Create a pg_cron job for the schedule of a model's alias, with the caller's rights; return its number.
 
-    The caller's earlier job for this alias is replaced. If it would run on another server or in another
-    database, it is removed first, since cron.schedule does not change that: a job from a dump would run where
-    it was dumped.
+    The caller's earlier job for this alias is replaced. It is removed first if it would run on another server
+    or in another database, as a job from a dump does, since cron.schedule would let it run there still.
     """
     db.query(
         "SELECT cron.unschedule(j.jobid) FROM cron.job AS j WHERE j.jobname = $1"

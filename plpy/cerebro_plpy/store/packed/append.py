@@ -102,8 +102,8 @@ def write(
     buffer_size: int,
     classes: Mapping[str, tuple[str, Sequence[str | int | None]]],
 ) -> None:
-    """Write the versions `known` to the summary, with the total of rows and the buffer size; `classes` has
-    the types and values of array columns to change too."""
+    """Write the versions `known` to the summary, with the total of rows and the buffer size. `classes` has
+    further columns to change, which are arrays: their types and values by name."""
     changed: dict[str, tuple[str, Any]] = {
         "total_rows": ("bigint", sum(version.rows for version in known)),
         "buffer_size": ("integer", buffer_size),

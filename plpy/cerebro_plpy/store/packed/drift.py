@@ -50,8 +50,8 @@ _FORGET = (
 
 @as_owner
 def keep(db: Database, rows: Sequence[DriftRow]) -> None:
-    """Store the drift of a version; delete what was stored of this and later versions of the table, and of
-    tables that no longer exist."""
+    """Store the drift of a version, in place of what was stored for this and later versions of the table.
+    Also delete the drift of tables that no longer exist."""
     first = rows[0]
     write(
         db,

@@ -58,7 +58,7 @@ def create(db: Database, table: TargetTable, source: Table, columns: Sequence[So
 
 
 def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> str | None:
-    """Return one of these columns whose collation treats different texts as equal, or None if none does."""
+    """Return one of `columns` whose collation treats different texts as equal, or None if none does."""
     rows = db.query(
         "SELECT a.attname::text AS name FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_collation AS c ON c.oid = a.attcollation AND NOT c.collisdeterministic"
@@ -70,7 +70,7 @@ def by_vague_collation(db: Database, source: Table, columns: Sequence[str]) -> s
 
 
 def create_like(db: Database, table: TargetTable, found: Groups) -> None:
-    """Create a table with the groups of `found` under the same group numbers, with NULL as row counts."""
+    """Create a table with the groups of `found` under the same group numbers; row counts are NULL for now."""
     names = ", ".join(quote(name) for name in found.types)
     db.query(
         f"CREATE TABLE {table.quoted}{HEAP} AS"
@@ -108,8 +108,8 @@ def finish(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """Complete the table of groups with each group's rows, segments, classes and version, and remove groups
-    that have no rows."""
+    """Complete the table of groups: write each group's number of rows, its segments, its number of classes
+    and its version, and remove groups that have no rows."""
     describe(db, table, rows, segments=segments, classes=classes, version=version)
     db.query(f"DELETE FROM {table.quoted} WHERE {ROWS} IS NULL")
     db.query(
@@ -126,8 +126,8 @@ def describe(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """Update the groups that have got rows in the table of groups: add to their numbers of rows, and set
-    their segments, classes and version."""
+    """Update the groups that have got rows: add to their numbers of rows, and set their segments, numbers of
+    classes and version."""
     for about in _about(rows, segments, classes):
         db.query(
             f"UPDATE {table.quoted} AS g SET {ROWS} = coalesce(g.{ROWS}, 0) + a.rows,"

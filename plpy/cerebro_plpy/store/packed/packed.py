@@ -183,7 +183,7 @@ class PackedOutput:
 
     @property
     def partitions(self) -> list[str]:
-        """The names of the partitions, shortened if they are too long; none if keys distribute the rows."""
+        """The names of the partitions, shortened if too long; none if rows are distributed by keys."""
         if self.dist_keys is not None:
             return []
         return [_cut(self.table.name, f"_{key}") + f"_{key}" for key in range(self.segments)]
@@ -479,7 +479,7 @@ def _classes(
 def _list_shaped(
     dependents: Sequence[str], independents: Sequence[str], stored: StoredFeatures | None
 ) -> list[str]:
-    """Return the columns whose shapes are read from buffers; in a table of features, only the labels."""
+    """Return the columns whose shapes are read from buffers; without `independents` if `stored` is given."""
     return [*dependents, *(independents if stored is None else [])]
 
 

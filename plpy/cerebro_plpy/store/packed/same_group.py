@@ -47,8 +47,8 @@ def _sides(name: str, kind: str, column: SourceColumn | None, group: str) -> tup
 
 
 def _compared(bare: str) -> str:
-    """Return the type in which to compare values, so that a value that does not fit the group's type is not
-    changed by a cast."""
+    """Return the type in which to compare values with those of a group, whose type is `bare`. A cast to the
+    group's own type could change a value that does not fit it."""
     if bare in _INTEGERS:
         return "numeric"
     if bare in _TEXTS:

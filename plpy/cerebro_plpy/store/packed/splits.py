@@ -18,7 +18,7 @@ COLUMN = "split"
 
 @dataclass(frozen=True)
 class Split:
-    """The rows that are to be split into rows to train on and rows to test on, and the rules for that."""
+    """The rows that are to be split into rows to train on and rows to test on, and how to split them."""
 
     source: Table
     columns: Sequence[str]
@@ -94,8 +94,8 @@ def _dealt(split: Split) -> str:
 
 
 def _drawn(split: Split) -> str:
-    """Return a query that draws with replacement: from each group as many draws as `_dealt` would return
-    rows, each of which may return any row of the group."""
+    """Return a query that draws with replacement: it draws as many rows from each group as `_dealt` returns,
+    and may draw a row several times."""
     train, last = _count(split.train, "total"), _count(split.train + split.test, "total")
     columns = ", ".join(f"n.c{number}" for number in range(len(split.columns)))
     drawn = (
@@ -244,9 +244,9 @@ def _class_ends(
 ) -> list[tuple[str, int]] | None:
     """Return, for each class, its SQL condition and the greatest hash (`_number`) of rows that are held out.
 
-    Return None if this leaves a class with too few rows held out: rows with one hash, which are usually
-    equal, may lie on both sides of the share. In this case, and with very many classes, each row needs a
-    position in its class, for which the server sorts all rows whenever they are read.
+    Return None if this holds out too few rows of a class: rows with the same hash, which are usually equal,
+    are held out together or not at all. Return None also for very many classes. In both cases each row needs
+    a position in its class instead, for which the server sorts all rows whenever they are read.
     """
     wanted = f"round(c.total * {holdout.share!r}::numeric)"
     fits = f"FILTER (WHERE c.until <= {wanted})"

@@ -28,7 +28,8 @@ LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 
 @dataclass(frozen=True)
 class Counted:
-    """A column of numbers or dates, and the statistics to compute beside count, mean, deviation and ends."""
+    """A column of numbers or dates, and which statistics to compute beside count, mean, deviation, least and
+    greatest value."""
 
     column: SourceColumn
     quartiles: bool = False
@@ -110,7 +111,7 @@ def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
 
 @dataclass(frozen=True)
 class Rest:
-    """The median of a column, and the usual deviation of its values apart from one suspected outlier."""
+    """The median of a column, and the usual deviation of its values if one suspected outlier is left out."""
 
     median: float
     deviation: float | None
@@ -121,9 +122,10 @@ _OF_QUARTILES = 0.7413
 
 
 def rest(db: Database, table: Table, columns: Sequence[tuple[SourceColumn, float]]) -> list[Rest]:
-    """Return the median and the usual deviation of each column, apart from the suspected outlier beside it.
+    """Return the median and the usual deviation of each column, which is given with one suspected outlier.
 
-    The deviation is derived from the quartiles; if these are equal, it is the deviation of all other values.
+    The deviation is derived from the quartiles, so that the outlier hardly counts. If these are equal, it is
+    the deviation of all values but the outlier.
     """
     found = []
     for column, one in columns:
@@ -288,8 +290,8 @@ def values(
 
 
 def _count_by_sets(source: Table, texts: Sequence[str]) -> str:
-    """Return a query that counts, in one pass, the values of each expression in `texts`; `place` is the
-    expression's position."""
+    """Return a query that counts, in one pass, how often each expression in `texts` has each value. Its
+    column `place` has the expression's position in `texts`."""
     made = ", ".join(f"{text} AS t{number}" for number, text in enumerate(texts))
     names = [f"s.t{number}" for number in range(len(texts))]
     place = " ".join(f"WHEN GROUPING({name}) = 0 THEN {number}" for number, name in enumerate(names))

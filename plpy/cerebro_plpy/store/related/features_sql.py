@@ -66,7 +66,7 @@ def statement(
     """Return the statement that computes the columns of the caller's query and the features.
 
     `source` is a table that already holds the query's rows. Paths in `swept` would have too many pairs: for
-    them, children and cut-offs are read together in the order of time.
+    them, children and cut-offs are read together in the order of time, if `may_sweep` allows it.
     """
     rows = f"(\n{recipe.query}\n)" if source is None else source
     steps, parts = [_labelled(recipe, cutoff, rows)], []
@@ -91,8 +91,8 @@ def _labelled(recipe: RelationRecipe, cutoff: RelatedColumn, rows: str) -> str:
 
 
 def may_sweep(recipe: RelationRecipe, feature: RelatedFeature) -> bool:
-    """Return whether a feature can be computed from running values at the cut-off and, for a window, at the
-    beginning of the window."""
+    """Return whether a feature can be computed without pairs: from running values, such as a running sum, at
+    the cut-off and, for a window, at the beginning of the window."""
     base = base_of(feature.path)
     if not has_one_child(base) or base[-1].table not in recipe.times:
         return False
@@ -209,7 +209,8 @@ class _PathWriter:
         return _PathQuery(f"sums_{self._number}", text, features)
 
     def sweep(self) -> _PathQuery:
-        """Return the query that sorts children and cut-offs by key and time together, with running values.
+        """Return the query that sorts children and cut-offs together by key and time, and computes features
+        from running values, such as a running sum.
 
         When the turn of a cut-off comes, the running values cover exactly the children before it: a child at
         the same moment has its turn after the cut-off.
@@ -407,8 +408,11 @@ def finite(alias: str, column: RelatedColumn) -> str:
 
 
 def _turns(windows: Mapping[str, int]) -> list[tuple[str, int]]:
-    """Return the moments at which a labelled row needs running values: its cut-off (turn 0), and the
-    beginning of each window, each with its turn among equal moments."""
+    """Return the moments at which a labelled row needs running values, as SQL, each with a turn.
+
+    They are its cut-off, with turn 0, and the beginning of each window, with the turn in `windows`. Among
+    rows of the same moment, a lower turn comes first.
+    """
     cutoff = f"l.{MOMENT_NAME}"
     begins = [(f"{cutoff} - interval {literal(window)}", turn) for window, turn in windows.items()]
     return [(cutoff, 0), *begins]

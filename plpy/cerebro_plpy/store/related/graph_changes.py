@@ -53,8 +53,8 @@ def create_seen(db: Database, target: TargetTable) -> str:
 
 
 def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, digests: np.ndarray) -> None:
-    """Store the labels, which nodes keep, and the digests of the edges of the nodes with the numbers
-    `nodes`."""
+    """Store the label and the digests of the edges for the nodes with the numbers `nodes`. A label is a
+    number that a node keeps in later calls, and that digests use in place of its number."""
     for start in range(0, len(nodes), _WRITTEN):
         part = nodes[start : start + _WRITTEN]
         texts = ["{" + ",".join(map(str, row)) + "}" for row in digests[part].tolist()]
@@ -67,8 +67,8 @@ def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, dig
 
 
 def read_seen(db: Database, seen: Table, kinds: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return each node's stored label, -1 for a new node, and the stored digests of its edges, in the order
-    of the nodes' numbers."""
+    """Return the stored label of each node, -1 for a new node, and the stored digests of its edges, one for
+    each of `kinds` kinds; both are in the order of the nodes' numbers."""
     wanted = {"i": "n.i", "labels": "coalesce(w.label, -1)"}
     wanted |= {f"d{kind}": f"coalesce(w.edges[{kind + 1}], 0)" for kind in range(kinds)}
     listed = ", ".join(f"cerebro._array_bytes(array_agg({one})) AS {name}" for name, one in wanted.items())

@@ -135,10 +135,10 @@ def find_kinds(db: Database, edges: Edges, most: int) -> list[str]:
 
 
 def read_edges(db: Database, edges: Edges, kinds: Sequence[str], *, integers: bool) -> dict[str, np.ndarray]:
-    """Return arrays of source, target, weight and kind of the edges between nodes, as nodes' numbers.
+    """Return the edges between nodes as arrays: source and target as nodes' numbers, weight, and kind.
 
-    Kinds are positions in `kinds`. With `integers`, where ids of nodes and ends of edges are integers, NumPy
-    looks the nodes' numbers up, which spares the server two joins.
+    Kinds are positions in `kinds`. With `integers`, the nodes' ids and the ends of edges are integers: then
+    NumPy looks the nodes' numbers up, which spares the server two joins.
     """
     read = {"source": "<i8", "target": "<i8"}
     counted = kind = ""
@@ -210,8 +210,8 @@ def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
-    """Create the temporary table for the features that each hop along the edges makes; its columns have these
-    types."""
+    """Create the temporary table for the features that each hop along the edges makes; `columns` has the
+    types of its columns."""
     listed = ", ".join(f"h{place} {kind}" for place, kind in enumerate(columns))
     db.query_once(
         f"CREATE TEMPORARY TABLE {_HOPS} (i bigint, {listed}) ON COMMIT DROP{distributed(db, 'BY (i)')}"

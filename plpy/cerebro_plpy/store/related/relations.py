@@ -151,8 +151,8 @@ def dropping(table: Table) -> str:
 
 
 def named_rows(statement: str, columns: Sequence[str]) -> str:
-    """Return a statement of predictions that has, in place of each source row, a JSON object of some of its
-    columns."""
+    """Return a statement that returns the rows of a statement of predictions, with a JSON object of the given
+    columns in place of each source row."""
     listed = ", ".join(f"(p.source).{quote(name)}" for name in columns)
     return (
         f"SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {listed}) AS r), p.class, p.probability,"
@@ -256,7 +256,7 @@ def drop_columns(db: Database, target: TargetTable, columns: Sequence[str]) -> N
 
 
 def describe(db: Database, target: TargetTable, words: Mapping[str, str], comment: str) -> None:
-    """Add comments to a table and its columns of features that say what they are."""
+    """Comment on a table of features: `comment` says what the table is, and `words` what each column is."""
     db.query(f"COMMENT ON TABLE {target.quoted} IS {literal(comment)}")
     for name, text in words.items():
         db.query(f"COMMENT ON COLUMN {target.quoted}.{quote(name)} IS {literal(text)}")
@@ -342,8 +342,9 @@ def span_of_labels(
 ) -> tuple[str | None, str | None]:
     """Return the first and the last cut-off, as texts that sort like the cut-offs.
 
-    A label covers the time `about.over` after its cut-off: the last cut-off is so early that all rows of its
-    label exist. By default, the first cut-off has at least as much time before it.
+    A label covers the time `about.over` after its cut-off. So the last cut-off is that long before `ends`,
+    which is by default the time of the latest child. The first one is `starts`, by default that long after
+    the earliest child.
     """
     kind = about.moment_type
     row = db.query(

@@ -81,8 +81,8 @@ def entries(db: Database, run_id: int) -> list[Entry]:
 
 @as_owner
 def ended_searches(db: Database, role: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the number and the description of each finished search of the role, if the description also
-    covers the table that was searched on."""
+    """Return the number and the description of each finished search of the role. A search whose description
+    does not cover the table that was searched on is left out."""
     rows = db.query(
         "SELECT r.run_id, r.search FROM cerebro._run AS r"
         " WHERE r.owner = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1)"

@@ -62,8 +62,8 @@ class Behind:
 def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     """Take a run's lock, and return the writings that mark this session as the run's control session.
 
-    Raise an error if the run has another one. The mark holds until the session ends or calls `let_go`. Until
-    then the session must run no code of a user's, which could release the lock.
+    Raise an error if another session is the control session. The mark holds until this session ends or calls
+    `let_go`. Until then it must run no code of a user's, which could release the lock.
     """
     # Who stands behind it and says so anew need not be let in: another may look at the run at this moment.
     if not (holds(db, run_id) and _own_locks(db, run_id)) and not _is_free(db, run_id):
@@ -175,8 +175,8 @@ def let_go(db: Database, run_id: int) -> None:
 def claim(db: Database, run_id: int) -> bool:
     """Keep every session from becoming the run's control session until this transaction ends; return True.
 
-    Return False if another session is the control session, or if a segment session whose caller died does not
-    notice this in time and could still write.
+    Return False if another session is the control session, or if a segment session could still write because
+    it does not notice in time that its caller has died.
     """
     for look in range(_LOOKS):
         if look:
@@ -207,8 +207,8 @@ def _still_writes(db: Database, run_id: int) -> bool:
 
 @as_owner
 def end_sessions(db: Database, run_id: int) -> None:
-    """End the control session of a run and the sessions that train for it. If the driving session is the
-    caller's own, only cancel that one."""
+    """End the control session of a run and the sessions that train for it. A driving session that is the
+    caller's own is only cancelled."""
     found = db.query(
         f"SELECT pid, driver, sessions, {as_text('at', 'timestamptz')} AS at"
         " FROM cerebro._driver WHERE run_id = $1",

@@ -32,8 +32,8 @@ _HEAD = struct.Struct("16sQQ")
 
 @dataclass(frozen=True)
 class HandedPlace:
-    """The process and the number by which another process opens the file, and the secret by which it knows
-    the file."""
+    """The process and the number by which another process opens the file, and the secret in the file, by
+    which that process recognizes it."""
 
     pid: int
     descriptor: int
@@ -56,7 +56,8 @@ class HandedFile:
         self._file.seek(_HEAD.size)
 
     def add_partition(self, table: str, facts: Mapping[str, Any], buffers: Sequence[Any]) -> None:
-        """Add a partition to the index; `buffers` is what `write_row` has returned for its buffers."""
+        """Add a partition of `table` to the index, with `facts` about it; `buffers` is what `write_row` has
+        returned for its buffers."""
         self._index.setdefault(table, []).append({**facts, "buffers": buffers})
 
     def write_row(self, row: Row) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, wri
 
 @as_owner
 def forget_after(db: Database, run_id: int, mst_key: int, epoch: int) -> None:
-    """Delete a config's metrics after an epoch, since it is trained and measured again from there."""
+    """Delete a config's metrics of all epochs after `epoch`, which are trained and measured again."""
     db.query(
         "DELETE FROM cerebro._metric WHERE run_id = $1 AND mst_key = $2 AND epoch > $3",
         ["bigint", "integer", "integer"],

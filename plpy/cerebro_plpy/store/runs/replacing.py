@@ -80,8 +80,8 @@ def check(
     *,
     keeps: bool = False,
 ) -> None:
-    """Raise an error if a table on which something depends must be dropped, or, with `keeps`, if any table
-    must be dropped, since it is to keep some of its rows."""
+    """Raise an error if a table must be dropped although something depends on it. With `keeps`, the tables
+    are to keep some of their rows: raise an error if any of them must be dropped."""
     for table, wanted in zip(tables, columns, strict=True):
         if _as_made(db, table, wanted):
             continue

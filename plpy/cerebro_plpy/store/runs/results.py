@@ -170,7 +170,7 @@ def columns_of_one(classes: Mapping[str, str]) -> list[ResultColumns]:
 def columns_of_many(
     classes: Mapping[str, str], *, folds: Sequence[str] = (), groups: Mapping[str, str] | None = None
 ) -> list[ResultColumns]:
-    """Return the columns of several models' three tables; folds or groups give a config several rows."""
+    """Return the columns of several models' three tables; with folds or groups, a config has several rows."""
     first = [*(dict.fromkeys(folds, "integer") or groups or {}).items()]
     first += [(FALLBACK, "boolean")] if groups else []
     info = [*first, ("mst_key", "integer"), *_INFO[1:]] if first else _INFO

@@ -33,8 +33,8 @@ def read(db: Database, run_id: int) -> dict[int, GroupRow]:
 
 @as_owner
 def units(db: Database, run_id: int) -> list[Row]:
-    """Return, for each unit of a run (a config on a group), its key, its config and its group's key, which is
-    empty for all rows."""
+    """Return, for each unit of a run (a config on a group or on all rows), its key, its config and its
+    group's key, which is empty if the unit has all rows."""
     return db.query(
         "SELECT c.mst_key, COALESCE(c.config_key, c.mst_key) AS config, COALESCE(g.key, '') AS key"
         " FROM cerebro._config AS c LEFT JOIN cerebro._group AS g USING (run_id, group_id)"

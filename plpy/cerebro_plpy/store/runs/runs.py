@@ -126,7 +126,7 @@ def limits(run: RunRow) -> Mapping[str, Any]:
 
 
 def spelled(run: RunRow) -> Mapping[str, str]:
-    """Return the names of the run's tables as the call wrote them, by the column in the summary."""
+    """Return the names of the run's tables as the call wrote them, by the summary's column for each name."""
     return json.loads(run.spelled)
 
 
@@ -209,7 +209,7 @@ def insert_all(db: Database, table: str, run_id: int, rows: Sequence[Mapping[str
 
 
 def inserts(table: str, run_id: int, rows: Sequence[Mapping[str, Any]]) -> list[Writing]:
-    """Return the writing that inserts the rows of a run that are not there yet; an empty list for no rows."""
+    """Return the writing that inserts rows of a run unless they are there; an empty list for no rows."""
     if not rows:
         return []
     given = [{"run_id": run_id, **row} for row in rows]

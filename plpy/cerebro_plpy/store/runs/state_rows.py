@@ -24,7 +24,8 @@ _PARTS_AT_ONCE = 16
 def write(
     db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes | memoryview], place: int = 0
 ) -> int:
-    """Store the parts of a state, and return its size in bytes."""
+    """Store the parts of a state, and return its size in bytes. `place` is the distribution key of the node
+    of a cluster that stores it."""
     size = 0
     for number, part in enumerate(parts):
         db.query(
@@ -84,7 +85,8 @@ _BYTES_AT_ONCE = 16 * 2**20
 def write_several(
     db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]], place: int = 0
 ) -> list[int]:
-    """Store the states of several configs after the same step; return the size of each in bytes."""
+    """Store the states of several configs after the same step; return the size of each in bytes. `place` is
+    the distribution key of the node of a cluster that stores them."""
     sizes: list[int] = []
     waiting: list[tuple[int, int, bytes]] = []
     filled = 0
