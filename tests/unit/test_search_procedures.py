@@ -300,7 +300,7 @@ def test_asha_trains_no_more_to_the_end_if_that_made_the_best_no_better() -> Non
 def test_asha_leaves_no_segment_idle_while_the_best_trains_on(
     finished: int, value: float, promoted: list[int]
 ) -> None:
-    """Of two segments, one would be idle while config 3 trains alone: the second best is promoted.
+    """The second best config is promoted while config 3 trains alone, since a segment would be idle.
 
     It is not if one config is to be trained to the end, or if config 3 has lost by its training.
     """

@@ -113,12 +113,13 @@ class Asha:
         It helps if the best config among those trained to the end had its best value there. While there are
         none, the best config of the highest rung counts, and must be better there than in its first rung.
         """
-        top = next((order for values in reversed(self._values[1:]) if (order := rank(values))), [])
-        if not top:
-            return 1
-        values = [value for rung in self._values if (value := rung.get(top[0])) is not None]
-        helps = values[-1] <= min(values) if top[0] in self._values[-1] else values[-1] < values[0]
-        return self._finished if helps else 1
+        for rung in reversed(self._values[1:]):
+            for best in rank(rung)[:1]:
+                values = [value for each in self._values if (value := each.get(best)) is not None]
+                ended = best in self._values[-1]
+                helps = values[-1] <= min(values) if ended else values[-1] < values[0]
+                return self._finished if helps else 1
+        return 1
 
     def _promote_next(self, wanted: int) -> list[Decision]:
         """Promote at most `wanted` of the configs that wait: those of the highest rung first, best first."""
