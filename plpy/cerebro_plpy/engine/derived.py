@@ -14,10 +14,10 @@ from cerebro_plpy.engine.backends import runtime
 
 
 def follow_weights(model: Any) -> None:
-    """Make layers compute tensors from their weights in each call, where Keras caches the tensors.
+    """Make Normalization layers compute mean and variance from their weights in each call.
 
-    The results have the same bits as with cached tensors: Keras traces these tensors as constants, and the
-    arithmetic on them is elementwise.
+    Keras computes them once and keeps them, so weights that are set later would have no effect. The bits are
+    those of Keras, since the arithmetic is elementwise.
     """
     for layer in adaptable(model):
         layer.call = _following(layer, layer.call)

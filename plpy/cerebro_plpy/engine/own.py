@@ -10,7 +10,7 @@ from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED
 
 
 class _Made:
-    """The class `Members` of this process, once it has been made."""
+    """Keeps the class `Members` for this process; None until it is made, which takes a running engine."""
 
     members: type | None = None
 

@@ -87,7 +87,11 @@ class Windowed:
 
 @dataclass(frozen=True)
 class Jobs:
-    """The windows by their job: to train nets, to choose what answers, and to report errors."""
+    """The windows by their job.
+
+    Some train nets; on some the best of nets and baselines is chosen; on the last the errors of its forecasts
+    are measured.
+    """
 
     trains: Windowed
     chooses: Windowed

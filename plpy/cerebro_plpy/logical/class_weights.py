@@ -14,7 +14,7 @@ ClassCounts = Mapping[str, Sequence[int] | None]
 
 
 def settle(fit: FitParams, counts: ClassCounts) -> list[dict[int, float] | None] | None:
-    """Return the weights for each output, in order; None if all classes count the same."""
+    """Return the weights of the classes of each output, in order; None if all classes count the same."""
     given = fit.class_weight
     if given is None:
         return None

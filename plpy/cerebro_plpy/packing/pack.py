@@ -280,7 +280,10 @@ def _row_bytes(columns: Sequence[Column], labels: Sequence[Labels]) -> int:
 
 
 def _class_types(job: Job) -> list[str]:
-    """Return the SQL array type of each label's class values: the training table's, if there is one."""
+    """Return the SQL array type of each label's class values.
+
+    Validation rows take the types of their training table.
+    """
     return job.class_types or [f"{part.base_type}[]" for part in job.dependents]
 
 

@@ -114,7 +114,7 @@ class Config:
 
     @property
     def amid_epoch(self) -> bool:
-        """Whether segments have begun an epoch of the config that is yet to be averaged."""
+        """Whether segments have begun an epoch whose states are to be averaged, and their mean is not stored yet."""
         return bool(self.busy or self.parts)
 
     @property

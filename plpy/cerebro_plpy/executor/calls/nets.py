@@ -120,9 +120,10 @@ def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
 def _load_on_layers(
     db: Database, arch_table: str | None, packed_table: Table, net: str, trained: _Trained, rows: NetRows
 ) -> list[int]:
-    """Add nets that put a line of new layers on each named layer of a trained net.
+    """Add a net for each named layer of a trained net and for each line of layers in `net`.
 
-    Each net gets the trained net's weights for the layers that it keeps. Return the `model_id` of each net.
+    It is the trained net up to that layer, with its weights, and with the line on top of it. Return the
+    `model_id` of each net.
     """
     table = resolve_table(db, arch_table, "model architecture table")
     summary = packed.summary(db, packed_table.schema, packed_table.name)

@@ -102,9 +102,9 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
 def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
     """Return how many seconds the search may take.
 
-    On a table of few rows, the search leaves a share of the budget to the training in folds; on a large
-    table, what packing took and what the ensemble will take are subtracted from the budget.
-    """
+    Without folds, it is the budget less what packing took and the ensemble will take, but at least half of the
+    budget. With folds on few rows, it is a share of the budget, since the folds get the rest; on more rows, the
+    folds get what the search leaves."""
     if in_folds is None:
         spent = time.monotonic() - task.began
         seconds, wanted = share_budget(task.seconds, spent)
@@ -123,7 +123,8 @@ def share_budget(seconds: int, spent: float) -> tuple[int, int]:
     """Return the seconds that a search gets, and those that its budget still has after `spent` seconds.
 
     A search gets at least a fixed share of its budget. If that is more than the budget still has, the caller
-    warns its user with both numbers."""
+    warns its user with both numbers.
+    """
     left = round(seconds * (1 - ENSEMBLE_SHARE) - spent)
     return max(left, math.ceil(seconds * LEAST_SHARE)), left
 

@@ -210,8 +210,10 @@ def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
-    """Create the temporary table for the features that each hop along the edges makes; `columns` has the
-    types of its columns."""
+    """Create the temporary table for the features that propagation along the edges makes.
+
+    `columns` has the types of its columns.
+    """
     listed = ", ".join(f"h{place} {kind}" for place, kind in enumerate(columns))
     db.query_once(
         f"CREATE TEMPORARY TABLE {_HOPS} (i bigint, {listed}) ON COMMIT DROP{distributed(db, 'BY (i)')}"
@@ -221,8 +223,10 @@ def create_made(db: Database, columns: Sequence[str]) -> None:
 def add_made(
     db: Database, types: Sequence[str], numbers: Sequence[int], columns: Sequence[list[str]]
 ) -> None:
-    """Insert the features that hops along the edges made for the nodes with these numbers; each column is a
-    list of texts."""
+    """Insert the features of the nodes with these numbers, as propagation along the edges made them.
+
+    Each column is a list of texts.
+    """
     places = range(len(types))
     given = ", ".join(f"${place + 2}::text[]" for place in places)
     cast = ", ".join(f"u.h{place}::{kind}" for place, kind in enumerate(types))
@@ -237,8 +241,9 @@ def add_made(
 def create_output(
     db: Database, nodes: Table, id_column: str, target: TargetTable, names: Sequence[str]
 ) -> None:
-    """Create the result of cerebro.propagate: the nodes' columns, and columns with these names for the
-    features that the hops made."""
+    """Create the result of cerebro.propagate: the columns of `nodes`, and a column for each name of a feature that
+    propagation makes.
+    """
     made = ", ".join(f"made.h{place} AS {quote(name)}" for place, name in enumerate(names))
     db.query_once(
         f"CREATE TABLE {target.quoted} AS SELECT s.*, {made} FROM {nodes.rows}"
