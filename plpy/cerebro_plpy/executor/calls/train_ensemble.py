@@ -102,9 +102,10 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
 def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
     """Return how many seconds the search may take.
 
-    Without folds, it is the budget less what packing took and the ensemble will take, but at least half of the
-    budget. With folds on few rows, it is a share of the budget, since the folds get the rest; on more rows, the
-    folds get what the search leaves."""
+    Without folds, it is the budget less what packing took and the ensemble will take, but at least half of
+    the budget. With folds on few rows, it is a share of the budget, since the folds get the rest; on more
+    rows, the folds get what the search leaves.
+    """
     if in_folds is None:
         spent = time.monotonic() - task.began
         seconds, wanted = share_budget(task.seconds, spent)

@@ -68,7 +68,7 @@ class Sorter:
         return hashes[:, 0], columns
 
     def keep(self, rows: int) -> None:
-        """Count in the next `rows` rows, which the caller has written into the arrays that `room()` returned."""
+        """Count the next `rows` rows, which the caller has written into the arrays that `room()` returned."""
         self._filled += rows
         self.rows += rows
 
