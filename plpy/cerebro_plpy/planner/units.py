@@ -114,7 +114,7 @@ class Config:
 
     @property
     def amid_epoch(self) -> bool:
-        """Whether segments have begun an epoch whose states are to be averaged, but the mean is not stored."""
+        """Whether segments have begun an epoch whose states are to be averaged, without a stored mean yet."""
         return bool(self.busy or self.parts)
 
     @property

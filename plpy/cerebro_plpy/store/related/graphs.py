@@ -241,8 +241,9 @@ def add_made(
 def create_output(
     db: Database, nodes: Table, id_column: str, target: TargetTable, names: Sequence[str]
 ) -> None:
-    """Create the result of cerebro.propagate: the columns of `nodes`, and a column for each name of a feature that
-    propagation makes.
+    """Create the result of cerebro.propagate.
+
+    It has the columns of `nodes`, and a column for each name of a feature that propagation makes.
     """
     made = ", ".join(f"made.h{place} AS {quote(name)}" for place, name in enumerate(names))
     db.query_once(
