@@ -84,7 +84,7 @@ class Faults:
         )
 
     def remarks(self, total: int) -> list[str]:
-        """Return a remark on each one-hot column with rows that have no 1 or several. They can be packed."""
+        """Return remarks on one-hot columns in which rows have no 1 or several; such rows can be packed."""
         return [
             f'column "{column}" {problem} in {fault.count} of {total} rows, the first is {fault.first}'
             f"{fault.example}: such rows have no class, or several. Train with a loss that looks at each"

@@ -132,7 +132,7 @@ class PackedRows(Protocol):
     def write(
         self, output: packed.PackedOutput, labels: Sequence[Labels], how: dealing.Deal | GroupDeal
     ) -> Sequence[int] | None:
-        """Write the buffers; return the number of classes in each group, or None if there are no groups."""
+        """Write the buffers; return the number of classes in each group; None without groups or classes."""
         ...
 
     def close(self) -> None: ...

@@ -69,11 +69,11 @@ class Topology(Protocol):
         ...
 
     def submit(self, backend: str, command: ConfigCommand) -> None:
-        """Send a command to the session of its segment, without waiting; `answers` returns its answer."""
+        """Send a command to the session of its segment, without waiting; `answers()` returns its answer."""
         ...
 
     def background(self, command: Command) -> None:
-        """Queue a command for the control session, without waiting; `finish_background` waits for it."""
+        """Queue a command for the control session, without waiting; `finish_background()` waits for it."""
         ...
 
     def finish_background(self) -> None: ...

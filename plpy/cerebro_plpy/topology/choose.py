@@ -28,14 +28,14 @@ Local = TypeVar("Local", bound=LocalTopology)
 
 @dataclass(frozen=True)
 class RowsToHand:
-    """The number of rows that sessions may get in a file; `times` is the epochs times the configs."""
+    """The number of rows that sessions may get in a file; `times` is the product of epochs and configs."""
 
     rows: int
     times: int
 
     @property
     def sessions(self) -> int:
-        """The number of sessions that the rows are enough for; 0 if it would be only one."""
+        """The number of sessions that the rows are enough for; 0 instead of 1, which would gain nothing."""
         found = max(self.rows // ROWS_OF_A_SESSION, self.rows * self.times // STEPS_OF_A_SESSION)
         return found if found > 1 else 0
 

@@ -30,7 +30,7 @@ class _InlineEngines(list[str]):
 
 
 def find_started() -> str | None:
-    """Return the engine that this session has started for its own work, or None. It cannot start another."""
+    """Return the engine, at most one, that this session has started for its own work, or None."""
     return next(iter(memory.get_instance(_InlineEngines)), None)
 
 

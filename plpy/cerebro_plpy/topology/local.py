@@ -132,7 +132,7 @@ class LocalTopology:
         return all(there is not None and not there.busy and there.alive() for there in found)
 
     def begin_opening(self, engines: Sequence[Engine], segments: int) -> None:
-        """Open all missing sessions, and begin to start their engines; `open` waits for them."""
+        """Open all missing sessions, and begin to start their engines; `open()` waits for them."""
         self._insist(self._begin_opening, engines, segments)
 
     def _open(self, engines: Sequence[Engine], segments: int) -> None:
@@ -214,7 +214,7 @@ class LocalTopology:
         self._held = run_id
 
     def _behind(self) -> Behind:
-        """Return the process ids to note for a run: of this session, which drives it, and of its sessions."""
+        """Return the process ids of this session, which drives the run, and of its segment sessions."""
         own = [s for key, s in self._pool.items() if key[0] == self._role and key[1] != CONTROL]
         pids = [s.connection.info.backend_pid for s in own if not s.connection.closed]
         own_pid = os.getpid()
@@ -241,7 +241,7 @@ class LocalTopology:
 
     @contextmanager
     def _losing(self, there: LoopbackSession) -> Iterator[None]:
-        """Within the block, ignore the loss of a session, since its rows are gone with it."""
+        """Ignore the loss of a session in a `with` block that has it drop rows: they are gone with it."""
         try:
             yield
         except SessionLost:
@@ -412,7 +412,7 @@ class LocalTopology:
         return opened
 
     def _keep_one_other(self, key: Key) -> None:
-        """Close sessions with the slot and engine of `key` but other threads or GPUs, except the newest.
+        """Close sessions that differ from `key` only in threads or GPUs, except the newest of them.
 
         One is kept because calls may alternate between two numbers of threads. If the setting "sessions" is a
         limit, none is kept.

@@ -52,9 +52,9 @@ class LoopbackSession:
         return self.connection.poll() == psycopg2.extensions.POLL_OK
 
     def poll(self) -> int:
-        """Advance the connection without blocking; return the state of psycopg2's `poll`.
+        """Advance the connection without blocking; return the result of psycopg2's `poll()`.
 
-        After the login, raise an error of the server as a CerebroError.
+        Once the login is done, raise errors of the server as CerebroError.
         """
         try:
             return self.connection.poll()

@@ -66,7 +66,7 @@ def point(db: Database, name: str, alias: str, version: int, event: str = histor
 
 
 def drop_alias(db: Database, name: str | None, alias: str | None) -> None:
-    """Drop an alias of a model, but not the default alias, to which the name without an alias refers."""
+    """Drop an alias of a model; the default alias, which the name alone means, cannot be dropped."""
     known = begin_change(db, name)
     gone = _existing(db, known, alias)
     if gone == references.DEFAULT:

@@ -17,7 +17,7 @@ _NAME_IT = "Name what you trust: source => 'a table or view'."
 def check(db: Database, tables: Sequence[Table], name: str, version: int) -> None:
     """Raise an error for tables that a retraining should not read with the caller's rights.
 
-    These are views of other roles, and tables that the role that registered the version may not read.
+    These are views of other roles, and tables with rows hidden from the role that registered the version.
     """
     check_readable(
         db,

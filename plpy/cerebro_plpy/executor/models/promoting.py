@@ -44,9 +44,10 @@ def promote(
     packed_table: str | None,
     metric: str | None,
 ) -> Iterator[tuple[object, ...]]:
-    """Let an alias point at a version; given a packed table, only if this version has less error on its rows.
+    """Let an alias point at a version, and return an iterator over one row, the values of a `Promotion`.
 
-    The error is compared with that of the version at which the alias points now.
+    With `packed_table`, the alias moves only if the version has less error on the table's rows than the
+    version at which the alias points now.
     """
     known = aliases.begin_change(db, name)
     moved = references.check_name(alias, "an alias")
@@ -96,7 +97,7 @@ def _compare(
 
 
 def _check_unseen(db: Database, reference: str, lineage: Mapping[str, Any], rows: requests.Data) -> None:
-    """Raise an error if a version was trained on these rows; send a notice if they validated it."""
+    """Raise an error if a version was trained on these rows; send a notice if it was validated on them."""
     seen = ["source_table"] if lineage.get(results.FOLDS[0]) is None else ["source_table", "validation_table"]
     if any(_is_table(db, lineage.get(column), rows) for column in seen):
         raise CerebroError(

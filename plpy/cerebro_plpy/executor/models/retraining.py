@@ -253,7 +253,7 @@ def _check_rows(
 
 
 def _own_options(text: str | None) -> tuple[Mapping[str, Any], str]:
-    """Return the options that only cerebro.retrain has, and as JSON those that it passes to cerebro.train."""
+    """Return the options that only cerebro.retrain has, and the options for cerebro.train as JSON text."""
     parse_options(text, {**train.OPTIONS, **OWN})
     given = json.loads(text or "{}")
     others = {key: value for key, value in given.items() if key not in OWN}
@@ -261,7 +261,7 @@ def _own_options(text: str | None) -> tuple[Mapping[str, Any], str]:
 
 
 def _sources(recipe: Mapping[str, Any], table: Table) -> list[str]:
-    """Return the tables on whose rows the version was trained, without the table of the new rows."""
+    """Return the tables on whose rows the version was trained, except `table`, which has the new rows."""
     if recipe.get(RELATIONS) is not None:
         raise CerebroError(
             "option append cannot be used with features of related tables",
@@ -291,7 +291,7 @@ def _recipe(origin: Mapping[str, Any], version: str) -> Mapping[str, Any]:
 
 
 def _is_recipe(found: object) -> bool:
-    """Return whether a document is a recipe: any role may have written it beside a packed table."""
+    """Return whether a document has the form of a recipe, since any role may have written it."""
     if not isinstance(found, dict):
         return False
     texts = [found.get("source"), found.get("target")]
@@ -314,7 +314,7 @@ def _call(
 ) -> train.TrainCall:
     """Return the call of cerebro.train that trains again, on the recipe's columns.
 
-    Its source lacks the rows kept for comparing the versions.
+    The source of this call lacks the rows that are kept for comparing the versions.
     """
     given = {**recipe["options"], **json.loads(options)}
     used = [*recipe["inputs"], recipe["target"]]

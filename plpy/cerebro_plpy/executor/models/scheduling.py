@@ -71,7 +71,7 @@ def schedule(
 
 
 def _check_own(found: Schedule | None, role: str) -> None:
-    """Raise an error if the schedule belongs to another role, whose job pg_cron would not find."""
+    """Raise an error if the schedule belongs to another role, since pg_cron finds only the caller's jobs."""
     if found is not None and found.role != role:
         raise CerebroError(
             f"the schedule of {found.name}@{found.alias} was made by role {found.role}",

@@ -1,4 +1,4 @@
-"""Find the kinds of a run's configs, and measure each kind for the estimates of later runs.
+"""Find the kinds of a run's configs, and the times of each kind, from which later runs are estimated.
 
 Configs are of one kind if their visits take equally long.
 """
@@ -54,7 +54,7 @@ def row_bytes(summary: packed.PackedSummary) -> float:
 
 @dataclass(frozen=True)
 class Net:
-    """An architecture, with the operations that it takes (`work`) and its number of parameters."""
+    """An architecture, with its number of parameters and its numbers of operations (`work`)."""
 
     model_arch: str
     work: Mapping[str, float]
@@ -105,7 +105,7 @@ def kind_of(
 
 
 class _CompiledHere(set[tuple[int, Code]]):
-    """The compiled code that this session's segment sessions have, each with its number of threads."""
+    """Pairs of a number of threads and a piece of code that this session's segment sessions have compiled."""
 
 
 def compiled_here(engines: requests.Engines) -> frozenset[Code]:
@@ -161,7 +161,7 @@ def work_of(
 def group_sizes(request: requests.Request) -> GroupSizes:
     """Return the number of rows of each group that a call trains.
 
-    Groups on a single segment are listed by this segment, groups on all segments apart from them.
+    Groups that are on one segment are listed under it; groups on all segments have a list of their own.
     """
     known = request.groups.rows if request.groups else {}
     numbers = {config.group_id for config in request.configs if config.group_id is not None}
@@ -183,7 +183,7 @@ def sizes_of(found: Sequence[GroupRow], segments: int, *, fallback: bool, limits
 
 
 def rows_at(sizes: GroupSizes) -> list[int]:
-    """Return the number of rows of all groups on each segment."""
+    """Return the number of rows on each segment, summed over all groups."""
     on_each = dealt(sum(sizes.cut), len(sizes.at_home))
     return [sum(own) + shared for own, shared in zip(sizes.at_home, on_each, strict=True)]
 

@@ -94,7 +94,7 @@ def _engines(db: Database) -> Iterator[Finding]:
 
 
 def _programs(db: Database) -> Iterator[Finding]:
-    """Check the folder of compiled programs, as a session does that starts JAX."""
+    """Check the folder of compiled programs in the same way as a session that starts JAX."""
     folder = find_folder(session.setting(db, session.CACHE_FOLDER))
     item = "compiled programs"
     if folder is None:
@@ -135,7 +135,7 @@ def _version(name: str) -> str | None:
 
 
 def _checks(db: Database) -> Iterator[Finding]:
-    """Check that a cluster's server has the views and functions by which its sessions are checked."""
+    """Check that a Greenplum server has the views and functions that the checks of a session need."""
     lacks = db.server.lacks()
     if lacks is None:
         return

@@ -380,7 +380,7 @@ def _about_fit(request: requests.Request, work: RunWork, known: _Measurements, m
 
 
 def _break_even(work: RunWork, rates: Rates, engines: Sequence[str]) -> list[str]:
-    """Return notes: which architectures train faster on another engine, and from which epoch on."""
+    """Return notes that name another engine that saves time on an architecture, and from which epoch on."""
     now = {kind.model_id: kind.backend for kind in work.kinds.values()}
     said: list[str] = []
     for model_id, own in sorted(now.items()):

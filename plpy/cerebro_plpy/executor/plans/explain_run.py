@@ -88,7 +88,10 @@ def _estimate(work: RunWork, rates: Rates, epochs: Mapping[int, int]) -> Estimat
 def _work(
     db: Database, run: runs.RunRow, visits: Sequence[Row], status: str
 ) -> tuple[RunWork, Mapping[int, int]]:
-    """Return the amount of work of a run, and the epochs of each config; no epochs while the run goes on."""
+    """Return the amount of work of a run, and the number of epochs that each config has trained.
+
+    While a run without a search goes on, the mapping of epochs is empty, which stands for all epochs.
+    """
     kinds = calibrating.kinds_of_run(db, run.run_id)
     sizes = {v["mst_key"]: v["state_bytes"] for v in visits}
     kinds = {key: _sized(kind, sizes.get(key)) for key, kind in kinds.items()}

@@ -41,7 +41,7 @@ Decided = tuple[Entry, ConfigRow | None]
 class Search:
     """The search procedure of a run. It gets losses if `by_loss`, else values of the metric.
 
-    In a replay, it gets the results in `order`, which lists pairs of `mst_key` and epoch.
+    In a replay, it gets the results in the order of `order`, a list of pairs of `mst_key` and epoch.
     """
 
     procedure: Procedure
@@ -276,7 +276,7 @@ class Decider:
             self._close(f"the run's {limits.max_visits} visits are spent", self._plan.begun_step)
 
     def _first_whole_step(self, mst_key: int) -> int:
-        """Return the step at which a config stops when time is up; it completes a first epoch once begun."""
+        """Return the step at which a config stops when time is up; a begun first epoch is completed."""
         begun, first = self._plan.begun_step(mst_key), self._plan.configs[mst_key].first_step
         return max(begun, first + self._plan.segments) if begun > first else begun
 
@@ -384,7 +384,7 @@ class Decider:
     def take_up(self, log: Sequence[Entry], measured: Mapping[tuple[int, int], Mapping[str, Any]]) -> None:
         """Apply the whole log of an interrupted run, so that the run continues where the log ends.
 
-        `measured` has the evaluations on the rows by which configs are compared, by config and epoch.
+        `measured` has the metrics that configs are compared by; its keys are pairs of config and epoch.
         """
         awaited: list[Decided] = []
         self._configs -= sum(e.decision in (decisions.START, decisions.CLONE) for e in log)
@@ -426,7 +426,7 @@ class Decider:
 
 
 def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
-    """Return log entries, numbered from `after` + 1; those after a measurement have its number as `cause`."""
+    """Return log entries, numbered from `after` + 1; `cause` is the number of the last measurement before."""
     numbered, cause = [], None
     for number, entry in enumerate(entries, after + 1):
         cause = number if entry.decision == decisions.MEASURED else cause
@@ -435,7 +435,7 @@ def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
 
 
 def _in_turns(asked: Sequence[Asked]) -> list[list[Asked]]:
-    """Return requests in batches, each of which is committed at once.
+    """Return requests in batches, each of which is committed in one transaction.
 
     Consecutive requests for new configs share a batch, since on groups there may be thousands of them.
     """

@@ -40,7 +40,7 @@ class Targets:
 def write_models(db: Database, targets: Targets, request: Request, outcome: Outcome) -> dict[int, int]:
     """Write a row for each config that has a state; return the size of each config's weights in bytes.
 
-    In cross-validation, models that leave out a fold are written only if the option says to keep them.
+    In cross-validation, models that leave out a fold are written only if the option `cross_validate` says so.
     """
     sizes: dict[int, int] = {}
     steps = {
@@ -76,7 +76,7 @@ def write_models(db: Database, targets: Targets, request: Request, outcome: Outc
 def shown_key(request: Request, config: Chosen) -> int:
     """Return a config's `mst_key` in the result tables.
 
-    It is the one that the user knows; if models of folds are kept, each of them has an `mst_key` of its own.
+    If models of folds are kept, each has a key of its own; otherwise it is the key that the user knows.
     """
     return config.mst_key if request.limits.fold_models else config.key
 
@@ -104,7 +104,7 @@ def _write_models_of_groups(
 
 @as_owner
 def some_weights(db: Database, run_id: int, steps: Mapping[int, int]) -> dict[int, bytes]:
-    """Return the weights of the first configs of `steps`: as many as may be held in memory at once."""
+    """Return the weights at the given `steps` of as many configs as fit in memory at once, by `mst_key`."""
     found: dict[int, bytes] = {}
     filled, frozen = 0, states.finder(partial(state_rows.frozen, db, run_id))
     for mst_key, parts in state_rows.read_several(db, run_id, steps):

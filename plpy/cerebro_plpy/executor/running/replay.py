@@ -29,7 +29,7 @@ def seed(db: Database, given: FitOptions) -> int:
 
 
 def order(db: Database, request: Request) -> list[tuple[int, int]]:
-    """Return the order in which results must be passed on; an empty list if the request replays no run."""
+    """Return the order in which the search must get its results; an empty list if no run is replayed."""
     run_id = request.limits.replay
     return [] if run_id is None else order_of(db, run_id, request)
 

@@ -66,7 +66,7 @@ class Report:
             self._say(f"run {run_id}: {configs} {where}, {self._extent(epochs)}")
 
     def _extent(self, epochs: str) -> str:
-        """Return how many epochs and visits the run takes, or takes at most if configs may be stopped."""
+        """Return a text with `epochs` and the number of visits; both are maxima if configs may be stopped."""
         plan = self._plan
         most = sum(plan.epochs * plan.segments - config.first_step for config in plan.configs.values())
         if self._stops_early:
@@ -107,7 +107,7 @@ class Report:
         return _count(done, "visit") if self._search else f"{done} of {self._plan.visits_total} visits"
 
     def _tell_declined(self, config: Config, why: str) -> None:
-        """Send a notice, once, that a bundle trains configs of this kind otherwise than planned, and why."""
+        """Send a notice, once for each kind and `why`, that configs of this kind do not train as planned."""
         if (config.kind, why) not in self._declined:
             self._declined.add((config.kind, why))
             self._say(f"config {config.key} and others of its kind train {why}")
@@ -122,7 +122,7 @@ class Report:
         self._tell_failed()
 
     def _tell_failed(self) -> None:
-        """Warn the caller of the configs that failed. Their own messages may be far above."""
+        """List the failed configs in one last warning, since earlier warnings of them may be far above."""
         failed = [config for config in self._plan.configs.values() if config.failure is not None]
         if not failed:
             return

@@ -112,9 +112,9 @@ def _go_on(
 def _measured(
     rows: Sequence[measurements.MetricRow], dataset: str
 ) -> dict[tuple[int, int], dict[str, float | None]]:
-    """Return the metrics by which configs are compared, by config and epoch.
+    """Return the metrics that configs are compared by; the keys are pairs of config and epoch.
 
-    They are measured on the rows that `dataset` names; on training rows where a group has no such rows.
+    The metrics are of the rows that `dataset` names; of training rows where a group has no such rows.
     """
     found: dict[str, dict[tuple[int, int], dict[str, float | None]]] = {}
     for row in rows:

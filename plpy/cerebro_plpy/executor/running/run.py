@@ -57,7 +57,7 @@ class Start:
 
 
 def kept_states(db: Database, run_id: int | None) -> dict[int, run_rows.Warm]:
-    """Return the last states of an earlier run that still exist and that the caller may use, by config."""
+    """Return the last state of each config of an earlier run, if it is kept and the caller may use it."""
     if run_id is None:
         return {}
     role = session.current_user(db)
@@ -144,7 +144,7 @@ def _part_on(request: requests.Request, backend: str) -> requests.Request:
 def settle(
     db: Database, topology: Topology, request: requests.Request, examples: Sequence[requests.Chosen]
 ) -> requests.Request:
-    """Return the request with the planner's choices, based on the main engine's description of the nets."""
+    """Return the request with the planner's choices, for which the run's engine has described the nets."""
     request = choosing.replayed(db, request)
     if request.choosable is None:
         return request
@@ -375,7 +375,7 @@ def _failure_of_all(plan: Plan) -> str | None:
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:
-    """Return the step of the config's state to keep: its result's or, if the config failed, the last one."""
+    """Return the step of the state to keep: that of the config's result or, if it failed, its last step."""
     return config.step if config.failure is not None else plan.result_step(config)
 
 

@@ -1,4 +1,4 @@
-"""Rows of runs: the rows that store a new run, and the rows on other servers that views show."""
+"""Rows of runs: makes the rows that store a new run, and reads rows on other servers for views."""
 
 from __future__ import annotations
 
@@ -98,5 +98,5 @@ def config_row(request: requests.Request, chosen: requests.Chosen, warm: Warm | 
 
 
 def find_visible(db: Database, wanted: str) -> list[str]:
-    """Return visits, evaluations or states (`wanted`) as JSON, of all runs that the current role may see."""
+    """Return as JSON all visits, evaluations or states that the current role may see; `wanted` says which."""
     return citus.read_visible(db, wanted, session.current_user(db))

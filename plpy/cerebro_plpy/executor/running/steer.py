@@ -94,7 +94,7 @@ class RunStanding:
 
 @as_owner
 def _standing(db: Database, run_id: int | None, role: str) -> RunStanding:
-    """Return the standing of one of the role's runs; other requests to the run wait for this transaction."""
+    """Return the standing of one of the role's runs; lock the run against other requests until the commit."""
     run = runs.own_run(db, run_id, role)
     decisions.lock(db, run.run_id)
     # Read before the decisions: a request that is answered at this moment is in both lists, not in neither.
@@ -177,7 +177,7 @@ def stop_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
 
 
 def resume_config(db: Database, run_id: int | None, mst_key: int | None) -> None:
-    """Request that a stopped config trains on."""
+    """Request that a stopped config continues its training."""
     standing = _going(db, run_id)
     key = _config(standing, mst_key)
     if key not in standing.stopped:

@@ -80,9 +80,9 @@ def _told(choice: Settled) -> str:
 
 
 def _beyond(nearest: Estimate, aim: Aim) -> CerebroError:
-    """Return the error that no plan meets the limits of time and memory.
+    """Return the error which says that no plan meets the limits of time and memory.
 
-    Its hint says what would meet them, for example fewer epochs. `nearest` is the plan that comes closest.
+    The hint names a remedy, such as fewer epochs. `nearest` is the estimate of the plan that comes closest.
     """
     work = nearest.work
     if not fits_memory(nearest, aim):

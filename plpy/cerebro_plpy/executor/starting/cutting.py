@@ -178,7 +178,8 @@ def check_memory(
 ) -> None:
     """Raise an error for a config whose mini-batch does not fit into the memory of this machine.
 
-    Not checked are runs on GPUs, which report this themselves, nets of groups, which are small, and cut nets.
+    Nets on GPUs, of groups, and in shards are not checked: GPUs report this themselves, nets of groups are
+    small, and a net in shards need not fit as a whole.
     """
     if request.engines.use_gpus or request.groups is not None:
         return

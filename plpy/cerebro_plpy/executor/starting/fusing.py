@@ -57,9 +57,9 @@ def facts(db: Database, request: requests.Request) -> fusion.FusionFacts:
 
 
 def alike(db: Database, request: requests.Request, run_id: int) -> Callable[[runs.ConfigRow], Alike | None]:
-    """Return a function that returns a mark for a config of the run, or None.
+    """Return a function that takes a config and returns its mark, or None.
 
-    Configs with equal marks may share visits. A config with None has visits of its own.
+    Configs with equal marks may share visits. A config whose mark is None has visits of its own.
     """
     known, folds = facts(db, request), request.source.summary.folds
     searches = brings_configs(request.search)

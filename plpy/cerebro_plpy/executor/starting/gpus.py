@@ -37,8 +37,8 @@ def of_segments(
 ) -> bool | tuple[gpus.GpuShare, ...]:
     """Return for each segment its share of a GPU; False without GPUs.
 
-    Return True if only the engine can find out whether there is a GPU. If one session does the work of all
-    segments, `alone` is set.
+    Return True if only the engine can find out whether there is a GPU. `alone` says that one session does
+    the work of all segments.
     """
     if not use_gpus:
         return False

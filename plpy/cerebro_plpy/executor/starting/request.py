@@ -60,7 +60,7 @@ class Data:
 
 @dataclass(frozen=True)
 class Chosen:
-    """A config that a run trains, with its parameters: on all rows, all folds but one, or one group."""
+    """A config with its parameters, and the rows that it trains on: all, all folds but one, or one group."""
 
     mst_key: int
     model_id: int
@@ -82,7 +82,7 @@ class Chosen:
 
 @dataclass(frozen=True)
 class Engines:
-    """The engine of a run, exceptions by `model_id`, and the threads, memory and limits of its sessions."""
+    """The engine of a run, other engines by `model_id`, and threads, memory and limits of the sessions."""
 
     backend: str
     threads: int
@@ -169,7 +169,7 @@ class Request:
 
     @property
     def handed_rows(self) -> RowsToHand | None:
-        """The rows that may be handed to sessions; None if sessions also need stored weights."""
+        """The number of rows to hand to sessions in a file; None if the sessions also need stored weights."""
         if any(a.has_weights for a in self.architectures):
             return None
         # A search has no configs yet; some methods say how many they begin.
@@ -293,7 +293,7 @@ def _chosen(row: models.Selected) -> Chosen:
 def budget(
     num_iterations: int | None, frequency: int | None, given: parse.FitOptions | None = None
 ) -> tuple[int, int]:
-    """Return the epochs of the run, and the epochs between two evaluations (1 if an option needs that)."""
+    """Return the number of epochs, and every how many epochs to evaluate (1 if an option needs that)."""
     if frequency is None and given is not None and given.measures_each_epoch:
         frequency = 1
     return check_budget(num_iterations, frequency)
@@ -376,7 +376,7 @@ def _check_chooses(setting: str | None, option: str) -> None:
 def choosable(
     db: Database, given: parse.FitOptions, segments: int, configs: int, frequency: int | None
 ) -> Choosable | None:
-    """Return the choices that are left to the planner, or None; raise an error if a setting forbids any."""
+    """Return which choices are left to the planner, or None; raise an error if a setting forbids them."""
     if given.backend != parse.AUTO and given.plan is None:
         return None
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")
@@ -398,8 +398,8 @@ def choosable(
 def _threads(db: Database, given: int | str | None, segments: int, at_a_time: int | None) -> int:
     """Return the number of threads of each session, from the call, the settings or the number of cores.
 
-    Threads change the last bits of a config's result. So the number of configs that train at once
-    (`at_a_time`) counts only if the call says "auto", or in a run of a single config.
+    The number changes the last bits of results, and these should not depend on how many configs train at
+    once. So `at_a_time` counts only if the call says "auto", or in a run of a single config.
     """
     if isinstance(given, int):
         return given
@@ -410,7 +410,7 @@ def _threads(db: Database, given: int | str | None, segments: int, at_a_time: in
 
 
 def _memory_mb(segments: int) -> int:
-    """Return the MB of memory for the rows of one segment; all segments share a quarter of the machine's."""
+    """Return the MB of memory for a segment's rows; all segments share a quarter of the machine's memory."""
     return max(64, machine_memory() // 2**22 // segments)
 
 

@@ -145,7 +145,7 @@ def _tell(db: Database, count: int, bare: int, new: int) -> None:
 def only_changed(
     db: Database, request: requests.Request, earlier: Sequence[Table] | None
 ) -> requests.Request:
-    """Return the request with only the models that the tables lack or whose rows or parameters changed."""
+    """Return the request without the models that `earlier` has, trained on the same rows and parameters."""
     found = request.groups
     if earlier is None or found is None:
         raise CerebroError(

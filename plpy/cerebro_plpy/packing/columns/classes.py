@@ -20,8 +20,8 @@ from cerebro_plpy.store.packed import classes as stored
 class Labels:
     """The classes of one dependent column.
 
-    `values` has the class values in order, `width` is the number of classes, and `places` has, for each
-    code of a label, the place of its class.
+    `values` has the class values in order, and `width` is the number of classes. Labels get codes while rows
+    are read; `places` has the place among `values` for each code.
     """
 
     values: list[str | None] | None

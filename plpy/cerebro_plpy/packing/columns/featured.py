@@ -95,7 +95,7 @@ class FeatureReader:
         ]
 
     def read(self, fields: Sequence[Sequence[Any]], out: np.ndarray, first_row: int) -> None:
-        """Decode a batch into `out`, of shape (rows, width); record rows that cannot be decoded as faults."""
+        """Decode a batch into `out`, of shape (rows, width); record a fault for each row where that fails."""
         rest = iter(fields)
         block = self._numbers(next(rest)) if self._block else iter(())
         place = 0
@@ -168,13 +168,13 @@ def _images(
 
 
 def part_of(features: Sequence[Mapping[str, Any]], columns: Sequence[SourceColumn]) -> FeaturePart:
-    """Return the input that `describe` has described by these features and columns."""
+    """Return the input that `describe()` has turned into these features and columns."""
     found = tuple(map(read_feature, features))
     return FeaturePart(FeatureInput(found[0].input, found), tuple(columns))
 
 
 def describe(part: FeaturePart) -> Mapping[str, Any]:
-    """Return a description of an input as JSON, from which another process makes it again by `part_of`."""
+    """Return a description of an input for JSON, from which `part_of()` makes it again in another process."""
     return {
         "features": [feature.as_json() for feature in part.input.features],
         "columns": [vars(column) for column in part.columns],

@@ -1,4 +1,4 @@
-"""Finds values so far from the rest of their column that, after scaling, the rest is nearly constant."""
+"""Finds outliers: values so distant that scaling makes the other values of their column nearly constant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_FAR = 12
 
 @dataclass(frozen=True)
 class Outlier:
-    """The value of a column that is farthest from the rest, and its distance in deviations of the rest."""
+    """A column's value farthest from the rest, and its distance in standard deviations of the rest."""
 
     value: float
     deviations: float

@@ -83,7 +83,7 @@ class SourcePart:
 
 
 def inputs(items: Sequence[Item], known: Mapping[str, SourceColumn], table: str) -> list[SourcePart]:
-    """Return the inputs: one vector of all plain columns, or an input for each array, bytea and ARRAY[…]."""
+    """Return the inputs: plain columns form one vector; each array, bytea or ARRAY[…] is an input itself."""
     found = [(item, tuple(find_column(name, known, table) for name in item.columns)) for item in items]
     for item, columns in found:
         for column in columns:

@@ -51,7 +51,7 @@ class Surveyed:
 
     @property
     def is_scaled(self) -> bool:
-        """Whether outliers can spoil the scaling of the column: not if it is by logarithms or quantiles."""
+        """Whether the column is scaled in a way that outliers can spoil, unlike logarithms and quantiles."""
         return self.chosen.said.get("scale") not in (asked.NONE, LOG, QUANTILE)
 
     @property

@@ -75,7 +75,7 @@ def _has_one_value(feature: Feature) -> bool:
 def _columns(
     inputs: Sequence[FeatureInput], arrays: Sequence[np.ndarray]
 ) -> Iterator[tuple[Feature, np.ndarray]]:
-    """Yield each feature that has one value per row, with these values; a one-hot category has its codes."""
+    """Yield each feature that has one value per row, with its values: codes for a one-hot category."""
     for one, array in zip(inputs, arrays, strict=True):
         first, rows = 0, array.reshape(len(array), -1)
         for feature in one.features:

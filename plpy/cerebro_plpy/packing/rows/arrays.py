@@ -78,7 +78,7 @@ class ArrayReader:
         self._sizes = struct.pack(f"={len(form.shape)}i", *form.shape)
 
     def read(self, fields: Sequence[Sequence[bytes | None]], out: np.ndarray, first_row: int) -> None:
-        """Decode a batch into `out`, of shape (rows, width); record rows that cannot be decoded as faults."""
+        """Decode a batch into `out`, of shape (rows, width); record a fault for each row where that fails."""
         (values,) = fields
         numbers = np.arange(first_row, first_row + len(values))
         data = self._view(values)
@@ -117,7 +117,7 @@ class ArrayReader:
         )
 
     def _repaired(self, values: Sequence[bytes | None], first_row: int) -> dict[int, bytes]:
-        """Return the valid values of a batch by row number; record the other rows as faults."""
+        """Return the valid values of a batch, by row number; record a fault for each of the other rows."""
         rows = {number: self._check_value(value, number) for number, value in enumerate(values, first_row)}
         return {number: row for number, row in rows.items() if row is not None}
 

@@ -22,7 +22,7 @@ Pick = Callable[[Places, int], np.ndarray]
 
 @dataclass
 class _SortedRun:
-    """A sorted block of rows in the file, with the window of it in memory; array 0 has the hashes."""
+    """A sorted block of rows in the file; `window` has the arrays of its part in memory, the hashes first."""
 
     starts: list[int]
     rows: int
@@ -44,7 +44,7 @@ class Sorter:
         """Make a sorter for columns with these `types`, each an element type and a width.
 
         `budget` is the memory in bytes. There is always memory for `least_rows` rows, as the caller may ask
-        `room` for so many at a time.
+        `room()` for so many at a time.
         """
         self._types = [("<u8", 1), *types]
         self._row_bytes = sum(np.dtype(kind).itemsize * width for kind, width in self._types)
@@ -61,14 +61,14 @@ class Sorter:
         return [np.empty((self._capacity, width), kind) for kind, width in self._types]
 
     def room(self, rows: int) -> tuple[np.ndarray, SortedColumns]:
-        """Return arrays for the next rows' hashes and columns; the caller fills them and calls `keep`."""
+        """Return arrays for the next rows' hashes and columns; the caller fills them and calls `keep()`."""
         if self._filled + rows > self._capacity:
             self._spill()
         hashes, *columns = [array[self._filled : self._filled + rows] for array in self._arrays]
         return hashes[:, 0], columns
 
     def keep(self, rows: int) -> None:
-        """Count the next `rows` rows, which the caller has written into the arrays that `room()` returned."""
+        """Accept the next `rows` rows, which the caller has written into the arrays of `room()`."""
         self._filled += rows
         self.rows += rows
 
@@ -170,7 +170,7 @@ class Sorter:
     def _next_block(runs: list[_SortedRun]) -> SortedColumns:
         """Return the next rows in sorted order, and remove them from the windows.
 
-        They are the rows in memory that no row still on disk can precede.
+        They are the rows in memory that come before all rows still on disk.
         """
         limits = [run.window[0][-1, 0] for run in runs if run.more]
         parts = []
