@@ -32,8 +32,8 @@ _comment = held(plpy.execute, waits=False)
 
 
 class Backend:
-    """The state of this server process: prepared statements, work that waits for other rights, and the
-    current call."""
+    """The state of this server process: prepared statements, work that an SQL function is to run with other
+    rights, and the current call."""
 
     def __init__(self) -> None:
         self.plans: dict[tuple[str, tuple[str, ...]], Any] = {}
@@ -140,7 +140,7 @@ class SegmentSession(Session):
         return work(*arguments, **named)
 
     def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do work with the rights of the run's caller, which may only read, and roll back all changes.
+        """Do work that may only read, with the rights of the run's caller, and roll back all that it did.
 
         Without the rollback, a deferred trigger or a cursor WITH HOLD would run at COMMIT, as the owner.
         """

@@ -169,7 +169,7 @@ class VisitBundle(ConfigCommand):
 
 @dataclass(frozen=True, kw_only=True)
 class Average(ConfigCommand):
-    """Average the states that all segments made of a config in an epoch, weighted by their `rows`."""
+    """Average the states that all segments made of a config in an epoch, weighted by the segments' `rows`."""
 
     rows: Sequence[int]
     losses: Sequence[float | None]
@@ -229,7 +229,7 @@ class WeightsOfGroups:
 
 @dataclass(frozen=True, kw_only=True)
 class CreateRun(Command):
-    """Write the rows of a new run; if `behind` is given, also note these processes as its drivers."""
+    """Write the rows of a new run; if `behind` is given, this session becomes its control session."""
 
     run: RunRow
     architectures: Sequence[ArchitectureRow]
@@ -268,7 +268,7 @@ class HandRows(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class HoldRun(Command):
-    """Note which processes drive an existing run; raise an error if another session drives it."""
+    """Make this session an existing run's control session; raise an error if another session is."""
 
     run_id: int
     behind: Behind
@@ -288,14 +288,14 @@ class ResumeRun(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class LetGo(Command):
-    """Note that this session no longer drives a run."""
+    """Note that this session is no longer the control session of a run."""
 
     run_id: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class EndRun(Command):
-    """Note how a run has ended; if `keep` is given, remove all states except of these configs and steps."""
+    """Note how a run has ended; if `keep` lists states, by config and step, remove all other states."""
 
     run_id: int
     event: str
@@ -330,7 +330,7 @@ class FailConfig(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class Decide(Command):
-    """Store decisions of a run, and the configs that they add to it."""
+    """Store decisions of a run, and the configs that these decisions add to it."""
 
     run_id: int
     entries: Sequence[Entry]
@@ -363,7 +363,7 @@ class TellEpochs(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class TellFacts(Command):
-    """Give a worker's session a run and its configs `keys` or, with `model_id`, their starting weights."""
+    """Tell a worker's session of a run and its configs `keys` or, with `model_id`, their starting weights."""
 
     run_id: int
     keys: Sequence[int]
@@ -372,7 +372,7 @@ class TellFacts(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class LeaveMetrics(Command):
-    """Store metrics, given as the fields of `measurements.Measured`, for a session on a worker."""
+    """Store the metrics that a worker's session has merged, as the fields of `measurements.Measured`."""
 
     measured: Sequence[Mapping[str, Any]]
 

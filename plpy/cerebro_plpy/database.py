@@ -63,7 +63,7 @@ class Database(Protocol):
         ...
 
     def look_for_cancel(self) -> None:
-        """Let the server act on a pending cancel: a line for its log does this without a statement."""
+        """Let the server act on a pending cancel, by sending a line to its log, which takes no statement."""
         ...
 
     def run_here(self, sent: Sent) -> Mapping[str, Any]:
@@ -90,14 +90,14 @@ def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concat
 
 
 class _Wording:
-    """The function that changes notices and errors for the caller; `worded` sets it."""
+    """The function that changes notices and errors for the caller, set by a block of `worded()`."""
 
     def __init__(self) -> None:
         self.change: Callable[[str], str] = str
 
 
 def word(message: str) -> str:
-    """Return a message for the caller, changed by the function that an enclosing `worded` block has set."""
+    """Return a message for the caller, changed by the function of the block of `worded()` around the call."""
     return memory.get_instance(_Wording).change(message)
 
 
@@ -131,8 +131,8 @@ class _ReadByCall:
 def kept_for_call(function: Callable[Concatenate[Database, P], T]) -> Callable[Concatenate[Database, P], T]:
     """Wrap a function that reads facts which are the same for all roles, so that it reads less often.
 
-    During a call from SQL it reads once for the same arguments, and again only after a second. On Greenplum
-    each statement of Python is expensive, because it is sent to every segment.
+    During a call from SQL, what it read for the same arguments is returned again for up to a second. On
+    Greenplum each statement of Python is expensive, because it is sent to every segment.
     """
 
     @wraps(function)

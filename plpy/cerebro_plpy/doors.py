@@ -87,7 +87,7 @@ def public(function: Callable[P, T]) -> Callable[P, T]:
 def _on_own_path(work: Callable[[], T], diagnoses: bool) -> T:
     """Do work with the extension's search_path, keeping the caller's in `Backend`; return its result.
 
-    If the call `diagnoses` the server, it is not refused on an unknown build of the server, but reports it.
+    A call that `diagnoses` the server is not refused on an unknown build of the server: it reports this.
     """
     called_at = time.monotonic()
     if not diagnoses:

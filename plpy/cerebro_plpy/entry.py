@@ -96,7 +96,7 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 
 def _next(order: Sequence[str | None]) -> Sequence[str | None]:
-    """Return the task `order`; if it reads with the rights of the run's caller, begin its time limit."""
+    """Return the task `order`; begin its time limit if it reads with the rights of the run's caller."""
     if order[0] == "look":
         backend().looking = True
         interrupts.begin_limit(json.loads(order[1] or "0"))

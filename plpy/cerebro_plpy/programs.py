@@ -90,7 +90,7 @@ def _check_own(folder: Path, found: os.stat_result) -> None:
 
 
 def _check_way(folder: Path) -> None:
-    """Raise NotTrusted if another user of the system could replace the folder by way of a folder above it."""
+    """Raise NotTrusted if another user of the system could replace the folder or one that it lies in."""
     data = _data_directory()
     for above in folder.resolve().parents:
         if data is not None and above == data.resolve():
@@ -146,7 +146,7 @@ class Programs:
         return self._folder
 
     def get(self, name: str) -> bytes | None:
-        """Return the program that is kept by a name, or None; remove a damaged file."""
+        """Return the program that is kept under a name, or None; remove a damaged file."""
         file = self._folder / name
         try:
             held = file.read_bytes()
@@ -160,7 +160,7 @@ class Programs:
         return None
 
     def put(self, name: str, value: bytes) -> None:
-        """Keep a program by a name, as a whole file or not at all; ignore an error such as a full disk."""
+        """Keep a program under a name, as a whole file or not at all; ignore an error such as a full disk."""
         self._room -= len(value)
         if self._room < 0:
             self._room = _MOST_BYTES // 8

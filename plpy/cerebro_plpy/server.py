@@ -87,7 +87,7 @@ class Server(Protocol):
         ...
 
     def find_absence_hint(self) -> str | None:
-        """Return a hint for a query that finds no model on this node of a cluster, or None."""
+        """Return a hint for a query whose model is not on this node of a cluster, or None."""
         ...
 
     @property

@@ -81,7 +81,7 @@ class Find:
 
 @dataclass(frozen=True)
 class Write:
-    """A step of a command: a statement of the extension's owner that writes and returns nothing."""
+    """A step of a command: a statement of the extension's owner that writes rows and returns none."""
 
     statement: str
     given: Any
@@ -194,9 +194,9 @@ def steps_of(db: Database, sent: Sent, lacking: What | None = None, commits: boo
 
 
 def _written(db: Database, command: Command) -> Steps:
-    """Yield the statements of a command that writes rows of runs, so that the procedure can run them.
+    """Yield the statements of a command that writes rows of runs; `cerebro._command`, in SQL, can run them.
 
-    Run by Python, they would be in a subtransaction. In early versions of Greenplum 7, rows that a
+    If Python ran them, they would be in a subtransaction. In early versions of Greenplum 7, rows that a
     subtransaction wrote may be lost, and rows that it deleted may come back (docs/greenplum.md).
     """
     work = handlers.WRITING[type(command)](db, command)

@@ -117,10 +117,11 @@ class ShippedSource:
 
 
 class ToldSupply:
-    """A supply for a segment's process: from what it was sent, or over its connections to segments' servers.
+    """Gives a command in a segment's process what it needs, and takes its results.
 
-    If `commits`, it commits all results except metrics. Otherwise it leaves all results to the session that
-    sent the order, because they belong to that session's transaction.
+    It reads what the process was sent, or reads over the process's connections to segments' servers. If
+    `commits`, it commits all results except metrics. Otherwise it leaves all results to the session that sent
+    the order, because they belong to that session's transaction.
     """
 
     def __init__(self, db: Database, key: int = 0, commits: bool = True) -> None:
@@ -314,7 +315,7 @@ def _described(error: CerebroError) -> Mapping[str, Any]:
 
 
 def answer(db: Database, name: str, piece: bytes) -> bytes:
-    """Receive a piece of a message. After the last piece, carry it out and return the answer's first piece.
+    """Receive a piece of a message. After the last, carry out the message; return its answer's first piece.
 
     A call with the name `messages.REST` returns the next piece of the answer.
     """
@@ -376,7 +377,7 @@ def _take(supply: ToldSupply, message: Message, parts: Sequence[Part]) -> row_co
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:
-    """Store a buffer in the load with this ticket; return its number of fields.
+    """Store a buffer in the load with this ticket; return the buffer's number of fields.
 
     Raise an error if this process has no such load.
     """

@@ -156,7 +156,7 @@ class LogIn(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class GiveLeft(Message):
-    """Return the states that the last visit made without committing them, and drop them from memory."""
+    """Return the states that the last visit made and that are not committed; drop them from memory."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -204,7 +204,7 @@ class GiveClasses(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class TakeGpu(Message):
-    """Set a process's share of a GPU of its host, for a later message that goes to all processes alike."""
+    """Set this process's share of a GPU: the message `ExpectRows`, sent to all processes, cannot hold it."""
 
     device: str
     fraction: float

@@ -75,7 +75,7 @@ class RunTold:
         return Facts(self.run, config, self._nets[config.model_id], self._functions)
 
     def where(self, mst_key: int, step: int) -> tuple[Where] | None:
-        """Return a tuple with the server that has a config's state at a step, or None if it is unknown.
+        """Return a tuple with the server that has a config's state at a step; None if the server is unknown.
 
         The tuple tells an unknown server from this process's own, for which `Where` is None.
         """

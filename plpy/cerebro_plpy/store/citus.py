@@ -197,9 +197,9 @@ def nodes_of(db: Database, keys: Sequence[int]) -> list[Worker]:
 
 
 def lay_out(db: Database, table: str, key: str | None = None) -> None:
-    """Distribute a new table over the Citus cluster, if there is one. A row is stored by its distribution key
-    in the column `key`, on the worker that stores states with this distribution key; without `key`, each node
-    gets a copy of the table."""
+    """Distribute a new table over the Citus cluster, if there is one. The column `key` has the rows'
+    distribution keys: a row is stored on the worker that stores the states with the same key. Without `key`,
+    each node gets a copy of the table."""
     if is_distributed(db) and not _is_temporary(db, table):
         if key is None:
             db.query("SELECT pg_catalog.create_reference_table($1::regclass)", ["text"], [table])

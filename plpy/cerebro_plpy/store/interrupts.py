@@ -85,8 +85,8 @@ def must_look() -> bool:
 def let_cancels_wait() -> None:
     """Keep the server from interrupting Python for a cancel until the code looks for cancels itself.
 
-    Greenplum would let a cancel interrupt Python anywhere, perhaps twice. Each call of a function and each
-    statement lets it do so again, so this must be called anew after them.
+    Greenplum would let a cancel interrupt Python anywhere, perhaps twice. It allows this again whenever SQL
+    calls a function in Python or Python runs a statement, so this must be called after each of these.
     """
     if _INTERRUPTS_PYTHON is not None:
         _INTERRUPTS_PYTHON.value = False

@@ -1,5 +1,5 @@
 """Names of tables and columns: read by SQL's rules, looked up in the caller's search_path, and always
-quoted."""
+quoted. A parameter `what` is always the word for the table in errors, such as `input table`."""
 
 from __future__ import annotations
 
@@ -94,8 +94,8 @@ def with_suffix(text: str, suffix: str) -> str:
 
 
 def parse_table(text: str | None, what: str, made: bool = False) -> tuple[str | None, str]:
-    """Return the schema (None if there is none) and the name in a text such as `table` or `schema.table`;
-    `made` says that the call will create the table, for the error message."""
+    """Return the schema (None if there is none) and the name in a text such as `table` or `schema.table`.
+    With `made`, the call is to create the table, and errors say so."""
     if text is None or not text.strip():
         # MADlib's words, by which scripts know the error.
         raise CerebroError(

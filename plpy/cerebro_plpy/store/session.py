@@ -250,11 +250,10 @@ def first_socket(folders: str) -> str:
 
 
 def own_strong_locks(db: Database, oids: list[int]) -> bool:
-    """Return whether this transaction may have changed tables so that other sessions wait, or miss the
-    change.
+    """Return whether this transaction may have changed the tables `oids`, their partitions or the table of
+    registered functions, so that other sessions would wait for its end or not see the change.
 
-    It has if it holds strong locks on the tables `oids` or their partitions, or on the table of registered
-    functions.
+    It may have changed a table if it holds a lock on the table that is stronger than those of reading.
     """
     return bool(
         db.query(
@@ -365,7 +364,7 @@ def set_application_name(db: Database, name: str) -> None:
 def show(name: str) -> None:
     """Show other sessions a name for this session, until it gets another name.
 
-    The name is lost, too, when a transaction ends that has set application_name. This function does not use
-    that setting, which would be sent to every segment of a Greenplum cluster although none needs it.
+    The name is also lost at the end of a transaction that has set application_name. This function does not
+    use that setting, which would be sent to every segment of a Greenplum cluster although none needs it.
     """
     _SERVER.pgstat_report_appname(name.encode())

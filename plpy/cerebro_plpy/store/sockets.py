@@ -39,13 +39,12 @@ class _Overlooked(set[int]):
 
 
 def leave_out(descriptor: int) -> None:
-    """Count a connection as opened by Python, not by the server, until `count_in` is called for it."""
+    """Leave a connection that Python opened out of the checks, until `count_in` is called for it."""
     memory.get_instance(_Own).add(descriptor)
 
 
 def count_in(descriptor: int) -> None:
-    """Stop counting a descriptor as one of Python's connections, since the server may use it for another from
-    now on."""
+    """Check a descriptor's connections again: from now on the server may use it for one of its own."""
     memory.get_instance(_Own).discard(descriptor)
 
 

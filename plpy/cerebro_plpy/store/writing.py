@@ -27,8 +27,8 @@ _TELL_OF_MODELS = "SELECT pg_catalog.pg_notify('cerebro_model', $1)"
 
 @dataclass(frozen=True)
 class ColumnKind:
-    """The type in which JSON gives a column's value, the expression that is stored, and the expression that
-    reads it back."""
+    """How a column is written and read: the SQL type of its value in JSON (`given`), the SQL expression that
+    is stored (`made`), and the one that reads it back (`read`). In both, `{}` stands for the value."""
 
     given: str
     made: str = "{}"

@@ -51,7 +51,7 @@ def hand_out(
 ) -> None:
     """Pass each row of a statement to the process on the row's segment; `expect` prepares the processes.
 
-    If the rows are not on segments, as for some views, first copy them to a table that is.
+    If the rows are not on segments, such as those of some views, first copy them to a temporary table there.
     """
     expect()
     try:
@@ -174,7 +174,7 @@ class RowsOnSegments:
         return np.split(ranks, np.cumsum([len(hashes) for hashes in self._hashes])[:-1])
 
     def _places(self, labels: Sequence[Labels], own: Sequence[Any]) -> list[list[int] | None]:
-        """Return, for each column, the class numbers of a process's labels, or None if it has no classes."""
+        """Return each column's class numbers of a process's labels; None for columns without classes."""
         found: list[list[int] | None] = []
         for number, column in enumerate(self._columns):
             places_ = labels[number].places if number < len(labels) else None

@@ -42,7 +42,7 @@ PART = FOLD
 
 
 def describe(part: PackedPart, shape: Sequence[int] | None, divisor: float) -> Mapping[str, Any]:
-    """Return a description of a packed column as JSON; `columns_of` opens the column from it."""
+    """Return a description of a packed column as JSON, from which `columns_of` makes the `Column`."""
     if isinstance(part, FeaturePart):
         return {**featured.describe(part), "shape": shape, "divisor": divisor}
     return {**asdict(part), "shape": shape, "divisor": divisor}
@@ -56,7 +56,7 @@ def _part(described: Mapping[str, Any]) -> PackedPart:
 
 
 def columns_of(asked: OpenRows | ExpectRows, sample: Sequence[bytes | None], seen: Faults) -> list[Column]:
-    """Return the packed columns that a message describes, each opened with a sample value."""
+    """Return the packed columns that a message describes; a sample value of each shows its shape."""
     return [
         open_column(
             part=_part(d),
@@ -176,7 +176,7 @@ class _Encoder:
 
 
 class _Gathered:
-    """The rows gathered so far for one buffer of one segment, with their places in it."""
+    """The rows gathered so far for one buffer of one segment, with their places in the buffer."""
 
     def __init__(self) -> None:
         self.buffer = -1

@@ -108,7 +108,7 @@ def _read_segments() -> list[str]:
 
 
 def _primary(line: str) -> tuple[int, str, int] | None:
-    """Return the content number, address and port in a line about a primary segment; None for another node.
+    """Return the content number, address and port from a line about a primary segment; None for other nodes.
 
     Raise ValueError if the line does not have the form that Greenplum 7 writes.
     """

@@ -1,7 +1,7 @@
 """Messages between a session on the coordinator and a segment's process: a JSON object and parts of bytes.
 
-The JSON object is the head of the message. A message that is longer than a field of a row can be is sent in
-several pieces.
+The JSON object is the head of the message. A field of a row has a limited length, so a long message is sent
+in several pieces.
 """
 
 from __future__ import annotations

@@ -31,8 +31,8 @@ def primaries(db: Database) -> int:
 
 @dataclass(frozen=True)
 class Primary:
-    """A segment of the cluster: number `place`, from 0, of the `peers` segments on its host, with the GPUs
-    that its server may use."""
+    """A segment of the cluster, and the GPUs that its server may use. Its host has `peers` segments, numbered
+    from 0: this one has the number `place`."""
 
     dbid: int
     content: int
@@ -43,7 +43,7 @@ class Primary:
 
 
 def cluster(db: Database, facts: bool = True) -> list[Primary]:
-    """Return the segments of the cluster; without `facts`, their GPUs are not looked up and their lists are
+    """Return the segments of the cluster; without `facts`, GPUs are not looked up, and the lists of them are
     empty."""
     # Each segment looks for GPUs itself, since its server decides which GPUs its processes see.
     found = _facts(db) if facts else {}
@@ -282,8 +282,8 @@ _STAGE, _PIECES, _SENT = "_cerebro_rows", "_cerebro_pieces", "_cerebro_sent"
 
 
 def stage(db: Database, statement: str) -> str:
-    """Store the rows of a query in a temporary table on all segments; return the statement that reads this
-    table."""
+    """Store the rows of the query `statement` in a temporary table on all segments; return the statement that
+    reads this table."""
     _drop(db, _STAGE)
     db.query(f"CREATE TEMPORARY TABLE {_STAGE}{HEAP} AS {statement} DISTRIBUTED RANDOMLY")
     return f"SELECT * FROM pg_temp.{_STAGE}"

@@ -67,9 +67,9 @@ def other_server(own: Login, address: str, port: int, same_host: bool) -> Login:
 
 
 def where(db: Database, key: int, keys: Sequence[int]) -> list[tuple[str, int, bool] | None]:
-    """Return, for each of `keys`, how the process of `key` reaches the server that has the key's rows: the
-    address, the port, and whether the server is on the process's host. None means the process's own
-    server."""
+    """Return, for each distribution key in `keys`, the server that has the rows of this key: its address, its
+    port, and whether it is on the host of the process that asks. The process that asks is on the segment with
+    the rows of `key`; None stands for its own server."""
     if not is_greenplum(db):
         return [None] * len(keys)
     own, *others = places.servers(db, [key, *keys])

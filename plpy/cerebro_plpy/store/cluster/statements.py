@@ -14,16 +14,16 @@ from cerebro_plpy.store.writing import cast_value, columns
 
 
 def work(key: int) -> str:
-    """Return the statement that has the process on the segment of a distribution key carry out the JSON in
-    $1."""
+    """Return the statement that passes the order in $1, as JSON, to the process on the segment of a
+    distribution key; the process carries the order out."""
     return f"SELECT cerebro._work($1) AS found FROM cerebro._segment_key WHERE dist_key = {int(key)}"
 
 
 def work_directly(key: int) -> str:
-    """Return the statement of `work` for a session on the coordinator that only passes it on to the segment.
+    """Return a statement like that of `work()`, to be sent by the driving session to a segment session.
 
-    The statement first shows, on the coordinator, what the session is doing. Another session sends it, so its
-    parameters are written as %s, the form of that session's driver.
+    The segment session, on the coordinator, first shows other sessions what it is doing, and then passes the
+    order on to the segment. The parameters are written as %s, the form of the driving session's psycopg2.
     """
     return (
         "SELECT cerebro._work(%s) AS found FROM cerebro._segment_key"

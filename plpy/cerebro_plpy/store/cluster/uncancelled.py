@@ -63,8 +63,9 @@ _statements: list[_Statement] = []
 def held(begins_or_ends: Callable[P, T], *, only_parses: bool = False, waits: bool = True) -> Callable[P, T]:
     """Return a function that calls `begins_or_ends`, with cancels held back while they would crash Python.
 
-    With `only_parses`, the statement is only prepared. Without `waits`, it neither takes long nor waits for
-    others, so cancels are held back for the whole call.
+    `begins_or_ends` is a function of plpy that begins or ends a subtransaction, as each statement does. With
+    `only_parses`, it only prepares a statement. Without `waits`, it neither takes long nor waits for others,
+    so cancels are held back for the whole call.
     """
     if _count is None:
         return begins_or_ends
@@ -101,9 +102,10 @@ def _on_subtransaction(event: int, own: int, _parent: int, _: int | None) -> Non
 
 
 def _on_query(event: int, query: int | None) -> None:
-    """Let cancels work while the statement's outermost query runs; queries inside that query are ignored.
+    """Let cancels work while a statement's outermost query runs; queries inside that query are ignored.
 
-    While the server makes a plan, it may run several such queries one after the other.
+    A statement may have several outermost queries one after the other, since the server may run some while
+    it makes the plan.
     """
     known = _under_way()
     if known is None:
@@ -117,8 +119,8 @@ def _on_query(event: int, query: int | None) -> None:
 
 
 def _on_parsed(_state: int | None, _query: int | None) -> None:
-    """Hold cancels back again once the server has parsed a statement that is only prepared: it waits for no
-    more locks."""
+    """Hold cancels back again once the server has parsed a statement that is only prepared: by then the
+    server has all the locks that it needs for this."""
     known = _under_way()
     if known is not None and known.only_parsed:
         _hold(True)

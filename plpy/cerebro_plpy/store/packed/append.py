@@ -103,7 +103,7 @@ def write(
     classes: Mapping[str, tuple[str, Sequence[str | int | None]]],
 ) -> None:
     """Write the versions `known` to the summary, with the total of rows and the buffer size. `classes` has
-    further columns to change, which are arrays: their types and values by name."""
+    the types and values of further columns to change, by name; these columns are arrays."""
     changed: dict[str, tuple[str, Any]] = {
         "total_rows": ("bigint", sum(version.rows for version in known)),
         "buffer_size": ("integer", buffer_size),

@@ -66,7 +66,7 @@ def count(
     db: Database, source: Table, columns: Sequence[SourceColumn], numbers: Sequence[bool]
 ) -> tuple[int, list[tuple[int, float | None]]]:
     """Return the number of rows and, for each column, how many values it has and their mean; the mean is None
-    unless `numbers` marks the column."""
+    for a column that `numbers` does not mark as one of numbers."""
     made = []
     for number, (column, is_number) in enumerate(zip(columns, numbers, strict=True)):
         value = f"nullif({as_double(column)}, 'NaN')" if is_number else column.value

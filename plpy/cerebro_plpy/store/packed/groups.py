@@ -126,8 +126,8 @@ def describe(
     classes: Sequence[int | None],
     version: int | None,
 ) -> None:
-    """Update the groups that have got rows: add to their numbers of rows, and set their segments, numbers of
-    classes and version."""
+    """Update the groups to which rows were added: add `rows` to their numbers of rows, and set their
+    segments, numbers of classes and version."""
     for about in _about(rows, segments, classes):
         db.query(
             f"UPDATE {table.quoted} AS g SET {ROWS} = coalesce(g.{ROWS}, 0) + a.rows,"

@@ -479,7 +479,7 @@ def _classes(
 def _list_shaped(
     dependents: Sequence[str], independents: Sequence[str], stored: StoredFeatures | None
 ) -> list[str]:
-    """Return the columns whose shapes are read from buffers; without `independents` if `stored` is given."""
+    """Return the columns whose shapes must be found: all, or only `dependents` if `stored` has the others."""
     return [*dependents, *(independents if stored is None else [])]
 
 

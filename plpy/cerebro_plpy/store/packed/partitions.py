@@ -72,8 +72,8 @@ def looking(table: str, key: int, columns: Columns) -> tuple[str, str]:
 
     As a buffer's version, the first takes the place (ctid) of its row, and the second takes digests of the
     buffer's contents. The second is for a role that may read only some columns of the table, and so may not
-    read places. The first fetches no field: the length of an uncompressed field stands beside the pointer to
-    it.
+    read places. The first is fast, as it reads no field's contents: the server keeps the length of an
+    uncompressed field beside the pointer to it.
     """
     digests = (f"md5({quote(c)})" for c in (*columns.independent, *columns.dependent))
     ways = "ARRAY[tableoid::text, ctid::text, xmin::text]", f"ARRAY[{', '.join(digests)}]"
@@ -211,8 +211,8 @@ def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, i
 
 
 def groups_of_buffers(db: Database, table: str) -> list[tuple[int, int]]:
-    """Return the number of each group in each buffer with how many rows it has there, as one list, in the
-    order in which `scan_column` reads buffers."""
+    """Return, for each group in each buffer, its number and how many of the buffer's rows it has. Buffers are
+    in the order in which `scan_column` reads them."""
     rows = db.query(f"SELECT {GROUPS} AS groups FROM {table} ORDER BY __dist_key__, buffer_id")
     return [(number, count) for row in rows for number, count in row["groups"]]
 
@@ -230,10 +230,10 @@ def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes |
 
 @as_owner
 def keep_from_changing(db: Database, tables: Sequence[str], role: str) -> None:
-    """Lock packed tables and their summaries as reading them does, until this transaction ends.
+    """Keep packed tables and their summaries from being dropped or rewritten until this transaction ends.
 
-    No user's code runs. Tables that the role may not read are not locked. The tables are given by their
-    qualified names.
+    `tables` has their qualified names. They are locked as a SELECT would lock them, but no user's code runs.
+    Tables that the role may not read are not locked.
     """
     for table in tables:
         for each in (table, _summary_of(table)):

@@ -1,6 +1,6 @@
 """The SQL condition that a row belongs to a group: its values equal the group's, in the group's types.
 
-Rows are compared by it in all their forms: as rows of a table, rows of a query, and a row in JSON.
+The same condition serves for rows of a table, rows of a query, and a row in JSON.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEXTS = ("text", "character varying")
 
 
 def same_group(types: Mapping[str, str], known: Mapping[str, SourceColumn] | None, group: str = "g") -> str:
-    """Return the condition that a row s belongs to a group, which is the row named `group`; `known` has the
+    """Return the condition that a row s belongs to a group, whose row has the alias `group`; `known` has the
     columns of s, and is None if s holds texts of JSON."""
     # Arrays of one element are equal also where both are NULL, and a join can hash them.
     pairs = (

@@ -244,9 +244,9 @@ def _class_ends(
 ) -> list[tuple[str, int]] | None:
     """Return, for each class, its SQL condition and the greatest hash (`_number`) of rows that are held out.
 
-    Return None if this holds out too few rows of a class: rows with the same hash, which are usually equal,
-    are held out together or not at all. Return None also for very many classes. In both cases each row needs
-    a position in its class instead, for which the server sorts all rows whenever they are read.
+    Rows with the same hash, which are usually equal, are held out together or not at all. Return None if so
+    too few rows of a class are held out, or if there are very many classes. In both cases each row needs a
+    position in its class instead, for which the server sorts all rows whenever they are read.
     """
     wanted = f"round(c.total * {holdout.share!r}::numeric)"
     fits = f"FILTER (WHERE c.until <= {wanted})"

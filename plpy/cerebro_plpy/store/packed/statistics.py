@@ -122,10 +122,10 @@ _OF_QUARTILES = 0.7413
 
 
 def rest(db: Database, table: Table, columns: Sequence[tuple[SourceColumn, float]]) -> list[Rest]:
-    """Return the median and the usual deviation of each column, which is given with one suspected outlier.
+    """Return the median and the usual deviation of each column; `columns` has a suspected outlier for each.
 
-    The deviation is derived from the quartiles, so that the outlier hardly counts. If these are equal, it is
-    the deviation of all values but the outlier.
+    The deviation is derived from the quartiles, so that the outlier hardly counts. If the quartiles are
+    equal, the deviation is that of all values but the outlier.
     """
     found = []
     for column, one in columns:
@@ -365,8 +365,8 @@ def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[
 
 
 def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[bytes | None]:
-    """Return, for each column, any value that is not NULL, or None: a whole array, or the first 8 bytes of a
-    bytea."""
+    """Return a value of each column that is not NULL, or None if a column has none. The value shows what is
+    in the column: an array is returned whole, but only the first 8 bytes of a bytea."""
     if not columns:
         return []
     listed = ", ".join(

@@ -26,9 +26,9 @@ class Windows:
 def create(db: Database, source: Table, target: TargetTable, asked: Windows) -> None:
     """Create the view of windows.
 
-    Readings are numbered from 1 in each stretch; a new stretch begins after a gap in the order and with
-    another value of the partition's column. A window is the frame of a window function, so a scan needs
-    memory for only one window at a time.
+    Readings are numbered from 1 in each stretch. Each value of the partition's column has stretches of its
+    own, and a new one begins after a gap between readings. A window is the frame of a window function, so a
+    scan needs memory for only one window at a time.
     """
     gap = None
     if asked.gap is not None:

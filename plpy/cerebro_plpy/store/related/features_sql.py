@@ -173,7 +173,7 @@ class _PathWriter:
         self._timed = [place for place in downs if base[place - 1].table in recipe.times]
 
     def write(self) -> tuple[list[str], list[_PathQuery]]:
-        """Return the queries that other queries of the statement read, and the queries that have features."""
+        """Return the query of pairs, if this path needs it, and the queries that compute features."""
         if not self._base:
             return [], [self._of_parents()]
         sums: list[RelatedFeature] = []
@@ -295,7 +295,7 @@ class _PathWriter:
         return "" if time is None else f" AND {self._moment_of(alias, time)} < l.{MOMENT_NAME}"
 
     def _within_widest(self, alias: str, table: TableName) -> str:
-        """Return the condition that rows lie in the features' window, if all features have the same one;
+        """Return the condition that rows lie in the features' window, if all features have the same window;
         otherwise an empty text."""
         windows = {one.window for one in self._features}
         if len(windows) != 1 or None in windows:
@@ -364,8 +364,8 @@ class _PathWriter:
         return "" if window is None else f" FILTER (WHERE {_inside(window)})"
 
     def _last(self, window: str | None, features: Sequence[RelatedFeature], number: int) -> _PathQuery:
-        """Return the query of the last row before each cut-off; among rows of the same moment, their values
-        decide."""
+        """Return the query that computes features from the last row before each cut-off; among rows of the
+        same moment, their values decide which is last."""
         values = [(f"p.{self._value(one)}", one) for one in features]
         listed = [f"{value} AS {quote(one.name)}" for value, one in values]
         ties = [f'{value} COLLATE "C"' if one.value.kind == CATEGORY else value for value, one in values]
@@ -410,8 +410,8 @@ def finite(alias: str, column: RelatedColumn) -> str:
 def _turns(windows: Mapping[str, int]) -> list[tuple[str, int]]:
     """Return the moments at which a labelled row needs running values, as SQL, each with a turn.
 
-    They are its cut-off, with turn 0, and the beginning of each window, with the turn in `windows`. Among
-    rows of the same moment, a lower turn comes first.
+    They are its cut-off, with turn 0, and the beginning of each window, with the turn in `windows`. The turn
+    decides the order of rows of the same moment: lower ones come first.
     """
     cutoff = f"l.{MOMENT_NAME}"
     begins = [(f"{cutoff} - interval {literal(window)}", turn) for window, turn in windows.items()]
@@ -419,8 +419,8 @@ def _turns(windows: Mapping[str, int]) -> list[tuple[str, int]]:
 
 
 def _swept(feature: RelatedFeature, value: str | None, windows: Mapping[str, int]) -> str:
-    """Return the SQL for a feature, from the running values at the cut-off and, for a window, at its
-    beginning."""
+    """Return the SQL that computes a feature from the running values at the cut-off and, if the feature has a
+    window, at the window's beginning."""
 
     def between(name: str) -> str:
         end = f"max(r.{name}) FILTER (WHERE r.turn = 0)"

@@ -53,8 +53,8 @@ def create_seen(db: Database, target: TargetTable) -> str:
 
 
 def add_seen(db: Database, seen: str, nodes: np.ndarray, labels: np.ndarray, digests: np.ndarray) -> None:
-    """Store the label and the digests of the edges for the nodes with the numbers `nodes`. A label is a
-    number that a node keeps in later calls, and that digests use in place of its number."""
+    """Store, for each node whose number is in `nodes`, its label and the digests of its edges. In a later
+    call a node may have another number, but it keeps its label; so digests name edges' ends by labels."""
     for start in range(0, len(nodes), _WRITTEN):
         part = nodes[start : start + _WRITTEN]
         texts = ["{" + ",".join(map(str, row)) + "}" for row in digests[part].tolist()]
@@ -185,8 +185,8 @@ def copy_columns(
 
 
 def update_made(db: Database, output: Table, id_column: str, made: Sequence[str]) -> None:
-    """Update the columns `made` in a result of cerebro.propagate with the features that each hop along the
-    edges made."""
+    """Update the columns `made` in a result of cerebro.propagate, which have the features that propagation
+    computes."""
     listed = ", ".join(f"{quote(name)} = m.h{place}" for place, name in enumerate(made))
     db.query_once(
         f"UPDATE {output.quoted} AS o SET {listed} FROM {MADE} AS m JOIN {NUMBERED} AS n ON n.i = m.i"

@@ -1,5 +1,5 @@
-"""SQL of cerebro.propagate: numbers nodes, reads features and edges, and writes what each hop along edges
-makes."""
+"""SQL of cerebro.propagate: numbers nodes, reads features and edges, and writes the new features that
+propagation along the edges computes."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def with_numbers(nodes: Table, id_column: str) -> Table:
 
 
 def drop_temporary(db: Database) -> None:
-    """Drop the temporary tables of the nodes' numbers and of the features that hops made, whichever exist."""
+    """Drop the temporary tables of the nodes' numbers and of the features that propagation computed."""
     there = db.query(
         "SELECT t.name FROM pg_catalog.unnest($1) AS t (name)"
         " WHERE pg_catalog.to_regclass(t.name) IS NOT NULL",
@@ -124,7 +124,7 @@ def count_edges(db: Database, edges: Edges) -> Row:
 
 
 def find_kinds(db: Database, edges: Edges, most: int) -> list[str]:
-    """Return the kinds of edges in a fixed order, but no more than `most` + 1 of them."""
+    """Return the kinds of edges in a fixed order; if there are over `most`, only the first `most` + 1."""
     if edges.kind is None:
         return [""]
     rows = db.query_once(
@@ -184,7 +184,7 @@ def with_setting(db: Database, name: str, value: str) -> Iterator[None]:
 
 
 def _look_up(db: Database, found: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Return edges with the numbers of nodes in place of ids; leave out edges with an end that is not a
+    """Return the edges in `found` with nodes' numbers in place of ids; leave out edges with an end that is no
     node."""
     (row,) = db.query_once(
         f"SELECT cerebro._array_bytes(array_agg(n.id::bigint ORDER BY n.i)) AS ids FROM {NUMBERED} AS n"
@@ -210,9 +210,9 @@ def find_places(ids: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def create_made(db: Database, columns: Sequence[str]) -> None:
-    """Create the temporary table for the features that propagation along the edges makes.
+    """Create the temporary table for the features that propagation along the edges computes.
 
-    `columns` has the types of its columns.
+    `columns` has the types of these features.
     """
     listed = ", ".join(f"h{place} {kind}" for place, kind in enumerate(columns))
     db.query_once(
@@ -223,9 +223,9 @@ def create_made(db: Database, columns: Sequence[str]) -> None:
 def add_made(
     db: Database, types: Sequence[str], numbers: Sequence[int], columns: Sequence[list[str]]
 ) -> None:
-    """Insert the features of the nodes with these numbers, as propagation along the edges made them.
+    """Insert the features that propagation along the edges computed for the nodes with these numbers.
 
-    Each column is a list of texts.
+    `columns` has a list of texts for each feature, and `types` the features' types.
     """
     places = range(len(types))
     given = ", ".join(f"${place + 2}::text[]" for place in places)
@@ -241,9 +241,8 @@ def add_made(
 def create_output(
     db: Database, nodes: Table, id_column: str, target: TargetTable, names: Sequence[str]
 ) -> None:
-    """Create the result of cerebro.propagate.
-
-    It has the columns of `nodes`, and a column for each name of a feature that propagation makes.
+    """Create the result of cerebro.propagate: the columns of `nodes`, and a column for each feature that
+    propagation computed, by its name in `names`.
     """
     made = ", ".join(f"made.h{place} AS {quote(name)}" for place, name in enumerate(names))
     db.query_once(

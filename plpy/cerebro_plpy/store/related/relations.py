@@ -151,8 +151,8 @@ def dropping(table: Table) -> str:
 
 
 def named_rows(statement: str, columns: Sequence[str]) -> str:
-    """Return a statement that returns the rows of a statement of predictions, with a JSON object of the given
-    columns in place of each source row."""
+    """Return a statement that returns the predictions of `statement`, with a JSON object of the given columns
+    in place of each row that was predicted."""
     listed = ", ".join(f"(p.source).{quote(name)}" for name in columns)
     return (
         f"SELECT (SELECT pg_catalog.to_jsonb(r) FROM (SELECT {listed}) AS r), p.class, p.probability,"
@@ -165,7 +165,7 @@ def count_rows(db: Database, table: str) -> int:
 
 
 def count_strangers(db: Database, rows: Table, entity: Table, key: Sequence[str]) -> int:
-    """Return how many of the rows have a key that no row of the entity's table has."""
+    """Return how many rows of `rows` have a key that no row of the table `entity` has."""
     same = " AND ".join(f"e.{quote(name)} = s.{quote(name)}" for name in key)
     known = f"SELECT FROM {entity.quoted} AS e WHERE {same}"
     return count_rows(db, f"{rows.quoted} AS s WHERE NOT EXISTS ({known})")

@@ -22,8 +22,8 @@ class Entry:
     """A row of a run's log: a measurement that its search procedure was given, or a decision and its author.
 
     `step` is the config's last step before the decision takes effect, and `epochs` the number of epochs that
-    it is to train. A decision without a role was made by the procedure or for a budget; `cause` is the number
-    of the measurement that led to it.
+    the config is to train. A decision without a role was made by the search procedure or to keep a budget;
+    `cause` is the number of the measurement that led to it.
     """
 
     number: int
@@ -61,8 +61,8 @@ _ASKED, _ENTRY = selection(Asked, "q"), selection(Entry, "d")
 
 
 def writings(run_id: int, entries: Sequence[Entry], configs: Sequence[ConfigRow]) -> list[Writing]:
-    """Return the writings that store decisions and the configs that they add; to repeat them changes
-    nothing."""
+    """Return the writings that store decisions and the configs that these add; running the writings again
+    changes nothing."""
     noted = [as_given(entry) for entry in entries]
     statement = insertion("cerebro._decision", Entry, {"run_id": str(int(run_id))})
     return [*inserts("cerebro._config", run_id, [asdict(c) for c in configs]), (statement, noted)]
@@ -81,8 +81,8 @@ def entries(db: Database, run_id: int) -> list[Entry]:
 
 @as_owner
 def ended_searches(db: Database, role: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the number and the description of each finished search of the role. A search whose description
-    does not cover the table that was searched on is left out."""
+    """Return the number and the description of each finished search of the role. A search is left out if
+    its description says nothing about the table that it was made on."""
     rows = db.query(
         "SELECT r.run_id, r.search FROM cerebro._run AS r"
         " WHERE r.owner = (SELECT oid FROM pg_catalog.pg_roles WHERE rolname = $1)"
@@ -153,8 +153,8 @@ def detail(db: Database, run_id: int | None) -> str | None:
 
 
 def in_background(db: Database, run_id: int) -> bool:
-    """Return whether the driving session of a run is in the background; until it ends, the result tables are
-    not committed."""
+    """Return whether a run still has a driving session in the background. While it has one, its result tables
+    may not be committed yet, even if the run has finished."""
     rows = db.query(
         "SELECT FROM pg_stat_activity AS a JOIN pg_roles AS r ON r.oid = a.usesysid WHERE r.rolsuper"
         " AND a.datname = current_database() AND a.application_name = 'cerebro drive run=' || $1",

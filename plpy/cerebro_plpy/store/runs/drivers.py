@@ -63,7 +63,7 @@ def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
     """Take a run's lock, and return the writings that mark this session as the run's control session.
 
     Raise an error if another session is the control session. The mark holds until this session ends or calls
-    `let_go`. Until then it must run no code of a user's, which could release the lock.
+    `let_go`. Until then this session must run no code of a user's, which could release the lock.
     """
     # Who stands behind it and says so anew need not be let in: another may look at the run at this moment.
     if not (holds(db, run_id) and _own_locks(db, run_id)) and not _is_free(db, run_id):
@@ -73,8 +73,10 @@ def hold(db: Database, run_id: int, behind: Behind) -> list[Writing]:
 
 @as_owner
 def hold_new(db: Database, run_id: int, behind: Behind) -> list[Writing]:
-    """Take the lock of a run that no other session knows yet, and return the writings that mark this session
-    as its control session."""
+    """Take a run's lock, and return the writings that mark this session as the run's control session.
+
+    This does not check for another control session: a new run has none, and for other runs `hold` checks.
+    """
     drawn = (_try_lock(db, run_id) for _ in range(_LOCK_DRAWS))
     lock = next((lock for lock in drawn if lock is not None), None)
     if lock is None:
@@ -132,8 +134,8 @@ def held_elsewhere(db: Database, run_id: int) -> bool:
 
 
 def _try_lock(db: Database, run_id: int) -> int | None:
-    """Try to take an advisory lock for a run under a random key; return the key's lower half, or None if
-    another session has this lock."""
+    """Try to take an advisory lock for a run. The lower half of its key is random: return this half, or None
+    if another session has the lock with this key."""
     lock = _LOCK_MARK << 16 | secrets.randbits(16)
     held = db.query(
         "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",
@@ -175,8 +177,8 @@ def let_go(db: Database, run_id: int) -> None:
 def claim(db: Database, run_id: int) -> bool:
     """Keep every session from becoming the run's control session until this transaction ends; return True.
 
-    Return False if another session is the control session, or if a segment session could still write because
-    it does not notice in time that its caller has died.
+    Return False if another session is the control session, or if a segment session of the run still works
+    after a few seconds: it goes on until it notices that its caller has died.
     """
     for look in range(_LOOKS):
         if look:
@@ -234,8 +236,10 @@ def end_sessions(db: Database, run_id: int) -> None:
 
 
 def _session_numbers(db: Database, pids: Sequence[int], at: str) -> list[int]:
-    """Return Greenplum's numbers of these sessions, by which their processes on segments are found; empty on
-    other servers."""
+    """Return Greenplum's numbers of the sessions `pids` that began before `at`; empty on other servers.
+
+    By these numbers the sessions' processes on segments are found.
+    """
     if not is_greenplum(db):
         return []
     rows = db.query(f"SELECT a.sess_id FROM {_OWN_SESSIONS}", ["integer[]", "text"], [list(pids), at])
@@ -257,9 +261,10 @@ def _end_on_segments(db: Database, numbers: Sequence[int]) -> None:
 
 @as_owner
 def find_maker(db: Database, model_table: str, run_id: int | None, role: str) -> Row | None:
-    """Return another run under way that will create a table of this name, and whether the role may see it.
+    """Return a run under way, other than `run_id`, that will create the table `model_table`, and whether the
+    role may see this run; None if there is no such run.
 
-    Runs with the topology `inline` are left out: such a run has created the table in its caller's
+    Runs with the topology `inline` are left out: such a run has already created the table, in its caller's
     transaction.
     """
     # At first without the view, which on Citus would make this transaction one of all workers.

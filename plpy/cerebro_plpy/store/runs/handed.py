@@ -1,9 +1,9 @@
 """Rows that the caller's session hands to the sessions that train for it, in a file that has no name.
 
 Other sessions do not see a table before the transaction that made it is committed. So the caller's session
-copies the buffers into a file, whose name is removed as soon as the file is open. Processes of the same user
-of the operating system open the file by its number in the caller's process; the file is gone when that
-process ends.
+copies the tables' buffers into a file, whose name is removed as soon as the file is open. Processes of the
+same user of the operating system open the file by its number in the caller's process; the file is gone when
+that process ends.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ _HEAD = struct.Struct("16sQQ")
 
 @dataclass(frozen=True)
 class HandedPlace:
-    """The process and the number by which another process opens the file, and the secret in the file, by
-    which that process recognizes it."""
+    """The place of the file: the process that has it open (`pid`) and the file's number there (`descriptor`).
+
+    The file begins with `secret`, by which another process knows that it has opened the right file.
+    """
 
     pid: int
     descriptor: int
@@ -56,8 +58,8 @@ class HandedFile:
         self._file.seek(_HEAD.size)
 
     def add_partition(self, table: str, facts: Mapping[str, Any], buffers: Sequence[Any]) -> None:
-        """Add a partition of `table` to the index, with `facts` about it; `buffers` is what `write_row` has
-        returned for its buffers."""
+        """Add a partition of `table` to the index, with `facts` about the partition; `buffers` has what
+        `write_row` returned for each of its buffers."""
         self._index.setdefault(table, []).append({**facts, "buffers": buffers})
 
     def write_row(self, row: Row) -> dict[str, Any]:
@@ -91,8 +93,8 @@ class HandedFiles(dict[int, HandedFile]):
 
 @contextmanager
 def refusing_full_disk() -> Iterator[None]:
-    """During the block, turn the error for a full disk into an error for the caller; the disk may prove full
-    only when buffered bytes are written."""
+    """During the block, turn the error for a full disk into an error for the caller. The file must be flushed
+    within the block, since a full disk may be noticed only then."""
     try:
         yield
     except OSError as error:
@@ -104,7 +106,7 @@ def refusing_full_disk() -> Iterator[None]:
 
 
 def close_handed(run_id: int) -> None:
-    """Close the file with a run's rows, if there is one: the run is over."""
+    """Close the file with the rows of a run that is over, if this session has such a file."""
     found = memory.get_instance(HandedFiles).pop(run_id, None)
     if found is not None:
         # What a full disk has not taken is lost anyhow.

@@ -65,8 +65,8 @@ def writings(run_id: int, rates: Sequence[RateRow]) -> list[Writing]:
 
 @as_owner
 def known(db: Database, before: int | None = None) -> list[Row]:
-    """Return the newest rates of each kind of config, the oldest of these first; with `before`, a run's
-    number, only rates of earlier runs."""
+    """Return the newest rates of each kind of config, the oldest of these first. `before` is the number of a
+    run: with it, only rates of earlier runs count."""
     rows = db.query(
         f"SELECT {_COLUMNS} FROM (SELECT DISTINCT ON ({_KIND}) * FROM cerebro._rate"
         f" WHERE $1 IS NULL OR run_id < $1 ORDER BY {_KIND}, run_id DESC) AS newest"
@@ -79,8 +79,8 @@ def known(db: Database, before: int | None = None) -> list[Row]:
 
 @as_owner
 def code_before(db: Database, run_id: int) -> list[Row]:
-    """Return the code that a run's processes had compiled in runs shortly before it: the engine, a digest of
-    the code, and the batch size."""
+    """Return which code the processes of this run had compiled already, in the last few runs before this one:
+    for each compiled program the engine, a digest of the code, and the batch size."""
     return db.query(
         "SELECT DISTINCT backend, compiled, batch_size FROM cerebro._rate WHERE run_id IN ("
         " SELECT v.run_id FROM cerebro._visit AS v WHERE v.run_id < $1 AND v.run_id >= $1 - $2"
@@ -105,7 +105,7 @@ def visits(db: Database, run_id: int, most: int | None = None) -> list[Row]:
 @as_owner
 def evaluations(db: Database, run_id: int) -> list[Row]:
     """Return the least, the greatest and the total time of a run's evaluations, by config, segment and kind
-    of rows."""
+    of rows (training or validation)."""
     return db.query(
         "SELECT mst_key, segment, dataset, min(seconds) AS least,"
         " max(seconds) AS most, sum(seconds) AS seconds"

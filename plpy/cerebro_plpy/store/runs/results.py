@@ -486,7 +486,7 @@ def keys_with_weights(db: Database, model: str) -> list[Mapping[str, Any]]:
 
 
 def named_table(summary: Mapping[str, Any], column: str) -> str | None:
-    """Return the table that a column of a summary names, by its qualified name if the summary has it."""
+    """Return the name of a table from a column of a summary; the qualified name, if the summary has one."""
     qualified = summary.get("qualified_names")
     found = (qualified if isinstance(qualified, Mapping) else {}).get(column) or summary.get(column)
     return found if isinstance(found, str) else None

@@ -121,12 +121,12 @@ def searched(run: RunRow) -> Any:
 
 
 def limits(run: RunRow) -> Mapping[str, Any]:
-    """Return the limits of a run, such as its budget, and the facts stored with them, by name."""
+    """Return the limits and further settings of a run, such as its budget or `average_from`, by name."""
     return json.loads(run.limits)
 
 
 def spelled(run: RunRow) -> Mapping[str, str]:
-    """Return the names of the run's tables as the call wrote them, by the summary's column for each name."""
+    """Return the run's table names as the call wrote them, by the columns that they have in the summary."""
     return json.loads(run.spelled)
 
 
@@ -144,8 +144,8 @@ def below(run: RunRow, table: str) -> int | None:
 def class_counts(run: RunRow, config: ConfigRow | None = None) -> Mapping[str, Sequence[int] | None]:
     """Return how many training rows each class has, by output, in the order of outputs; None if unknown.
 
-    A config on a group gets the counts of the group if it balances classes. Runs of earlier releases do not
-    name their outputs; those with class weights had only one.
+    A config on a group gets the counts of the group if it balances classes. Runs of earlier releases did not
+    store the names of outputs; with class weights, they had only one output.
     """
     if config is not None and config.class_counts is not None:
         return json.loads(config.class_counts)
@@ -251,7 +251,7 @@ def run(db: Database, run_id: int) -> RunRow:
 
 @as_owner
 def own_run(db: Database, run_id: int | None, role: str, members: bool = False) -> RunRow:
-    """Return a run of the role or, with `members`, of a role that it belongs to. The error is the same
+    """Return a run of `role` or, with `members`, of a role in which `role` is a member. The error is the same
     whether the run is another role's or does not exist."""
     mine = (
         "pg_has_role($2::name, owner, 'USAGE')"
@@ -402,8 +402,8 @@ def configs_among(db: Database, run_id: int, keys: Sequence[int]) -> list[Config
 
 @as_owner
 def state_origin(db: Database, run_id: int, mst_key: int, step: int) -> int:
-    """Return the key of the config that a state is stored for: a clone begins with a state of its source,
-    which may be a clone too."""
+    """Return the key of the config under which a config's state is stored: the first state of a clone is
+    stored only under its source, which may be a clone too."""
     found = config(db, run_id, mst_key)
     while found.source_key is not None and found.source_step == step:
         found = config(db, run_id, found.source_key)

@@ -24,8 +24,8 @@ _PARTS_AT_ONCE = 16
 def write(
     db: Database, run_id: int, mst_key: int, step: int, parts: Iterable[bytes | memoryview], place: int = 0
 ) -> int:
-    """Store the parts of a state, and return its size in bytes. `place` is the distribution key of the node
-    of a cluster that stores it."""
+    """Store the parts of a state, and return its size in bytes. `place` is the distribution key by which a
+    cluster chooses the node that stores the state."""
     size = 0
     for number, part in enumerate(parts):
         db.query(
@@ -86,7 +86,7 @@ def write_several(
     db: Database, run_id: int, step: int, states: Iterable[tuple[int, Iterable[bytes]]], place: int = 0
 ) -> list[int]:
     """Store the states of several configs after the same step; return the size of each in bytes. `place` is
-    the distribution key of the node of a cluster that stores them."""
+    the distribution key by which a cluster chooses the node that stores them."""
     sizes: list[int] = []
     waiting: list[tuple[int, int, bytes]] = []
     filled = 0
@@ -165,11 +165,11 @@ def parts_of_several(db: Database, run_id: int, step: int, keys: Sequence[int]) 
 
 
 def dropping(run_id: int, keep: Mapping[int, Sequence[int]]) -> Writing:
-    """Return the writing that deletes states of a run under way, except those after the steps in `keep`.
+    """Return the writing that deletes states of the configs in `keep`, except at the steps that it lists.
 
-    Only states of the configs in `keep` are deleted. A state newer than all kept states of its config stays
-    too, since it may have been stored after this was decided. A step below zero, whose state waits to be
-    averaged, is compared without its sign.
+    The run is under way: a state newer than all kept states of its config stays too, since it may have been
+    stored after `keep` was decided. A step below zero, whose state waits to be averaged, is compared without
+    its sign.
     """
     newest = {mst_key: max(steps) for mst_key, steps in keep.items()}
     # No join: nothing moves between the segments of a cluster.
