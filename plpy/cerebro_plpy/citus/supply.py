@@ -93,8 +93,10 @@ class CitusSupply(TableSupply):
         self._ask(LeaveMetrics(measured=[asdict(row) for row in measured]))
 
     def _place_of(self, run_id: int, mst_key: int, step: int) -> int | None:
-        """Return the distribution key of the segment that made a config's step; None for an unknown
-        config."""
+        """Return the distribution key of the segment that made a config's state at a step.
+
+        Return None for an unknown config.
+        """
         if self._run is None or self._run.run_id != run_id or mst_key not in self._configs:
             return None
         run, config = self._run, self._configs[mst_key]

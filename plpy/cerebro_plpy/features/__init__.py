@@ -1,1 +1,1 @@
-"""The feature specification: what a table's columns become, and the arrays that it makes of rows. Pure."""
+"""Says what a table's columns become (the feature specification), and makes arrays of rows by it. Pure."""

@@ -92,7 +92,10 @@ def _float_text(element: str, value: Any) -> str:
 
 
 class _NumericText:
-    """A function that writes a decimal as the server does, which keeps the digits after the point."""
+    """A function that writes a decimal as the server does, with zeros at its end, such as 1.50.
+
+    A float has lost such zeros, so it is written like the equal number in `values`, if there is one.
+    """
 
     def __init__(self, values: Sequence[str]) -> None:
         self._written: dict[decimal.Decimal, str] = {}

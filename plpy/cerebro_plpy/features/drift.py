@@ -138,7 +138,10 @@ def find_unseen(feature: Feature, sample: np.ndarray, nulls: float | None) -> fl
 
 
 def without_nulls(feature: Feature, share: float, nulls: float | None) -> float:
-    """Return `share`, the share of unseen values, less `nulls`, the share of NULL, if both have one code."""
+    """Return the share of unseen values, given the `share` of rows with the code of unseen values.
+
+    If NULL has the same code, its share `nulls` is subtracted.
+    """
     if not isinstance(feature.way, Category):
         return share
     codes = CategoryCodes(feature.way)
@@ -152,7 +155,10 @@ def _codes(way: Category, sample: np.ndarray) -> np.ndarray:
 
 
 def values_of(feature: Feature, sample: np.ndarray) -> np.ndarray:
-    """Return the values by which a column is compared, from a sample of its feature, (rows, width)."""
+    """Return the values by which a column is compared with earlier rows, from a sample of its feature.
+
+    The sample is an array (rows, width).
+    """
     match feature.way:
         case Number():
             return sample[:, 0]

@@ -65,7 +65,7 @@ _OUTER = (
 
 
 class Noted(Protocol):
-    """A counter of faults in rows, which are numbered from 1 in the order of the scan."""
+    """A counter of the rows in which a column has a fault. Rows are numbered from 1, as they are read."""
 
     def add(self, column: str, problem: str, rows: Sequence[int], example: str = "") -> None: ...
 

@@ -169,7 +169,10 @@ class LabelByValue:
 
 
 def steady(value: float | None, unit: float | None) -> float:
-    """Return a value without digits that are far below `unit`; 0 if the value is None or not finite."""
+    """Return a value without digits that are far below `unit`; 0 if the value is None or not finite.
+
+    Such digits depend on the order in which the server added up the rows.
+    """
     if value is None or not math.isfinite(value):
         return 0.0
     if not unit or not math.isfinite(unit):

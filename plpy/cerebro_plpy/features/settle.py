@@ -122,7 +122,7 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
 
 
 def of_numbers(wanted: Wanted, facts: ColumnFacts | None) -> str:
-    """Return a remark on texts that are numbers in nearly all rows, or an empty text for other columns."""
+    """Return a remark if nearly all texts of a column are numbers; otherwise an empty text."""
     if wanted.column.element not in asked.TEXTS or not isinstance(facts, TextFacts):
         return ""
     found = facts.numbers
@@ -163,9 +163,9 @@ def settle(
 
 
 def settle_also(wanted: Wanted, facts: TextFacts, rows: int) -> Feature:
-    """Return a feature with the values of a number as a category, in an input of its own.
+    """Return a second feature of a column of numbers: its values as a category, in an input of its own.
 
-    Rare values share the code of unseen values, so that training rows have this code.
+    Rare values share the code of unseen values, so that training rows have this code, too.
     """
     column, said = wanted.column, {"encode": EMBED, "min_count": ALSO_COUNT}
     way = _category(Making(column, said, facts, rows, None))
@@ -195,7 +195,7 @@ def _statistics(facts: ColumnFacts | None, rows: int) -> Mapping[str, Any]:
 
 
 def _counts(way: Treatment, facts: ColumnFacts | None) -> Mapping[str, Any]:
-    """Return the number of rows with each value that has a code of its own, under the key `counts`."""
+    """Return, under `counts`, the number of rows with each value that has a code of its own."""
     if not isinstance(way, Category) or not isinstance(facts, TextFacts) or not way.values:
         return {}
     counts = dict(facts.values)

@@ -64,7 +64,7 @@ class Number:
 
 @dataclass(frozen=True)
 class Date:
-    """Parts of a time in UTC, such as its month. Center, spread and fill are in seconds since 1970."""
+    """Parts of a time in UTC, such as its month. Times (center and fill) count in seconds since 1970."""
 
     kind: ClassVar[str] = DATE
     parts: list[str]
@@ -101,7 +101,7 @@ class Category:
 
     @property
     def codes(self) -> int:
-        """The number of codes: for each value, for NULL and for unseen values; or for NULL and each hash."""
+        """The number of codes: for each value, NULL and unseen values; if hashed, for NULL and each hash."""
         return self.buckets + 1 if self.encode == HASH else len(self.values) + 2
 
 

@@ -30,7 +30,7 @@ _NOISE = 2.5
 
 @dataclass(frozen=True)
 class Thresholds:
-    """The threshold of each measure: `common` for all columns, `own` for single columns."""
+    """The threshold of each measure, such as the share of NULL: `common` for all columns, `own` for some."""
 
     common: Mapping[str, float]
     own: Mapping[str, Mapping[str, float]]

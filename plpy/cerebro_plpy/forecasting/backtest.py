@@ -1,4 +1,4 @@
-"""Backtests: compare forecasts with the values that followed, choose the best, and measure intervals."""
+"""Backtests: compare forecasts with the values that followed, choose the best, and find intervals."""
 
 from __future__ import annotations
 
@@ -22,14 +22,21 @@ FEW_SERIES = 8
 
 @dataclass(frozen=True)
 class BacktestScore:
-    """Two errors of answers for some windows: the mean absolute scaled error, and the mean absolute error."""
+    """The error of answers for some windows, once scaled and once in the unit of the series.
+
+    The mean absolute scaled error (`mase`) can be compared between series of different sizes. The mean
+    absolute error (`mae`) is easier to picture.
+    """
 
     mase: float
     mae: float
 
 
 def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Return the mean absolute scaled error of each window; NaN if the window's series never changes."""
+    """Return the mean absolute scaled error of each window: the error divided by the scale of its series.
+
+    `scales` has a number for each series (`Jobs.scales`). The error is NaN if the series never changes.
+    """
     found = scales[rows.series]
     with np.errstate(all="ignore"):
         errors = np.abs(answers - rows.followed).mean(axis=1) / found
@@ -37,7 +44,7 @@ def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.n
 
 
 def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> BacktestScore:
-    """Return the mean errors over all windows, in the scales of the series and in their unit."""
+    """Return the mean errors over all windows; `scales` has the scale of each series."""
     errors = find_errors(rows, answers, scales)
     mase = float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
     return BacktestScore(mase, float(np.abs(answers - rows.followed).mean()))
@@ -57,8 +64,8 @@ def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> boo
 def find_gains(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> np.ndarray:
     """Return how much smaller `errors` are than `others`: one mean for each series.
 
-    Windows of one series overlap, so each series counts once. If there are few series, return one number for
-    each window instead.
+    Windows of one series overlap, so each series counts once. Few series would be too few numbers to tell
+    chance by, so then return one number for each window.
     """
     gains = others - errors
     known = np.isfinite(gains)
@@ -69,10 +76,12 @@ def find_gains(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> np
 
 
 def find_radii(errors: np.ndarray, apart: int | None = None) -> np.ndarray:
-    """Return how far an interval reaches from the answer, in scales of the window: an array (LEVELS, steps).
+    """Return how far intervals reach to each side of a forecast: an array (LEVELS, steps).
 
-    The intervals are conformal. Ranks are taken among n + 1 errors, since the value to come counts as well.
-    As windows of a series overlap, n is `apart`: the number of windows that forecast no value in common.
+    `errors` has an error for each window and step; errors and radii are in the scale of the window. The
+    intervals are conformal: a radius is a quantile of the errors' sizes, at the level times (n + 1) / n,
+    since the value to come counts as well. As windows of a series overlap, n is `apart` (`count_apart`), or
+    the number of errors if that is None.
     """
     sizes = np.abs(errors[np.isfinite(errors).all(axis=1)])
     if not len(sizes):
@@ -91,7 +100,7 @@ def _rank(count: int, level: float, apart: int | None) -> int:
 
 
 def count_apart(rows: Windowed) -> int:
-    """Return the number of windows of which no two forecast the same values."""
+    """Return how many windows could be chosen so that no two of them forecast the same value."""
     horizon = rows.followed.shape[1]
     spans = [np.ptp(rows.origins[rows.series == one]) for one in np.unique(rows.series)]
     return sum(int(span) // horizon + 1 for span in spans)
@@ -113,11 +122,11 @@ Errors = tuple[np.ndarray, np.ndarray]
 
 
 def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], series: np.ndarray) -> str:
-    """Return the name of the net or the baseline that is to answer.
+    """Return the name of the net or the baseline that is to make the forecast.
 
-    The errors of each are on two sets of windows: on older ones, by which the best net and the best baseline
-    are chosen, and on newer ones. The net answers if it is better than the best baseline on the older windows
-    and, by more than chance, than the best baseline on the newer windows.
+    Each has errors on two sets of windows: on older ones, by which the best net and the best baseline are
+    found, and on newer ones, by which this net is tested. The net is chosen if it is better than the best
+    baseline on the older windows and, by more than chance, than the best baseline on the newer windows.
     """
     plain = min(baselines, key=lambda name: _mean(baselines[name][0]))
     if not nets:

@@ -1,4 +1,4 @@
-"""The document of a forecast: the columns that it reads, what answers, and how wide its intervals are.
+"""The document of a forecast: its columns, the net and baselines that answer, and its intervals.
 
 It may come from a user's table, so everything in it is checked when it is read.
 """

@@ -1,4 +1,7 @@
-"""Inputs of nets besides the window: columns known ahead, columns fixed in a series, and the calendar."""
+"""Inputs of nets besides the window: columns known ahead, columns fixed in a series, and the calendar.
+
+A column known ahead has values for steps to come, such as planned prices.
+"""
 
 from __future__ import annotations
 
@@ -99,7 +102,7 @@ class InputMaker:
         return coming.shape[1] == steps and bool(np.isfinite(coming).all()) if count else True
 
     def _describe(self, series: Series) -> np.ndarray:
-        """Return the fixed values of a series as numbers; an unknown value is 0."""
+        """Return the values of columns fixed in a series as inputs of a net; 0 for an unknown value."""
         found = list[float]()
         for one, value in zip(self.static, self.static_values(series), strict=True):
             if isinstance(value, float):
@@ -110,7 +113,7 @@ class InputMaker:
         return np.array(found)
 
     def static_values(self, series: Series) -> list[str | float | None]:
-        """Return the fixed values of a series; an unknown number is NaN, and an unknown word None."""
+        """Return the values of columns fixed in a series; an unknown number is NaN, an unknown word None."""
         numbers, words = iter(series.ahead[len(self.ahead) :]), iter(series.words)
         return [next(words) if one.words else _last(next(numbers)) for one in self.static]
 

@@ -26,7 +26,10 @@ class StepPart(NamedTuple):
 
 @dataclass(frozen=True)
 class StepParts:
-    """The columns of a forecast: `time`, `value` and `inputs`. Parts of its steps have the columns' names."""
+    """The names of a forecast's columns, with which `name` names the parts of a step.
+
+    `time` and `value` are columns; `inputs` has all others.
+    """
 
     time: str
     value: str

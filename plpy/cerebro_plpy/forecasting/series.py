@@ -1,4 +1,4 @@
-"""Series on a grid: one value for each step.
+"""Series on a grid: one value for each step of time, counted from the first stamp (the time of a value).
 
 Few missing values are filled in; with many, a status says so.
 """

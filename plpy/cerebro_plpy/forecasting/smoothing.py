@@ -40,9 +40,10 @@ class _Weights:
 
 @dataclass
 class _Learned:
-    """The level and the trend after a step, (windows, weights), and the season, (places, windows, weights).
+    """The level, the trend and the season of each window after a step, for each combination of weights.
 
-    "Weights" counts the combinations that are tried, and "places" the steps of a season.
+    Level and trend are arrays (windows, combinations). The season is an array (steps of a season, windows,
+    combinations).
     """
 
     level: np.ndarray

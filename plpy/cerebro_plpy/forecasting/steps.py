@@ -31,7 +31,8 @@ _OF_MONTHS = {1: 12, 2: 6, 3: 4, 6: 2}
 class Stamps:
     """The stamps of a series in order, as moments and as wall times (what a clock on the wall shows).
 
-    Both are seconds since 1970. If times are whole numbers, both have these numbers.
+    Steps by the calendar, such as days, are counted in wall times, shorter ones in moments. Both are seconds
+    since 1970. If times are whole numbers, both have these numbers.
     """
 
     moments: np.ndarray

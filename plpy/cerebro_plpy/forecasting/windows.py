@@ -1,4 +1,7 @@
-"""Windows of series: the values before an origin, the values that followed, and the window's scale."""
+"""Windows of series: the values before a point of the series, the values that followed, and a scale.
+
+The point is the window's origin: the number of the series' values that are known there.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,7 @@ class WindowShape:
 
 @dataclass(frozen=True)
 class Windowed:
-    """Windows of series: the known values, the values that followed, and the slope of each series so far."""
+    """Windows of series: the known values, the values that followed, and the series' slope until then."""
 
     # The number of each window's series, and its origin: how many values of the series are known.
     series: np.ndarray
@@ -89,8 +92,8 @@ class Windowed:
 class Jobs:
     """The windows by their job.
 
-    Some train nets; on some the best of nets and baselines is chosen; on the last the errors of its forecasts
-    are measured.
+    Nets are trained on `trains`. The best net or baseline is chosen by its errors on `chooses`. The errors
+    that are reported to the caller are measured on `reports`.
     """
 
     trains: Windowed
@@ -119,7 +122,8 @@ def choose_shape(lengths: Sequence[int], horizon: int, season: int, window: int 
 def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
     """Cut the series into windows, each of which has one job.
 
-    The oldest windows train nets, later ones choose what answers, and the newest report errors.
+    The oldest are for training, later ones for choosing a net or a baseline, and the newest for reporting
+    errors.
     """
     spans = [_spans(len(one.values), shape) for one in series]
     most = (MOST_TRAINING, MOST_OTHER, MOST_OTHER)
@@ -137,9 +141,9 @@ def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
 
 
 def _spans(length: int, shape: WindowShape) -> tuple[range, range, range]:
-    """Return the origins of a series' windows for each job: to train, to choose, and to report.
+    """Return the origins of a series' windows for each job: training, choosing, and reporting errors.
 
-    An origin is the number of values that are known.
+    `length` is the number of the series' values.
     """
     if length < shape.least:
         return range(0), range(0), range(0)
@@ -157,7 +161,9 @@ def _thin(origins: range, stride: int, number: int) -> range:
 
 
 def _mean_change(values: np.ndarray, season: int) -> float:
-    """Return the mean error of the seasonal naive forecast, or of the naive forecast if that error is 0.
+    """Return how much values change over a season on average, or over one step if that is 0.
+
+    This is the mean error of a naive forecast, by which the errors of other forecasts are divided.
 
     Return NaN if both are 0 or the series is too short.
     """
@@ -174,7 +180,8 @@ def cut(
 ) -> Windowed:
     """Return the windows of the series at the given origins (numbers of known values).
 
-    `followed` is NaN for all windows of a series that ends before the horizon of its last window.
+    If a series ends before the horizon of its last window, `followed` is NaN for all its windows, as it is
+    when values to come are forecast.
     """
     ends = [np.asarray(one, np.int64) for one in origins]
     numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])

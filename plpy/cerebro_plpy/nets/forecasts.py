@@ -17,13 +17,16 @@ BLOCKS = ((4, 4), (2, 2), (1, 1))
 
 
 def make_nlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the window minus its last value, concatenated with the other inputs."""
+    """Add layers that subtract its last value from the window; return the result beside the other inputs."""
     window, others = _inputs(graph, wanted)
     return _beside(graph, _less(graph, window, _last(graph, window, wanted)), others)
 
 
 def make_dlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the window minus its last value, as moving average and rest, beside the other inputs."""
+    """Add layers that split the window, less its last value, into a moving average and the rest.
+
+    Return both parts, concatenated with the other inputs.
+    """
     window, others = _inputs(graph, wanted)
     window = _less(graph, window, _last(graph, window, wanted))
     width = _width(wanted)
@@ -35,7 +38,7 @@ def make_dlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> Lay
 
 
 def make_nhits(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Return the numbers that each block contributes to the forecast, concatenated.
+    """Add blocks of layers, and return the numbers that each contributes to the forecast, concatenated.
 
     Each block pools fewer values than the block before it, and gets the window without the part that the
     blocks before it have explained.

@@ -1,8 +1,8 @@
 """Builds the first layers of the net `graph`: a weighted sum of blocks of columns.
 
-After SIGN (Frasca and others, 2020): cerebro.propagate makes columns by hops along the edges of a graph. A
-block is the columns that one hop has made, or the columns that no hop has made. Each block has a dense layer,
-and the weights of the sum are learned.
+After SIGN (Frasca and others, 2020): cerebro.propagate makes columns by hops along the edges of a graph. In a
+hop, each row gets a sum over its neighbours. A block is the columns that one hop has made, or the columns
+that no hop has made. Each block has a dense layer, and the weights of the sum of blocks are learned.
 """
 
 from __future__ import annotations

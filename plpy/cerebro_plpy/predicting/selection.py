@@ -53,7 +53,7 @@ def mean_of(answers: np.ndarray, counts: Mapping[int, int]) -> np.ndarray:
 
 
 def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
-    """Return the places of the rows of two halves.
+    """Divide rows into two halves, and return the places of the rows of each half.
 
     Sorted by class or quantity, rows go to both halves in turn.
     """

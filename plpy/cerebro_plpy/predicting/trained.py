@@ -73,9 +73,9 @@ def find_registered(db: Database, name: str) -> RegisteredVersion:
 
 
 def _lacks(db: Database, name: str) -> str | None:
-    """Return a sentence on the alias or version that a reference names and its model lacks.
+    """Return a sentence saying that a model has no such alias or version as a reference names.
 
-    Return None if the caller sees no such model.
+    Return None if the caller sees no model of this name.
     """
     reference = references.parse(name)
     aliases = {} if reference is None else model_versions.aliases(db, reference.name)

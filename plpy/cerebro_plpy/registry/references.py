@@ -27,7 +27,10 @@ class Reference:
 
 
 def is_marked(text: str) -> bool:
-    """Return whether a text names a registered model: it has an @, but no double quotes as a table's name."""
+    """Return whether a text must mean a registered model: it has an @, and no double quotes.
+
+    The name of a table has an @ only in double quotes.
+    """
     return "@" in text and '"' not in text
 
 

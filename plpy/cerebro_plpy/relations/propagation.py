@@ -1,4 +1,7 @@
-"""Spreads the features of a graph's nodes along its edges, hop by hop, and finds what a change reaches."""
+"""Spreads the features of a graph's nodes along its edges, hop by hop, and finds what a change reaches.
+
+In a hop, each node gets a weighted sum of its neighbours' features, as the hop before has left them.
+"""
 
 from __future__ import annotations
 
@@ -114,9 +117,10 @@ def make_hop(
 
 
 def find_digests(labels: np.ndarray, edges: NumberedEdges, kinds: int, aggregate: str) -> np.ndarray:
-    """Return a number for each node and kind of edge, which changes if the node's edges of this kind change.
+    """Return a digest of the edges of each kind that each node has: an array (nodes, kinds).
 
-    `labels` identify nodes: a node keeps its label, even if its number changes.
+    By it, a later call sees which nodes' edges have changed. `labels` identify nodes then: a node keeps its
+    label, even if its number changes.
     """
     found = np.zeros((len(labels), kinds), np.uint64)
     weights = _mix(np.ascontiguousarray(edges.weight, np.float64).view(np.uint64))

@@ -75,9 +75,10 @@ def _check(asked: Check) -> Mapping[str, Any]:
 def _shards(
     config: CheckedConfig, model_arch: str, params: CompileParams, device_memory_mb: int | None
 ) -> Mapping[str, int]:
-    """Return the largest number of shards that a config's net is cut into, and their memory on the device.
+    """Return how many shards a config's net is cut into at most, and the memory they need on the device.
 
-    Return an empty mapping if `device_memory_mb` is None.
+    The net may be cut into more shards once `unfreeze_at` has let frozen layers train. Return an empty
+    mapping if `device_memory_mb` is None.
     """
     from cerebro_plpy.engine.activations import shards
     from cerebro_plpy.engine.models import sizing

@@ -97,9 +97,10 @@ class OtherTrunk:
 
 @dataclass(frozen=True)
 class Needs:
-    """The net and batch size of a config, and the other nets and batch sizes of the run that need features.
+    """The net and batch size (`mark`) of a config, and `others` of the run that need features, too.
 
-    `others` has, for each, a function that returns its trunk, or None if that must be computed alone.
+    For each of the others, a function returns the net's trunk if it can be computed together with the
+    config's own trunk, or else None.
     """
 
     mark: rows.Mark
@@ -115,7 +116,10 @@ def drop_unneeded(needs: Needs) -> None:
 
 
 def may_share(work: Task, other: Task) -> bool:
-    """Return whether the trunks of two configs have layers of the same name, apart from one input layer."""
+    """Return whether the trunks of two configs may have layers in common, which are then computed once.
+
+    Two names in common tell it; a single one may be that of an input layer.
+    """
     cuts_of = runs.limits(work.run).get("cuts") or {}
     names = [cuts_of.get(str(one.config.model_id), [{"names": ()}])[0]["names"] for one in (work, other)]
     return len(set(names[0]).intersection(names[1])) > 1
@@ -187,7 +191,10 @@ def other_weights(table: str, layer: str) -> CerebroError:
 
 
 class _Together(dict[tuple[str, ...], TogetherPass | None]):
-    """Models of several trunks, by the trunks' digests; None if a model saves nothing or changes bits."""
+    """Models that compute several trunks in one pass, by the digests of the trunks.
+
+    It has None for trunks that must be computed apart: one pass would save nothing or change bits.
+    """
 
 
 def _features(

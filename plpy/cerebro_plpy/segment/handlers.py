@@ -344,7 +344,7 @@ def _delete_run(db: Database, command: DeleteRun) -> CommandResult:
 
 
 def _written(steps: Callable[[Database, Any], Writes]) -> Callable[[Database, Any], CommandResult]:
-    """Wrap a handler that yields rows to write: the result writes them, and returns the handler's answer."""
+    """Return a handler that writes all rows that `steps` yields, and returns the answer of `steps`."""
 
     def carry_out(db: Database, command: Command) -> CommandResult:
         work = steps(db, command)

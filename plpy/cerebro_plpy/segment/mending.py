@@ -47,7 +47,7 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
 def _of_group(
     db: Database, run: runs.RunRow, standing: runs.Standing, first: int, *, incomplete: bool
 ) -> list[Mapping[str, Any]]:
-    """Move a group on one segment back to its first step if its state is damaged or its metrics `incomplete`.
+    """Move a group on one segment back to step `first` if its state is damaged or its metrics `incomplete`.
 
     It cannot go back to a later step: no state in between is stored, and only a visit can measure its epochs.
     Return the group's repair as a list of one mapping, or an empty list.

@@ -47,7 +47,7 @@ class Task:
     thawed: tuple[str, ...] = ()
 
     def at(self, epoch: int) -> Task:
-        """Return the task for an epoch: layers that `unfreeze_at` names up to this epoch train."""
+        """Return the task for an epoch: its net trains all layers that `unfreeze_at` names by then."""
         names = self.fit.thawed(epoch)
         if names == self.thawed:
             return self

@@ -163,7 +163,7 @@ def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
 
 
 def _level(level: float | None) -> int:
-    """Return the index, in LEVELS, of the lowest level that is not below the given level."""
+    """Return the index of the lowest of LEVELS, for which intervals are kept, that is at least `level`."""
     if level is None:
         raise CerebroError("level is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not LEVELS[0] <= level <= LEVELS[-1]:
@@ -276,9 +276,10 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
 
 
 def answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
-    """Return, for each window, the median of what the net and the baselines of the forecast answer.
+    """Return the values that a forecast answers for each window.
 
-    A forecast may have a net, baselines, or both.
+    They are the median of the values that its net and its baselines forecast. A forecast may have a net,
+    baselines, or both.
     """
     answers = list(net.answer_plainly(rows, found.baselines).values())
     if found.mst_key is not None:

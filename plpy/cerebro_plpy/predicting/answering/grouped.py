@@ -62,7 +62,7 @@ def normal(key: Mapping[str, Any]) -> str:
 
 
 class GroupKeys:
-    """The keys of the groups that have a model, found by the keys of rows."""
+    """Finds, for the key of a row, the key of the group that has a model for the row."""
 
     def __init__(self, db: Database, found: GroupModels, keys: Container[str]) -> None:
         self._db, self._found, self._keys = db, found, keys
@@ -70,7 +70,9 @@ class GroupKeys:
         self._looked_up: dict[str, str | None] = {}
 
     def find(self, given: str) -> str:
-        """Return the key of the group that a row's key belongs to, or ALL_ROWS if that group has no model.
+        """Return the key of the group to which a row with the key `given` belongs, or ALL_ROWS.
+
+        It is ALL_ROWS if no group that has a model has this key.
 
         Two keys that are written differently may be equal, such as 1.0 and 1.00. The server compares such
         keys.
@@ -146,9 +148,9 @@ class Answers:
         return {key: data for key, (_, data) in self._weights.items()}
 
     def find_own(self, given: str | None) -> str | None:
-        """Return the key of the model of a row's group.
+        """Return the key in `weights` of the group of a row with the key `given`.
 
-        Return None if the row has no key or its group no model.
+        Return None if the row has no key or its group has no model.
         """
         if not given:
             return None
@@ -169,6 +171,7 @@ class Answers:
         """Return the output for each row, and whether the row has an answer.
 
         The model of a row's group answers, or else the model of all rows. A row without either has no answer.
+        `given` has the key of each row's group, and `width` is the number of outputs for a row.
         """
         results = np.zeros((len(given), width), np.float32)
         answered = np.zeros(len(given), bool)
@@ -197,7 +200,10 @@ class Answers:
 
 
 def models_of(db: Database, found: GroupsHolder, keys: Collection[int]) -> dict[int, Model]:
-    """Return the model of each config, by `mst_key`. Each model has the weights of one of its groups."""
+    """Return a model for each config with one of these `keys` (`mst_key`), by key.
+
+    It has the weights of any one of the config's groups. For a row, those of the row's group are loaded.
+    """
     return {key: models.trained(db, found.any_group(db, key)) for key in sorted(keys)}
 
 

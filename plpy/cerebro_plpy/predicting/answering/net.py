@@ -88,7 +88,7 @@ def _is_worth(plain: PlainNet, rows: int | None) -> bool:
 
 
 def _split(plain: PlainNet, inputs: Sequence[np.ndarray]) -> list[Callable[[Tick], list[np.ndarray]]]:
-    """Return calls that each answer a block of at most ROWS rows."""
+    """Cut the rows into blocks of at most ROWS rows; return a function for each block that answers it."""
     starts = range(0, len(inputs[0]), ROWS)
     return [partial(_answer_part, plain, [rows[at : at + ROWS] for rows in inputs]) for at in starts]
 

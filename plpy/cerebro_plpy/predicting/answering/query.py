@@ -148,7 +148,8 @@ def batch(
 ) -> BatchAnswer:
     """Return the predictions for a batch of rows. Raise an error if the ticket does not belong to the caller.
 
-    `data` and `texts` hold the values of the first field for all rows, then those of the second, and so on.
+    `data` has the fields of bytes, and `texts` the fields of text and, last, the keys of groups. Each has the
+    values of its first field for all rows, then those of its second, and so on.
     """
     reader = memory.get_instance(_Readers).get(ticket)
     if reader is None or reader.user != session.statement()[2]:

@@ -71,8 +71,8 @@ def read_series(
 ) -> list[Reading]:
     """Return all series of a source table, in the order of their key columns.
 
-    A net reads a text column once for a series. If such a column changes within a series, raise an error if
-    `trains`, and otherwise return None as its value.
+    Of a text column, a net reads one value for each series. If the column changes within a series, raise an
+    error if `trains`, and otherwise return None as its value.
     """
     found = []
     for rows in store.read_series(db, source, columns, zone):

@@ -137,9 +137,9 @@ def _described(db: Database, model: models.Model, shapes: Sequence[Size]) -> Des
 
 
 def _for_few(plain: PlainNet) -> Predict:
-    """Return a function that computes the net by NumPy. A heavy net raises NotHere after some calls.
+    """Return a function that computes the net by NumPy, and for a heavy net only in its first calls.
 
-    For more rows than these, an engine is faster, although it has to start first.
+    Later calls raise NotHere: for so many rows, an engine is faster, although it has to start first.
     """
     if plain.is_light:
         return plain

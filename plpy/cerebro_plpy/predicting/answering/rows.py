@@ -337,9 +337,9 @@ class PredictorHere:
 def _answer_batches(
     db: Database, asked: Prediction, forward: Inference, loaded: Loaded
 ) -> Iterator[Callable[[Tick], AnsweredBatch]]:
-    """Read all rows, and yield a call for each batch that answers its rows.
+    """Read all rows in batches, and yield, for each batch, a function that answers the rows of the batch.
 
-    If a row cannot be used, yield no more calls, read on to count such rows, and raise an error with the
+    If a row cannot be used, yield no more functions, read on to count such rows, and raise an error with the
     count.
     """
     tick = ticker(db)

@@ -84,8 +84,8 @@ PartsOf = Callable[[Mapping[str, Any], list[np.ndarray], list[np.ndarray], int |
 class Explainer:
     """A model that is ready to explain its answers.
 
-    `slopes` computes slopes of the score, `start` is the mean row as it enters the net, and `parts_of` sums
-    up what the numbers of each column add.
+    `slopes` computes how fast the score grows with each number of a row, `start` is the mean row as it enters
+    the net, and `parts_of` sums up what the numbers of each column add.
     """
 
     output: Output
@@ -305,9 +305,10 @@ def _of_array(
     parts: list[np.ndarray],
     most: int | None,
 ) -> list[ColumnPart]:
-    """Return the elements of an array that add most.
+    """Return the elements of an array that add most to the score, each with the amount.
 
-    An array of several dimensions is returned as one part.
+    An array of several dimensions is returned as one part. The values that are shown are multiplied by
+    `divisor`, by which they were divided when they entered the net.
     """
     if parts[0].ndim > 1:
         pixels = parts[0] if is_map(parts[0].shape) else None

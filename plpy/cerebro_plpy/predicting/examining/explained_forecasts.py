@@ -144,7 +144,7 @@ def _propose(columns: Sequence[str], laid: Sequence[Series]) -> str | None:
 def _tell(db: Database, held: HeldForecast, without: int, count: int) -> None:
     """Send a NOTICE if the forecast also uses baselines, which are not explained.
 
-    Send another one if series are left out.
+    Send another one if `without`, the number of series that are left out, is not 0.
     """
     found = held.forecast
     if found.baselines:

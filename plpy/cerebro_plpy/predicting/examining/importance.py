@@ -72,10 +72,10 @@ class Mixing:
         return scoring.jackknife(self.judge.answer(inputs, self.rows.groups), self.rows.truth, self.metric)
 
     def mix(self, before: JackknifedError, name: str, places: ColumnPlaces) -> Importance:
-        """Return how much greater the error is with the column `name` mixed, with the spread and an interval.
+        """Return how much greater the error is with the column `name` mixed: mean, spread and interval.
 
-        `before` is the error without mixing. The interval allows for chance in the choice of the rows and in
-        the mixing.
+        `before` is the error without mixing. The mean and the spread are of the column's several mixings. The
+        interval allows for chance in the choice of the rows and in the mixing.
         """
         gains: list[tuple[float, float]] = []
         for number in range(self.repeats):

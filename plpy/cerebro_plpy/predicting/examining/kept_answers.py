@@ -28,7 +28,10 @@ class AnsweredRows:
 
 @dataclass(frozen=True)
 class MeasuredError:
-    """The error of some rows and its deviation, and whether the deviation was measured on these rows."""
+    """The error of some rows, and its standard deviation.
+
+    `is_own` says whether the deviation was measured on these rows; if not, it follows from that of all rows.
+    """
 
     error: float
     deviation: float
@@ -98,7 +101,7 @@ def measure_part(part: AnsweredRows, rows: int, metric: str, whole: MeasuredErro
 def _choose(rows: list[np.ndarray], bits: int) -> list[np.ndarray]:
     """Return a sample of the rows: about one of 2 to the power of `bits`.
 
-    It depends only on the rows' numbers.
+    A hash of a row's number decides, so a sample with more bits is a part of a sample with fewer.
     """
     mixed = (rows[0] * _MIX) >> _SHIFT
     chosen = (mixed & np.uint64((1 << bits) - 1)) == 0

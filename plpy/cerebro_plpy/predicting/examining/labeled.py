@@ -284,9 +284,9 @@ class Judge:
         return self.output.read(self.nets.answer(arrays, groups, self.tick))
 
     def find_places(self) -> Mapping[str, list[tuple[int, slice]]]:
-        """Return the places of the numbers that each source column became.
+        """Return, for each source column, the places in the inputs of the numbers that it became.
 
-        A place is the number of an input, and the slice of each of the input's rows.
+        A place is the number of an input, and the slice of this input's numbers for one row.
         """
         if self.model.features is None:
             return {column.part.name: [(number, slice(None))] for number, column in enumerate(self.columns)}

@@ -206,7 +206,7 @@ def _unseen(rows: PackedSample) -> Iterator[tuple[str, float]]:
 def _answer(
     db: Database, model: models.Model, inputs: Sequence[np.ndarray]
 ) -> tuple[Output, np.ndarray] | None:
-    """Return a model's output, and its answers for the inputs.
+    """Return the meaning of a model's only output, and the model's answers for the inputs.
 
     Return None if an engine would have to start.
     """
@@ -220,7 +220,7 @@ def _answer(
 def _answer_groups(
     db: Database, nets: grouped.Answers, rows: PackedSample
 ) -> tuple[Output, np.ndarray] | None:
-    """Return the output that the models of all groups share, and their answers for the rows.
+    """Return the meaning of the output that all groups' models have, and the models' answers for the rows.
 
     Return None if an engine would have to start.
     """
@@ -237,7 +237,10 @@ def _shapes(inputs: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
 
 
 def _find_output(db: Database, model: models.Model, shapes: tuple[tuple[int, ...], ...]) -> Output | None:
-    """Return the only output of a net; None if it has several, or if an engine would have to start."""
+    """Return the meaning of a net's only output.
+
+    Return None if the net has several outputs, or if an engine would have to start.
+    """
     plain = plain_net(model.model_arch, model.weights(), shapes)
     if plain is not None and plain.is_light:
         described = plain.described
@@ -258,7 +261,7 @@ def describe_answers(output: Output, answers: np.ndarray) -> Distribution:
 
 
 def answer_values(output: Output, answers: np.ndarray) -> np.ndarray:
-    """Return the number by which each answer is compared.
+    """Return one number for each answer, so that answers have a distribution to compare.
 
     It is the quantity, the probability of the second class of two, or the place of the most probable class.
     """

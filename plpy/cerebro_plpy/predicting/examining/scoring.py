@@ -80,7 +80,8 @@ def _area(values: np.ndarray, inside: np.ndarray) -> float:
 def _confused(answers: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Return three counts for each class.
 
-    They are its rows that are predicted as this class, all rows that are predicted as it, and all its rows.
+    They count the rows of the class that are predicted as it, all rows that are predicted as it, and all rows
+    of the class.
     """
     said, true = answers.argmax(axis=1), truth.argmax(axis=1)
     width = truth.shape[1]
@@ -252,7 +253,7 @@ def deviation(without: np.ndarray) -> float:
 
 
 def find_width(chance: float) -> float:
-    """Return the number of standard deviations that chance exceeds with the probability `chance`.
+    """Return by how many standard deviations a value exceeds its mean with the probability `chance`.
 
     It approximates the quantile of Student's t distribution, as the jackknife has few parts.
     """

@@ -93,7 +93,10 @@ def _step(work: visits.Task, asked: VisitBundle) -> int:
 
 
 def _deciding(member: Member) -> Iterator[tuple[int, Mapping[str, float]]]:
-    """Return pairs of an epoch and its metrics, on validation rows if any, else on training rows."""
+    """Return each measured epoch with the metrics by which a run compares its configs.
+
+    They are measured on validation rows, or on training rows if there are no validation rows.
+    """
     on = "validation" if "validation" in member.measured_on else "training"
     return ((epoch, values) for (epoch, dataset), values in member.measured.items() if dataset == on)
 

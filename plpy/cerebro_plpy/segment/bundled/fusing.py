@@ -221,7 +221,7 @@ def _cut(members: Sequence[Member], rows: Sequence[np.ndarray]) -> Orders:
 
 @dataclass(frozen=True)
 class _Trial:
-    """The facts on which the result of a trial depends; a stack makes one trial for each combination.
+    """The facts on which a trial's result depends (`_FormTrials`); members with equal facts share a trial.
 
     `rest` is the number of rows in the last, smaller batch; in the exact form only 0 or 1, for none or some.
     `fixed` says whether the program is compiled for batches of exactly this size.

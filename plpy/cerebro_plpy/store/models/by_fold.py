@@ -10,8 +10,10 @@ from cerebro_plpy.store.runs import results
 
 
 def has_models_by_fold(db: Database, info: Table) -> bool:
-    """Return whether the table that describes a run's models has models that were trained without one
-    fold."""
+    """Return whether a run is cross-validated: it has models that were trained without one fold.
+
+    `info` is the table that describes the run's models.
+    """
     return not has_columns(db, info, [results.CONFIG_KEY])
 
 

@@ -46,8 +46,10 @@ def check_superuser(db: Database, what: str) -> None:
 
 @as_owner
 def living(db: Database, role: str) -> list[Function]:
-    """Return all versions of functions that are still registered, the newest version of each name first, with
-    whether the role may use them."""
+    """Return all versions of functions that are still registered, the newest version of each name first.
+
+    Each says whether the role may use it.
+    """
     rows = db.query(
         "SELECT f.name, f.kind, f.digest, f.higher_is_better,"
         " EXISTS (SELECT FROM pg_catalog.pg_roles AS r WHERE r.rolname = $1 AND r.rolsuper)"
@@ -101,8 +103,10 @@ def add_to_run(db: Database, run_id: int, digests: Iterable[str]) -> None:
 
 @as_owner
 def newest(db: Database, name: str) -> Row | None:
-    """Return the newest row of a function's name, or None; no other session can add one until this
-    transaction ends."""
+    """Return the row of a function's newest version, or None if the name was never registered.
+
+    No other session can add a version until this transaction ends.
+    """
     db.query("LOCK TABLE cerebro._function IN SHARE ROW EXCLUSIVE MODE")
     rows = db.query(
         "SELECT version, kind, digest, description, source IS NOT NULL AS registered FROM cerebro._function"
@@ -158,8 +162,10 @@ def revoke(db: Database, name: str, role: int | None = None) -> bool:
 
 
 def begin(db: Database, run_id: int | None = None) -> None:
-    """Load the registered functions for this call, each with whether the caller may use it; the versions that
-    the run `run_id` uses come first."""
+    """Load the registered functions for this call, each with whether the caller may use it.
+
+    A name alone means the first function that has it. So the versions that the run `run_id` uses come first.
+    """
     role = session.current_user(db)
     known = living(db, role)
     before = [] if run_id is None else digests_of_run(db, run_id, role)
@@ -170,8 +176,8 @@ def begin(db: Database, run_id: int | None = None) -> None:
 def needed(db: Database, compile_params: Iterable[str], architectures: Iterable[str]) -> list[dict[str, Any]]:
     """Return the functions, with their sources, that an engine needs to check configs and architectures.
 
-    These include every layer whose name occurs anywhere in an architecture, since the architecture may mean
-    it.
+    These include every layer whose name occurs anywhere in the text of an architecture, since the
+    architecture may use the layer there.
     """
     if not registered.known():
         return []

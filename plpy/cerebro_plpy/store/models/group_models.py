@@ -52,8 +52,9 @@ class GroupModels:
         return ", ".join(self.types)
 
     def key_of_rows(self, known: Mapping[str, SourceColumn]) -> tuple[str, str]:
-        """Return two texts of SQL: an expression for the key of the group of a row s, and the join that a
-        query with this expression needs, which may be empty.
+        """Return an SQL expression for the key of a row's group, and the join that the expression needs.
+
+        The row has the alias s in the query. The join may be an empty text.
 
         If the attribute `held` is set, the key consists of the row's own values, which may be equal to the
         group's but written differently.
@@ -74,8 +75,10 @@ class GroupModels:
         return replace(source, selection=f"({query})")
 
     def joined(self, known: Mapping[str, SourceColumn]) -> str:
-        """Return the join that finds the group g of each row s; its columns are NULL if the group has no
-        model."""
+        """Return the SQL of a join that finds the group (alias g) of each row (alias s).
+
+        Its columns are NULL if the group has no model.
+        """
         return f"LEFT JOIN ({self.chosen}) AS g ON {same_group(self.types, known)} AND NOT g.{FALLBACK}"
 
     def statement(
@@ -90,8 +93,10 @@ class GroupModels:
         )
 
     def group_of(self, db: Database, values: Mapping[str, str | None]) -> str | None:
-        """Return the key of a row's group, or None if the group has no model; the row's values are texts of
-        JSON."""
+        """Return the key of a row's group, or None if the group has no model.
+
+        `values` are the row's values, as texts in JSON.
+        """
         given = ", ".join(f"{quote(name)} pg_catalog.text" for name in self.types)
         names = ", ".join(f"i.{quote(name)}" for name in self.types)
         types, held = self.parameters
@@ -105,7 +110,7 @@ class GroupModels:
         return rows[0]["key"] if rows else None
 
     def configs(self, db: Database) -> dict[str, int]:
-        """Return, by the group's key, the config whose model answers for each group."""
+        """Return the config (`mst_key`) whose model answers for each group, by the key of the group."""
         rows = db.query(f"SELECT g.{KEY_TEXT} AS key, g.mst_key FROM ({self.chosen}) AS g", *self.parameters)
         return {row["key"]: row["mst_key"] for row in rows}
 
@@ -169,10 +174,10 @@ class GroupTables:
 def weights_from(
     db: Database, table: str, types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> dict[int, bytes]:
-    """Return the weights of the models that `rows` name, by the rows' `unit`; raise an error if a model has
-    none.
+    """Return the weights of the models that `rows` name, by the number `unit` in the row of each model.
 
-    `row_of` makes such rows; `types` has the types of the columns that make groups.
+    Raise an error if a model has no weights. `row_of` makes such rows; `types` has the types of the columns
+    that make groups.
     """
     named = ", ".join(f"{quote(name)} {kind}" for name, kind in types.items())
     found = db.query(
@@ -221,8 +226,10 @@ def _alike(types: Mapping[str, str], of: str = "g") -> str:
 
 
 def measured(db: Database, tables: GroupTables, chosen: GroupModels) -> dict[str, Mapping[str, Any]]:
-    """Return the last losses and metrics of each group's model, by the group's key; NULL for a value that is
-    not finite."""
+    """Return the last losses and metrics of each group's model, by the key of the group.
+
+    A value that is not finite is NULL.
+    """
     known = [f"{data}_{what}_final" for data in ("training", "validation") for what in ("loss", "metrics")]
     finite = ", ".join(
         f"CASE WHEN m.{name} NOT IN ('NaN', 'Infinity', '-Infinity') THEN m.{name} END AS {name}"
@@ -248,7 +255,7 @@ class TrainedUnit:
 
 
 def trained(db: Database, found: GroupTables) -> dict[tuple[str, int], TrainedUnit]:
-    """Return the configs of groups that have models, by the group's key and the config's."""
+    """Return the configs of groups that have models, by the key of the group and the config's `mst_key`."""
     names = ", ".join(f"i.{quote(name)}" for name in found.types)
     rows = db.query(
         f"SELECT CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}' ELSE {as_json('k.*')} END AS key,"
@@ -261,8 +268,10 @@ def trained(db: Database, found: GroupTables) -> dict[tuple[str, int], TrainedUn
 
 
 def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str]:
-    """Return, for each of `keys` that equals the key of a group in `found` but is written differently, that
-    group's key."""
+    """Return the key that a group has in `found`, by the key of the same group in `keys`.
+
+    Only keys that are equal but written differently, such as 1.0 and 1.00, are returned.
+    """
     own = {group.key for group in found.rows.values()}
     others = sorted({*keys} - own - {ALL_ROWS})
     if not others:
@@ -280,14 +289,17 @@ def keys_here(db: Database, found: Groups, keys: Iterable[str]) -> dict[str, str
 
 
 def row_of(types: Iterable[str], unit: int, mst_key: int, group: GroupRow | None) -> dict[str, Any]:
-    """Return the row that names a model for `weights_from` and `delete`: the model of a group, or of all rows
-    if `group` is None."""
+    """Return the row that names a model for `weights_from` and `delete`.
+
+    It is the model of a group, or of all rows if `group` is None. `weights_from` returns its weights under
+    the number `unit`.
+    """
     values = dict.fromkeys(types) if group is None else group.values
     return {**values, UNIT: unit, CONFIG: mst_key, FALLBACK: group is None}
 
 
 def compiled(db: Database, info: Table) -> list[tuple[str, str]]:
-    """Return the different compile parameters of the configs, each as text and as an SQL literal."""
+    """Return the different compile parameters of the configs: as text, and as SQL literals for `choose`."""
     rows = db.query(
         f"SELECT DISTINCT compile_params AS text, quote_literal(compile_params) AS quoted FROM {info.quoted}"
     )

@@ -152,8 +152,11 @@ class PredictionWriter:
 
 @dataclass(frozen=True)
 class ModelVersion:
-    """A model table's row as it was when it was read: its place, the role that read it, and the places of all
-    rows in the tables that describe it."""
+    """The facts by which `unchanged` sees whether a model has changed since it was read.
+
+    They are the place of its row, the role that read it, and the places of all rows in the tables that
+    describe it. The place (ctid, xmin and more) of a row differs after any change of the row.
+    """
 
     table: Table
     role: str
@@ -167,8 +170,10 @@ _PLACE = ("tid", "xid", "cid", "oid")
 
 
 def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
-    """Return the version of a model, with the place (ctid, xmin and more) of its row, which differs after any
-    change; raise an error unless there is exactly one such row."""
+    """Return the version of a model, by which a later call sees whether the model has changed.
+
+    Raise an error unless the table has exactly one row with this `mst_key`, or one row if that is None.
+    """
     condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
     try:
         rows = db.query(
@@ -191,8 +196,7 @@ def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
 
 
 def _places(db: Database, tables: Sequence[str]) -> str:
-    """Return a text that stands for the places of the rows of some tables; it differs after a change to any
-    row."""
+    """Return a text that differs after a change to any row of some tables."""
     each = [standing(table) for table in tables]
     return db.query(f"SELECT concat_ws('/', {', '.join(each) or 'NULL'}) AS found")[0]["found"]
 
