@@ -10,7 +10,7 @@ from cerebro_plpy.madlib.layers import MEMBERS, MEMBERS_REGISTERED
 
 
 class _Made:
-    """Keeps the class `Members` for this process; None until it is made, which takes a running engine."""
+    """Keeps the class `Members` for this process; `members` is None until the class is made."""
 
     members: type | None = None
 

@@ -141,7 +141,7 @@ def frozen_from_parts(digest: str, parts: Iterable[StateBuffer]) -> Frozen:
 def finder(read: Callable[[str], Iterable[StateBuffer]]) -> FindFrozen:
     """Return a function that finds frozen variables by digest, and reads the parts of each digest only once.
 
-    The function keeps all that it has read, so it is meant for one task.
+    The function keeps all that it has read in memory, until the function itself is dropped.
     """
     known: dict[str, Frozen] = {}
 

@@ -47,7 +47,10 @@ class ConfigCurves:
 
 
 class Advice(NamedTuple):
-    """A finding on a config, or on all configs if `mst_key` is None, with its first epoch and an advice."""
+    """A finding on a config, with the first epoch that shows it, and advice.
+
+    If `mst_key` is None, the finding is on all configs together.
+    """
 
     mst_key: int | None
     finding: str

@@ -121,7 +121,7 @@ class FitOptions:
 
 
 def parse_fit_options(text: str | None) -> FitOptions:
-    """Return the options of a fit call, which are given as JSON."""
+    """Return the options in `text`, the JSON that a fit call gives."""
     options = FitOptions(**parse_options(text, FIT_OPTIONS))
     if options.min_delta is not None and options.patience is None:
         raise CerebroError("option min_delta is given without patience")
@@ -129,7 +129,7 @@ def parse_fit_options(text: str | None) -> FitOptions:
 
 
 def parse_engine_options(text: str | None) -> FitOptions:
-    """Return the options of a call that trains nothing, which are given as JSON."""
+    """Return the options in `text`, the JSON that a call that trains nothing gives."""
     return FitOptions(**parse_options(text, ENGINE_OPTIONS))
 
 

@@ -1,4 +1,4 @@
-"""Callbacks and initial_epoch: fit parameters that are accepted and left out, since something replaces them.
+"""Callbacks and initial_epoch: fit parameters that are accepted but not used, as other means replace them.
 
 A callback is code that Keras would run. No callback is made or run here.
 """
@@ -38,7 +38,7 @@ _INITIAL_EPOCH: Final = "a state knows by itself how far it is, and epochs are c
 def check_callbacks(value: Value) -> list[str]:
     """Return the names of the callbacks in a fit parameter.
 
-    Raise an error for one that cannot be left out.
+    Raise an error for a callback that cannot be left out, since it would change the result of training.
     """
     if isinstance(value, str) and value.strip().startswith("["):
         # In a grid, the list is in quotes.
@@ -48,7 +48,7 @@ def check_callbacks(value: Value) -> list[str]:
 
 
 def check_initial_epoch(value: Value) -> bool:
-    """Return whether initial_epoch has a value that must be left out. Raise an error if it is no epoch."""
+    """Return whether initial_epoch is above 0, and so left out. Raise an error if it is no epoch."""
     if value is None:
         return False
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:

@@ -49,7 +49,7 @@ _ANY: Final = Function("", "", "")
 
 @contextmanager
 def scope(functions: Iterable[Function] = ()) -> Generator[None]:
-    """Make only the given functions known until the end of the block."""
+    """Make only the given functions known within the `with` block."""
     memory.get_instance(_Scopes).functions.append(tuple(functions))
     try:
         yield

@@ -1,8 +1,8 @@
 """Puts configs into bundles, so that several visits are one command and one transaction.
 
 If the rows of each group lie on one segment, the units of a config form bundles that last for the whole
-run. Configs that hop are put together each time a segment is free: configs of one program that wait there
-at the same step. The bits of a config never depend on the other members of its bundle, so members may
+run. Configs that hop are put together each time a segment is free: those of one program that wait for this
+segment at the same step. The bits of a config never depend on the other members of its bundle, so members may
 change.
 """
 
@@ -54,7 +54,7 @@ def _kind(config: Grouped, home: int) -> _Kind:
 
 
 class Bundles:
-    """The bundles of a run that last, by segment; an open bundle may have work left."""
+    """The lasting bundles of a run, by segment; an open bundle may have work left."""
 
     def __init__(self, configs: Iterable[Grouped]) -> None:
         self._open: dict[int, list[Bundle]] = {}
@@ -129,7 +129,10 @@ def most_together(alike: int, lane: int, segments: int) -> int:
 def together(
     first: Config, waiting: Sequence[Config], going: Sequence[Config], segments: int
 ) -> list[Config]:
-    """Return the configs of one visit: `first` and waiting ones; `going` are all configs that still train."""
+    """Return the configs of one visit: `first`, and those of `waiting` that may share the visit.
+
+    `going` are all configs that still train.
+    """
     if first.alike is None or first.at_most is not None:
         return [first]
     lane = [c for c in going if c.key % segments == first.key % segments]
@@ -143,7 +146,7 @@ def together(
 
 
 def part(configs: list[Config]) -> list[Config]:
-    """Return the configs of one visit: all of them, or some of those whose last visit was lost.
+    """Return which of `configs` train in the next visit: all, or some of those whose last visit was lost.
 
     After each loss, visits get smaller, until only the config that causes the loss is left.
     """
@@ -154,9 +157,9 @@ def part(configs: list[Config]) -> list[Config]:
 def measured_together(
     first: Unit, queue: Sequence[Unit], configs: Mapping[int, Config]
 ) -> tuple[Unit, list[Unit]]:
-    """Return `first` joined with the waiting units that can be done together, and the units that remain.
+    """Return `first` joined with units of `queue` that can be done with it, and the rest of `queue`.
 
-    They are evaluations or merges of configs of one program after the same epoch.
+    Only evaluations, or only merges, are joined: of configs of one program, after the same epoch.
     """
     of = configs[first.mst_key]
     if first.kind not in (EVALUATE, MERGE) or of.alike is None or first.apart:

@@ -1,7 +1,7 @@
 """Decides which configs of a run share visits, and in which form they train there.
 
-The forms are one by one, as one program with the same bits (`exact`), and batched (`fast`). A program
-takes a compilation, and constants decide whether it pays. Except in the batched form, which a caller must
+The forms are one by one, as one program with the same bits (`exact`), and batched (`fast`). A program must
+first be compiled, and constants decide whether that pays. Except in the batched form, which a caller must
 ask for, a config gets the same bits as in a run of its own.
 """
 
@@ -34,7 +34,7 @@ _UNSTACKED = ("convolution", "recurrent")
 
 @dataclass(frozen=True)
 class FormChoice:
-    """The form in which a config trains with others, or None if it shares no visit, and the reason."""
+    """The form in which a config trains with others, and its reason; no form if it shares no visit."""
 
     form: str | None
     reason: str
@@ -124,7 +124,10 @@ def facts_of(work: RunWork, asked: str | None, *, alone: str | None = None) -> F
 
 
 def program(kind: ConfigKind, epochs_before: int = 0) -> str:
-    """Return a digest of what configs in one visit must share: code, fit parameters, and order of rows."""
+    """Return a digest of what configs in one visit must share: code, fit parameters, and order of rows.
+
+    `epochs_before` is the number of epochs that the config has trained before this run.
+    """
     return digest(kind.name, kind.fit, str(epochs_before))
 
 
@@ -134,9 +137,10 @@ def lanes(kinds: Mapping[int, ConfigKind], segments: int) -> Counter[tuple[str, 
 
 
 def alike(facts: FusionFacts, kind: ConfigKind, beside: int | None, epochs_before: int = 0) -> Alike | None:
-    """Return the mark that all configs share which may train in one visit with a config of this kind.
+    """Return the mark of a config of this kind: configs with equal marks may train in one visit.
 
     Return None if the config shares no visit. `beside` is the number of configs with its program and route.
+    `epochs_before` is as in `program`.
     """
     form = facts.choose(kind, beside).form
     return None if form is None else Alike(program(kind, epochs_before), form)

@@ -70,7 +70,7 @@ def deal(places: Sequence[Place]) -> tuple[GpuShare, ...]:
 def _choose(places: Sequence[Place]) -> Iterator[Mapping[str, Any]]:
     """Yield a GPU for each place: the segments of a host take its GPUs in turn.
 
-    A place that occurs again takes another turn, behind the turns of all segments of its host.
+    If `places` has a place twice, its second turn comes after the first turns of all segments of its host.
     """
     before: Counter[int] = Counter()
     for place in places:

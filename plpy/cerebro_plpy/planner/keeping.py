@@ -16,8 +16,8 @@ def needed_steps(
 ) -> dict[int, list[int]]:
     """Return the steps of each config whose states must be kept.
 
-    They are its last step, steps that wait for evaluation (`measured`), steps from which these can be
-    computed again, and steps from which clones begin or results are made.
+    They are its last step, steps that wait for evaluation (`measured`), steps from which one of these can be
+    computed again if its state is damaged, and steps from which clones begin or results are made.
     """
     waiting: dict[int, set[int]] = {}
     for key, epoch in measured:
@@ -70,9 +70,9 @@ def _cloned_steps(configs: Mapping[int, Config], segments: int) -> dict[int, set
 
 
 def _origin(configs: Mapping[int, Config], config: Config) -> int | None:
-    """Return the config whose state a clone begins with.
+    """Return the config that has the state with which a clone begins.
 
-    If the clone's source is a clone that has not trained yet, it is the source of that clone.
+    It is the clone's source; or, if the source is a clone that has not trained yet, the origin of the source.
     """
     source = config.source
     while source is not None and configs[source].first_step == config.first_step:

@@ -57,7 +57,7 @@ class Plan:
         self._hopping = [config for config in self.configs.values() if config.home is None]
 
     def take_up(self) -> None:
-        """Queue the evaluations that are due after epochs that configs have already trained."""
+        """Queue the evaluations and averagings that are due when the run begins or is resumed."""
         for config in self.configs.values():
             if not self.epochs:
                 self._queue_evaluation(config, 0)
@@ -78,7 +78,7 @@ class Plan:
 
     @property
     def visits_begun(self) -> int:
-        """The number of visits that all configs have begun, failed configs included; a budget limits it."""
+        """The number of visits that all configs, failed ones too, have begun; `visits_limit` limits it."""
         return sum(c.step - c.first_step + self._begun(c) for c in self.configs.values())
 
     def _begun(self, config: Config) -> int:
@@ -182,7 +182,7 @@ class Plan:
         return [c for c in self.configs.values() if self.visits_left(c)]
 
     def even_epoch(self) -> int | None:
-        """Return the last epoch evaluated for all configs that train, or None if the run is not `even`."""
+        """Return the last epoch evaluated for all configs that train; None if the run is not `even`."""
         going = self._going()
         if not self.even or not going:
             return None
@@ -247,7 +247,7 @@ class Plan:
         return replace(unit, until=until, measured=tuple(measured))
 
     def _most_begun(self, epochs: int) -> int | None:
-        """Return how many groups may begin this many epochs, or None if visits are without a budget."""
+        """Return how many groups may begin `epochs` epochs with the visits left; None without a limit."""
         if self.visits_limit is None:
             return None
         return -(-max(0, self.visits_limit - self.visits_begun) // (self.segments * epochs))

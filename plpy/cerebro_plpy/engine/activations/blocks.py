@@ -27,7 +27,7 @@ class LayerUse:
     """One use of a layer: the ids of the tensors that it takes and makes, and how many numbers it keeps.
 
     `sizes` are the numbers per row of each tensor made, and `keeps` the numbers per row that the backward
-    pass needs. `again` says whether the layer may be computed again.
+    pass needs. `again` says whether the backward pass may compute the layer again.
     """
 
     takes: tuple[int, ...]
@@ -96,7 +96,10 @@ def _kept(node: Any, made: int) -> int:
 
 
 def _times(layer: Any, kind: str) -> int:
-    """Return how many numbers the backward pass needs for each number of a layer's output."""
+    """Return how many numbers the backward pass needs for each number of a layer's output.
+
+    `kind` is the name of the layer's class.
+    """
     if "Normalization" in kind and kind != "BatchNormalization":
         return _LIKE_LAYER_NORMALIZATION
     activation = getattr(getattr(layer, "activation", None), "__name__", "linear")
@@ -108,7 +111,10 @@ def _times(layer: Any, kind: str) -> int:
 
 
 def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlock]:
-    """Return the division of uses of layers into blocks that needs the least memory at its peak."""
+    """Return the uses of layers, divided into the blocks with which the backward pass needs least memory.
+
+    `outputs` has the ids of the tensors that the model returns.
+    """
     alive = _alive(steps, outputs)
     best: tuple[float, list[int]] = (math.inf, [])
     for most in _bounds(steps):
@@ -122,7 +128,7 @@ def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlo
 
 
 def _bounds(steps: Sequence[LayerUse]) -> list[int]:
-    """Return the limits of a block's size to try, from the size of one layer to that of all layers."""
+    """Return the sizes, in numbers per row, that `choose` tries as the largest size of a block."""
     low = max((step.keeps for step in steps if step.again), default=1)
     high = max(low, sum(step.keeps for step in steps if step.again))
     return sorted({round(low * (high / low) ** (n / _SIZES)) for n in range(_SIZES + 1)})
@@ -141,10 +147,10 @@ def _alive(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[int]:
 
 
 def _cheapest(steps: Sequence[LayerUse], alive: Sequence[int], most: int) -> tuple[float, list[int]]:
-    """Return the fewest numbers per row that blocks of limited size keep, and where these blocks end.
+    """Return how few numbers per row blocks of limited size can keep, and the ends of these blocks.
 
-    No block may need more than `most` numbers while it is computed again. `alive` has the numbers that are
-    still needed later, at each place between two uses of layers.
+    No block may need more than `most` numbers per row while it is computed again. `alive` has, for each place
+    between two uses of layers, how many numbers are still needed later. The ends are indexes in `steps`.
     """
     kept, came = [0.0], [0]
     for end in range(1, len(steps) + 1):

@@ -29,7 +29,8 @@ def uses_of(model: Any) -> tuple[NetUses, ...]:
 def _uses(model: Any, within: tuple[str, ...], *, begins: bool) -> Iterator[NetUses]:
     """Yield the uses of layers in a model and in each model inside it.
 
-    `begins` says whether the backward pass needs gradients of the model's inputs.
+    `within` has the names of the models around the model, the outermost first. `begins` says whether the
+    backward pass needs gradients of the model's inputs.
     """
     functional = getattr(model, "_functional", None) or model
     sloped: set[int] = {id(tensor) for tensor in functional.inputs} if begins else set()

@@ -20,7 +20,11 @@ from cerebro_plpy.engine.models import forms
 
 
 class Shard:
-    """Consecutive layers of a model, with their variables and the optimizer's variables for them."""
+    """Consecutive layers of a model, with their variables and the optimizer's variables for them.
+
+    In the methods, `train` has the values of the shard's weights that train, and `others` those of its
+    other variables.
+    """
 
     def __init__(self, model: Any, span: Span, inputs: Sequence[str]) -> None:
         self._model, self._names = model, inputs
@@ -58,10 +62,11 @@ class Shard:
         """Compute the shard again, and make the optimizer's step for its weights.
 
         Return the gradients of the tensors that enter the shard, and the values after the step: of the
-        shard's weights, of the optimizer's variables for them, and of its variables for all weights. `own` is
-        the values of the first two before the step, and `steps` the values of the third, with the optimizer's
-        numbers such as `beta_1`. `passing` is the tensors that enter the shard, and the gradients of the
-        tensors that leave it.
+        shard's weights, of the optimizer's variables for them, and of its variables for all weights.
+
+        Before the step, `own` has the values of the weights and of the optimizer's variables for them;
+        `steps` has those of the optimizer's variables for all weights, and its numbers such as `beta_1`.
+        `passing` is the tensors that enter the shard, and the gradients of the tensors that leave it.
         """
         enter, slopes = passing
 
@@ -73,7 +78,7 @@ class Shard:
     def finish(self, own: Any, others: Any, steps: Any, passing: Any, batch: Any) -> Any:
         """Compute the last shard and the loss, and make the optimizer's step for the shard's weights.
 
-        Return the results of `backward`, and the values of the variables `self.changed` and of the metrics'
+        Return what `backward` returns, and the values of the variables `self.changed` and of the metrics'
         variables. `passing` is the tensors that enter the shard, and the sum of layers' losses so far;
         `batch` is the labels and the values of the metrics' variables.
         """
@@ -103,11 +108,11 @@ class Shard:
     def _step(
         self, through: Callable[[Any, Any], Any], own: Any, steps: Any, enter: Any, slopes: Any
     ) -> tuple[Any, Any]:
-        """Return gradients and values after a step of the optimizer, and further results of `through`.
+        """Make a step of the optimizer; return the results of `backward`, and further results of `through`.
 
-        `through` computes the shard from the values of its weights and from the tensors that enter it. Only
-        for the last shard, it has further results, and `slopes` is None, as the gradients begin at its loss;
-        for others, `slopes` is the gradients of the tensors that leave the shard.
+        `through` computes the shard from the values of its weights and from the tensors that enter it. For
+        the last shard, `through` also has further results, and `slopes` is None, as the gradients begin at
+        the loss. For other shards, `slopes` is the gradients of the tensors that leave the shard.
         """
         (train, slots), (shared, given) = own, steps
         # If no shard before this one trains, no slopes of its inputs are needed; whole numbers have none.
@@ -141,7 +146,12 @@ class Shard:
         return left, extra, [scope.get_current_value(v) for v in self.changed]
 
     def _apply(self, train: Any, slots: Any, shared: Any, given: Any, slopes: Any) -> Any:
-        """Return the values of the shard's weights and of the optimizer's variables after a step."""
+        """Return the values of the shard's weights and of the optimizer's variables after a step.
+
+        The values before the step are `train`, those of the shard's weights; `slots`, of the optimizer's
+        variables for these; and `shared`, of its variables for all weights. `given` has the optimizer's
+        numbers such as `beta_1`, and `slopes` the gradients of the shard's weights.
+        """
         if not self.trainable:
             return train, slots, shared
         variables = [*self.trainable, *self.slots, *self.shared]
@@ -154,7 +164,7 @@ class Shard:
         )
 
     def _loss(self, training: bool, left: Any, extra: Any, labels: Any, metrics: Any) -> Any:
-        """Return the loss, which includes the layers' losses in `extra`, and the metrics' values after it."""
+        """Return the loss including `extra`, the layers' losses, and the new values of metrics' variables."""
         made = self._packed(left)
         with _told_of(self._model.metrics_variables, metrics) as scope:
             self._model._losses_override = [extra]
@@ -188,7 +198,8 @@ def _told_of(variables: Iterable[Any], values: Iterable[Any]) -> Any:
 def _optimizer_of(optimizer: Any, places: Sequence[int], variables: list[Any]) -> Any:
     """Return a view of an optimizer that knows only the trained variables at `places`.
 
-    `variables` are the optimizer's own variables for these, and those that concern all weights.
+    `variables` are the optimizer's own variables: those for all weights, and those for the weights at
+    `places`.
     """
     # A copy by Python's means would go through Keras' files, and have variables of its own.
     view = object.__new__(type(optimizer))

@@ -192,7 +192,7 @@ class ShardedLoop(ArrayLoop):
         return jax.block_until_ready(made)
 
     def _make_room(self, step: _ShardStep, extra: int) -> None:
-        """Remove all but this shard and the next from the device if a program needs more room than expected.
+        """Remove the variables of all shards but this and the next from the device if a program lacks room.
 
         Raise an error if the program still needs more room than the device has.
         """
@@ -345,12 +345,15 @@ class _ShardBatch:
         self.ledger.drop(self.enters.pop(number))
 
     def remember(self, before: Mapping[int, Any]) -> None:
-        """Keep values that the forward pass changes, by the variables' ids, for the backward pass."""
+        """Keep, for the backward pass, the values of variables `before` the forward pass, by their ids."""
         self.ledger.place(before.values())
         self.before.update(before)
 
     def leave(self, slopes: list[Any], shared: Any) -> None:
-        """Keep gradients for the shard before this one, and optimizer values that concern all weights."""
+        """Keep the gradients `slopes` for the shard before this one, and the optimizer's `shared` values.
+
+        The latter are of variables that concern all weights.
+        """
         self.ledger.drop(self.slopes)
         self.ledger.place(slopes)
         self.slopes, self.shared = slopes, shared

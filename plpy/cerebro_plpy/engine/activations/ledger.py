@@ -26,5 +26,5 @@ class DeviceLedger:
         self.moved += size
 
     def run(self, extra: int) -> None:
-        """Count a run of a program that takes `extra` bytes in addition to the bytes that are held."""
+        """Count `extra` bytes that a program takes, besides the bytes held, only while it computes."""
         self.most = max(self.most, self.held + extra)

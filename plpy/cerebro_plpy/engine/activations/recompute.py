@@ -52,7 +52,10 @@ def _call(
     mask: Any = None,
     **others: Any,
 ) -> Any:
-    """Call a model as Keras does, but in training compute it block by block."""
+    """Call a model as Keras does, but in training compute it block by block.
+
+    `usual` is Keras' own call; `nodes` are the uses of layers, and `parts` the blocks.
+    """
     if not training:
         return usual(inputs, training=training, mask=mask, **others)
     keras = runtime.keras()
@@ -92,7 +95,10 @@ def _run_again(
     part: blocks.LayerBlock,
     tensors: dict[int, Any],
 ) -> None:
-    """Compute a block that the backward pass computes again, and assign the variables that it changes."""
+    """Compute a block that the backward pass computes again, and assign the variables that it changes.
+
+    `run` computes the block `part`, and adds the outputs of its layers to `tensors`.
+    """
     keras = runtime.keras()
     stateless = keras.src.backend.common.stateless_scope.in_stateless_scope()
     changing = _variables(nodes, trainable=False)

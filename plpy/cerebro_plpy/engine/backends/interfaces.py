@@ -133,7 +133,7 @@ class KerasBackend(Protocol):
     def has_gpu(self) -> bool: ...
 
     def make_loop(self, model: Any, variables: list[Any], inputs: Sequence[str], whole: Any) -> Loop:
-        """Return a loop for `model`, a part of the model `whole`, that gives the bits of training `whole`.
+        """Return a loop that trains `model`, a part of `whole`, with the bits that training `whole` gives.
 
         `model` may also be all of `whole`. `inputs` names the numbers of the optimizer that are inputs of the
         code (madlib/inputs.py).
@@ -148,7 +148,7 @@ class KerasBackend(Protocol):
         spans: Sequence[Span],
         room: DeviceRoom,
     ) -> Loop:
-        """Return a loop that has two of these shards on the device at a time, or more if there is room.
+        """Return a loop that has two of the shards `spans` on the device at a time, or more if they fit.
 
         A run on an engine without such a loop is refused before it begins.
         """
@@ -159,9 +159,10 @@ class KerasBackend(Protocol):
         return nullcontext()
 
     def make_stack(self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Loop) -> Stack | None:
-        """Return a stack that runs a model in many states at once; None if it would give other bits.
+        """Return a stack that runs a model in many states at once.
 
-        `loop` is the loop that runs the same model in one state.
+        `loop` is the loop that runs the same model in one state. Return None if the stack would give other
+        bits than the loop.
         """
         return None
 

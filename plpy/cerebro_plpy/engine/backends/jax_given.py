@@ -1,7 +1,8 @@
 """Passes numbers of an optimizer to a compiled step of JAX as inputs, in place of constants.
 
 Keras reads the numbers from the optimizer while a step is traced. Meanwhile they are objects that compare as
-numbers do; where Keras computes with them, they are inputs of the program.
+numbers do; where Keras computes with them, they are inputs of the program. The functions take the `names` of
+these numbers.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ import numpy as np
 class GivenNumber:
     """A number of an optimizer that is an input of a compiled program.
 
-    In comparisons it has the value of the config for which the program is compiled. Zero is never such an
-    input.
+    In comparisons it has the value of the config for which the program is compiled. A number that is zero
+    never becomes an input, since Keras may compute something else with zero.
     """
 
     dtype = "float32"

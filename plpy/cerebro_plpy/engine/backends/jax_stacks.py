@@ -5,7 +5,8 @@ alone: same kernels, same bits. This saves the work around the steps, which for 
 work.
 
 The batched form computes each step for `BATCHED_PLACES` states at a time: faster for very small nets, with
-other last bits. Its program is for a fixed number of places, whichever states are in them and however many.
+other last bits. Its program always has the same number of places, so the bits of a state do not depend on
+which and how many other states are in the stack.
 """
 
 from __future__ import annotations
@@ -126,7 +127,10 @@ def settled(array: Any) -> Any:
 
 
 def _each(one: Any) -> Any:
-    """Return a program that applies `one` to the states at the places `first` to `last` - 1 of a stack."""
+    """Return a program that applies `one` to each state of a stack from place `first` to `last` - 1.
+
+    The program's argument `places` is the pair of `first` and `last`.
+    """
 
     def run(stack: Any, given: Any, arrays: Any, batches: Any, places: Any) -> Any:
         (order, counts), (first, last) = batches, places
@@ -153,9 +157,10 @@ def _steps(
 def _batched(
     step: Any, model: Any, data: Any, stack: Any, given: Any, arrays: Any, batches: Any, parts: Any
 ) -> tuple[Any, ...]:
-    """Train the parts `first` to `last` - 1 of a stack; the states of each part are computed together.
+    """Train some parts of a stack; the states of each part are computed together.
 
-    Each part has `BATCHED_PLACES` places.
+    Each part has `BATCHED_PLACES` places. `parts` is the number of the first part to train, and the number
+    after the last one.
     """
     (order, counts), (first, last), width = batches, parts, BATCHED_PLACES
 

@@ -270,7 +270,10 @@ def _differs_within_a_loop(model: Any) -> bool:
 
 
 def _repeat(model: Any, step: Any) -> Any:
-    """Return a function that runs a step of Keras over the batches `first` to `last` - 1."""
+    """Return a function that runs `step`, a step of Keras, over the batches `first` to `last` - 1.
+
+    `first` and `last` are arguments of the function.
+    """
 
     def run(state: Any, given: Any, batches: Any, first: Any, last: Any) -> Any:
         arrays, order = batches

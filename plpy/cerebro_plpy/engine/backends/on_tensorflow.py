@@ -197,7 +197,8 @@ class TensorFlowLoop(VariableLoop):
     def _function(self, what: str, feed: Feed, fixed: int | None) -> Any:
         """Return a graph that runs Keras' train or test step over the batches `first` to `last` - 1.
 
-        `what` is "train" or "test". `fixed` is the batch size if the graph is for this size alone, else None.
+        `first` and `last` are arguments of the graph. `what` is "train" or "test". `fixed` is the batch size
+        if the graph is for this size alone, else None.
         """
         nothing = self._model.get_metrics_result()
         step = self.step(what, feed, fixed)

@@ -108,7 +108,10 @@ class TorchLoop(VariableLoop):
         super().finish_pass()
 
     def _open_loaders(self, count: int) -> None:
-        """Draw as many random numbers as Keras' fit does: each DataLoader draws one when it begins."""
+        """Draw `count` random numbers, so that all later ones are the same as in Keras' fit.
+
+        There, each of `count` DataLoaders draws one when it begins.
+        """
         for _ in range(count):
             torch.empty((), dtype=torch.int64).random_()
 

@@ -76,7 +76,8 @@ def start(
 ) -> None:
     """Start Keras on one backend; calling again with the same arguments does nothing.
 
-    Raise an error if Keras already runs in this process with other settings.
+    Raise an error if Keras already runs in this process with other settings. `calls` is how many threads may
+    call the engine at the same time.
     """
     wanted = Running(backend, threads, use_gpus, gpu, cache_folder, calls)
     if _running() == wanted:

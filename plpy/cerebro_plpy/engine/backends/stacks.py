@@ -33,8 +33,8 @@ class Orders:
 class Batches:
     """Batches of one size, for all places of a stack.
 
-    `order` has the numbers of rows, in the shape (places, batches, size). `counts` says how many of these
-    batches each place has; the remaining ones do not count.
+    `order` has the index of each row, in the shape (places, batches, size). `counts` says how many of these
+    batches each place has; the remaining ones only fill the array.
     """
 
     order: np.ndarray
@@ -45,7 +45,7 @@ class Stack(Protocol):
     """The interface by which an engine runs a compiled model in many states at once."""
 
     def room(self, count: int, *, batched: bool) -> int:
-        """Return how many places a stack of `count` states needs."""
+        """Return how many places a stack of `count` states needs, in the batched form if `batched`."""
         ...
 
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
@@ -74,7 +74,7 @@ def batches(of: Orders, places: int) -> list[Batches]:
     """Return the batches of each state as if it trained alone: full batches, then the remaining rows.
 
     Since a program is compiled for each shape, the numbers of places and batches are powers of two, with room
-    for the longest order. Counts say which batches are real.
+    for the longest order. `Batches.counts` says how many batches of a place are real.
     """
     orders, size = of.rows, of.batch_size
     lengths = np.array([len(order) for order in orders])

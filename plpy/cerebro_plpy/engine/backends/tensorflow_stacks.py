@@ -104,7 +104,10 @@ class TensorFlowStack:
         return [tf.constant(runtime.to_numpy(variable)) for variable in self._model.metrics_variables]
 
     def _walk(self, what: str, feed: Feed, fixed: int | None) -> Any:
-        """Return a graph that trains or tests the states at some places of the stack on their batches."""
+        """Return a graph that trains or tests the states at some places of the stack on their batches.
+
+        `what` is "train" or "test". `fixed` is the batch size if the graph is for this size alone, else None.
+        """
         nothing = self._model.get_metrics_result()
         step = self._loop.step(what, feed, fixed)
         trains = what == "train"

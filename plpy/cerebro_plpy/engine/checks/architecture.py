@@ -61,7 +61,11 @@ def describe(
     input_shapes: tuple[Shape, ...] | None = None,
     max_parameters: int = 2_000_000_000,
 ) -> DescribedModel:
-    """Check an architecture and return its description; no weight is allocated, and nothing is computed."""
+    """Check an architecture and return its description; no weight is allocated, and nothing is computed.
+
+    `input_shapes` are shapes of one row, for a Sequential that does not say the shape of its input. Raise an
+    error if the net has more than `max_parameters`, or if a row has more numbers than this in one tensor.
+    """
     try:
         return _describe(model_arch, input_shapes, max_parameters, registered.known())
     except CerebroError:

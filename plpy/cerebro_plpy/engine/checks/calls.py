@@ -124,7 +124,10 @@ def _snake(name: str) -> str:
 
 
 def _name(name: str, what: str, classes: frozenset[str], abbreviations: frozenset[str]) -> str:
-    """Return a name as Keras spells it; a spelling that Keras accepts stays, as results are named by it."""
+    """Return a name of a loss or metric as Keras spells it.
+
+    If Keras accepts the given spelling, it stays, since it becomes the name of the results.
+    """
     if name.lower() in abbreviations:
         return name.lower()
     found = _find(name, what, classes)

@@ -169,7 +169,8 @@ def _check_one_column(where: str, name: str, target: _Packed) -> None:
 def _check_spread(what: str, spec: Any, names: list[str]) -> None:
     """Raise an error if the metrics do not say which of several outputs they are for.
 
-    Allowed are a single metric, a list with one entry per output, and a dictionary by names of outputs.
+    Allowed as `spec` are a single metric, a list with one entry per output, and a dictionary by `names` of
+    outputs. `what` is the argument of compile(), for example `metrics`.
     """
     count = len(names)
     if count == 1 or not spec or calls.is_for_each(spec):
@@ -211,7 +212,8 @@ def _mixed(loss: str, metric: str, wanted: str) -> CerebroError:
 def _check_compiles(params: CompileParams, made: set[Compiled]) -> None:
     """Raise an error if Keras refuses the compile parameters; no model is built for this.
 
-    Keras checks only the type of a learning rate, so one config stands for all with other values of it.
+    Parameters are not checked again if `made` has equal ones, or ones that differ only in the value of the
+    learning rate: Keras checks only its type.
     """
     compiled = params.compile_key(), type(params.optimizer.get("learning_rate"))
     if compiled not in made:

@@ -102,7 +102,10 @@ def _input_layer(shape: list[int | None], first: dict[str, Any]) -> dict[str, An
 
 
 def _functional(found: dict[str, Any], inner: dict[str, Any]) -> dict[str, Any]:
-    """Return a functional model in Keras 3's form, with its inbound nodes as Keras 2 wrote them."""
+    """Return a functional model in Keras 3's form.
+
+    Its inbound nodes stay as Keras 2 wrote them, since Keras 3 also reads that form.
+    """
     layers = []
     for old in inner["layers"]:
         new = _layer(old)

@@ -1,4 +1,8 @@
-"""The slopes of a net's score: its derivatives by the inputs, or, for codes, by their Embedding's vectors."""
+"""The slopes of a net's score: its derivatives by the inputs.
+
+For codes, which are integers that stand for categories, they are the derivatives by the codes' vectors in an
+Embedding.
+"""
 
 from __future__ import annotations
 

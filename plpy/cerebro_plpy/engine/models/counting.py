@@ -40,7 +40,11 @@ def family(layer: Any) -> str:
 
 
 def work(layers: list[Any]) -> Mapping[str, float]:
-    """Return counts for one row: operations by family, layers, sequential steps, and numbers in outputs."""
+    """Return counts for one row by name.
+
+    They are the operations of each family of layers, and the numbers of layers, of steps that recurrent
+    layers compute one after the other, and of values in outputs.
+    """
     found: dict[str, float] = {"layers": len(layers), "steps": 0, "numbers": 0}
     for layer in layers:
         kind = family(layer)

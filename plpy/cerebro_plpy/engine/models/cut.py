@@ -46,7 +46,10 @@ class _Cuts(dict[tuple[str, str, Recomputed, tuple[str, ...]], "Cut | None"]):
 
 
 def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
-    """Return this process's cut of a model behind the layers `names`; None if Keras cannot make the head."""
+    """Return a model cut behind the layers `names`, from this process's cache if it is there.
+
+    Return None if Keras cannot make the head.
+    """
     text = model.architecture_json
     code = params.compile_key(inputs_of(params, runtime.backend(), text))
     key = (text, code, model.again, tuple(names))
@@ -271,7 +274,10 @@ class Cut:
         rows: int | None = None,
         params: CompileParams | None = None,
     ) -> tuple[State, dict[str, float]]:
-        """Train a state of the whole model by training the head, with the trunk's outputs as inputs."""
+        """Train a state of the whole model by training the head, with the trunk's outputs as inputs.
+
+        Arguments and results are as in `CompiledModel.train`; the rows in `passes` hold the trunk's outputs.
+        """
         trained, logs = self._head.train(
             self._of_head(state), passes, batch_size, class_weight, tick=tick, rows=rows, params=params
         )

@@ -36,8 +36,8 @@ def hold(model: Any) -> None:
     """Freeze the layers inside frozen layers.
 
     Keras makes the inner layers when it builds a layer, and lets them train: with a frozen
-    MultiHeadAttention, model_from_json returns another net than the one whose to_json was called. The layers
-    of a model inside the model are each treated by themselves.
+    MultiHeadAttention, model_from_json returns another net than the one whose to_json was called. In a
+    model inside the model, each layer says by itself whether it is frozen.
     """
     for layer in model.layers:
         if isinstance(layer, runtime.keras().Model):

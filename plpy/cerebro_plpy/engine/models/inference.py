@@ -93,7 +93,9 @@ class Inference:
         return [np.asarray(output, np.float32) for output in self._call(loaded.tensors, inputs)]
 
     def bound(self, loaded: Loaded, weights: bytes | None = None) -> Predict:
-        """Return a function that predicts with one model: slower to make than `predict`, faster to call.
+        """Return a function that predicts with one model.
+
+        A call of it is faster than `predict`, but making it takes time, so it pays for many calls.
 
         If `weights` is given, NumPy computes a net that is plain and light enough: for a single row it is
         faster.

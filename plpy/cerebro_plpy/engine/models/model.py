@@ -185,7 +185,7 @@ class CompiledModel:
 
     @cached_property
     def stack(self) -> StackedModel | None:
-        """The model in a form that trains many states at once; None if it would not give the same bits."""
+        """The model in a form that trains many states at once; None if this would give them other bits."""
         made = runtime.get_keras_backend().make_stack(
             self._model, self.layout.variables, self._inputs, self._loop
         )
@@ -378,7 +378,10 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
 
 
 def began_with_full_batches(state: State, rows: int, batch_size: int) -> bool | None:
-    """Return whether all batches of a state's first visit were full; for a new state, this visit's."""
+    """Return whether all batches of a state's first visit were full.
+
+    A new state has no visit yet: return whether all batches of this visit, which has `rows` rows, are full.
+    """
     return _fixed_batch(state, rows, batch_size)[0]
 
 

@@ -1,4 +1,4 @@
-"""Makes an architecture in which more layers train, for the epochs from a given one on."""
+"""Makes frozen layers of an architecture train, as a config may ask for from some epoch on."""
 
 from __future__ import annotations
 

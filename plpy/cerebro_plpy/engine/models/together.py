@@ -105,7 +105,10 @@ def _join(joined: _Joined, number: int, model: Any, part: TrunkWithValues) -> li
 
 
 def _is_same(joined: _Joined, known: _JoinedLayer, operation: Any, taken: Sequence[Any]) -> bool:
-    """Return whether a layer of another trunk computes the same as a layer of the joined model."""
+    """Return whether the layer `operation` of another trunk computes the same as the layer `known`.
+
+    `taken` are the tensors that `operation` takes in the joined model.
+    """
     other = known.operation
     if type(other) is not type(operation) or other.get_config() != operation.get_config():
         return False

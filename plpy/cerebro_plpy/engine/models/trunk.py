@@ -29,7 +29,7 @@ class TrunkLayer:
 
 
 def layers(model: Any) -> list[TrunkLayer]:
-    """Return the layers of a model's trunk, each behind its sources; none if the trunk has only inputs."""
+    """Return the layers of a model's trunk, each after its sources; none if the trunk has only inputs."""
     inside = _inside(model)
     places = {id(operation): place for place, operation in enumerate(inside)}
     outside = _taken_outside(model, places)

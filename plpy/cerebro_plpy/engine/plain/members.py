@@ -1,4 +1,4 @@
-"""Layers of nets with members and of ensembles, computed by NumPy like the layers in `layers.py`."""
+"""Layers of ensembles, and of nets whose members train as one net, computed by NumPy as in `layers.py`."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
 
 
 def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Array]:
-    """Return a function that computes an einsum equation, if possible without einsum.
+    """Return a function that computes the einsum `taken,kernel->given`, if possible without einsum.
 
     For one row, einsum takes longer to read an equation than to compute it.
     """

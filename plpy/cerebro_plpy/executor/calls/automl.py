@@ -123,7 +123,10 @@ class AutomlCall:
         return replace(self.described(db, given), selection_table=selection.quoted)
 
     def described(self, db: Database, given: FitOptions) -> requests.Request:
-        """Return the request of the search, without the selection table for the winning config."""
+        """Return the request of the search, without the selection table for the winning config.
+
+        So a plan can be explained even if that table cannot be written.
+        """
         method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")

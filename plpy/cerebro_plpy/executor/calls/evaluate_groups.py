@@ -46,7 +46,7 @@ class AnsweringModels:
     models: Sequence[TrainedModel]
 
     def weights(self, db: Database, found: GroupsHolder) -> Iterator[WeightsOfGroups]:
-        """Yield the starting weights for each model, with the configs that use the model."""
+        """Yield for each model where its weights are, and the configs that are evaluated with them."""
         held = found.holder
         version_id = held.found.version_id if isinstance(held, RegisteredVersion) else None
         for model in self.models:

@@ -139,8 +139,9 @@ class FitCall:
     ) -> runner.Start:
         """Return a run's start in which configs continue from their states in an earlier run.
 
-        If a config's state is gone, it continues from its earlier weights alone. Configs that the earlier run
-        did not train begin as they would without a warm start.
+        `earlier` are the result tables of that run. If a config's state is gone, it continues from its
+        earlier weights alone. Configs that the earlier run did not train begin as in `cold`, the start
+        without that run.
         """
         warm_groups.check(db, request.groups, earlier)
         if request.groups is not None:

@@ -381,8 +381,8 @@ def _join(
 ) -> Contender:
     """Return a contender that forecasts the median of `baselines` and, if `own` is not empty, of a net.
 
-    `own` has the net's forecasts, `plain` those of all baselines: first for the windows that choose the best
-    contender, then for those that report errors.
+    `own` has two arrays of the net's forecasts: for the windows by which the best contender is chosen, and
+    for the windows by which errors are reported. `plain` has those of all baselines, for the same windows.
     """
     chooses, reports = (
         np.median([*own[place : place + 1], *(plain[place][name] for name in baselines)], axis=0)

@@ -120,10 +120,10 @@ def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
 def _load_on_layers(
     db: Database, arch_table: str | None, packed_table: Table, net: str, trained: _Trained, rows: NetRows
 ) -> list[int]:
-    """Add a net for each named layer of a trained net and for each line of layers in `net`.
+    """Put each line of layers in `net` on each named layer of a trained net; return each `model_id`.
 
-    It is the trained net up to that layer, with its weights, and with the line on top of it. Return the
-    `model_id` of each net.
+    Each pair of a line and a named layer makes a net of its own: the trained net up to that layer, with its
+    trained weights, and then the line. `rows` says which inputs and labels the nets must fit.
     """
     table = resolve_table(db, arch_table, "model architecture table")
     summary = packed.summary(db, packed_table.schema, packed_table.name)
@@ -173,7 +173,10 @@ def add_nets(
     made: Sequence[tuple[str, str]],
     quiet: bool = False,
 ) -> list[int]:
-    """Add nets, given by title and JSON, to a table of architectures; return the `model_id` of each."""
+    """Add nets, given by title and JSON, to a table of architectures; return the `model_id` of each.
+
+    A notice names each, unless `quiet`. `table` is the packed table that the nets fit.
+    """
     about = f"made by load_net for {table.quoted}"
     load = partial(tables.load_model, db, arch_table, quiet=quiet)
     return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
@@ -245,7 +248,11 @@ def enable_lora(
     layers: Sequence[str] | None,
     train: Sequence[str] | None,
 ) -> int:
-    """Give a copy of a net LoRA adapters, and add it to the table of architectures; return its `model_id`."""
+    """Give a copy of a net LoRA adapters, and add it to the table of architectures; return its `model_id`.
+
+    Layers that match `layers` get adapters of this rank, layers that match `train` train as they are, and all
+    others are frozen.
+    """
     table = resolve_table(db, arch_table, "model architecture table")
     if model_id is None:
         raise CerebroError("model_id is NULL", sqlstate=NULL_NOT_ALLOWED)

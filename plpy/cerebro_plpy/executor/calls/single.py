@@ -62,7 +62,10 @@ class SingleTables:
 
 
 def fit(db: Database, *arguments: Any) -> None:
-    """Train one config; on a table packed in groups, train it once for each group."""
+    """Train one config; on a table packed in groups, train it once for each group.
+
+    `arguments` are the fields of `SingleCall`.
+    """
     begin.begin(db, _read_call(db, arguments))
 
 

@@ -173,9 +173,9 @@ def prepare_search(
 ) -> AutomlCall:
     """Make the chosen nets for packed rows, and return the call that searches among them.
 
-    `chosen` has the names and parameters of the nets. The search trains at least `finished` configs for all
-    epochs. `loss` is the part of the compile grid with loss and metrics; by default, it follows from the
-    label and from the metric of the call.
+    `chosen` has the names and parameters of the nets. If long training helps, the search trains `finished`
+    configs for all epochs, else one. `loss` is the part of the compile grid with loss and metrics; by
+    default, it follows from the label and from the metric of the call.
     """
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     rows, made = nets.read_rows(db, table, task.target_scale), list[tuple[str, str]]()

@@ -35,7 +35,7 @@ class FoldedTraining:
 
 @dataclass(frozen=True)
 class PastTraining:
-    """The earlier training of a config: how many epochs are worth training again, and the seconds of one.
+    """The earlier training of a config: how many epochs are worth training again, and the seconds of each.
 
     Epochs long after the best one are not worthwhile.
     """
@@ -117,7 +117,10 @@ def read_past(row: Mapping[str, Any], seconds: float) -> PastTraining:
 
 
 def _best_place(values: Sequence[float | None], way: Direction) -> int:
-    """Return the index of the best value; the last index if all values are None."""
+    """Return the index of the largest value if `way` is "max", else of the smallest.
+
+    Return the last index if all values are None.
+    """
     sign = -1 if way == "max" else 1
     known = [(sign * value, place) for place, value in enumerate(values) if value is not None]
     return min(known)[1] if known else len(values) - 1

@@ -77,7 +77,10 @@ def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
 
 
 def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> JudgingRows:
-    """Return the rows with their folds, so that a model that has not seen a row can answer it."""
+    """Return `judging` with the fold of each row, so that a model can answer only rows that it has not seen.
+
+    `rows` is the packed table from which `judging` was read.
+    """
     lengths = partitions.folds_of_buffers(db, rows.table.quoted, rows.summary.dependent_varname[0])
     folds = np.repeat(*np.array(lengths, dtype=np.int64).T)[: len(judging.truth)]
     return replace(judging, folds=folds)

@@ -52,8 +52,8 @@ class Contest:
     def name_tables(self, **made: str) -> dict[str, str]:
         """Return the names of tables for an ensemble's summary, by summary column.
 
-        They are the names in the summary of the compared models, with `made` in place of some. The validation
-        table is the one by whose rows the models are compared.
+        They are the names in the summary of the compared models, except for the columns in `made`. The
+        validation table is the packed table with the rows by which the models are compared.
         """
         found = self.about.get(results.QUALIFIED[0])
         known = found if isinstance(found, Mapping) else {}
@@ -65,14 +65,17 @@ class Contest:
         return "categorical_crossentropy" if self.judging.is_classes else "mse"
 
     def measure_loss(self, answers: np.ndarray, places: slice | list[int]) -> float:
-        """Return the loss named by `loss_type` of the answers for the rows at `places`."""
+        """Return the loss of the answers for the rows at `places`; `loss_type` says which loss."""
         own = answers[places], self.judging.truth[places]
         if self.judging.is_classes:
             return scoring.ERRORS[scoring.LOGLOSS](*own)
         return scoring.ERRORS[scoring.RMSE](*own) ** 2
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
-        """Return answers for each half of the rows, by models chosen on the other half in `size` rounds."""
+        """Return answers for each half of the rows, by an ensemble that the other half has chosen.
+
+        That half chooses one model in each of `size` rounds, and may choose a model several times.
+        """
         judging = self.judging
         return selection.choose_apart(
             self.answers,

@@ -50,7 +50,7 @@ class EnsembleCall:
 
 @dataclass(frozen=True)
 class EnsembleChoice:
-    """The configs of an ensemble with their shares, and the temperature of its probabilities, or None."""
+    """The configs of an ensemble with their shares, and the temperature of its probabilities, if any."""
 
     parts: Sequence[tuple[Candidate, float]]
     temperature: float | None
@@ -201,7 +201,8 @@ def _write(db: Database, target: names.TargetTable, contest: Contest, chosen: En
 def _measured(contest: Contest, chosen: EnsembleChoice) -> dict[str, Any]:
     """Return the loss and the metric of an ensemble for its summary.
 
-    For each half of the rows, an ensemble chosen on the other half is measured.
+    They are measured on rows that did not choose: on each half of the rows, with an ensemble that the other
+    half has chosen.
     """
     metric = contest.metric
     error = scoring.ERRORS[metric](chosen.apart, contest.judging.truth)

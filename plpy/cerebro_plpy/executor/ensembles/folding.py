@@ -57,7 +57,8 @@ def train_in_folds(
 ) -> Iterator[str | None]:
     """Train as many of the candidates in folds as time allows; yield the name of their model table.
 
-    Yield None if there is no time for any of them. On leaving the block, the tables and the run are deleted.
+    Yield None if there is no time for any of them. At the end of the `with` block, the tables and the run
+    are deleted.
     """
     training = _training(db, contest)
     (labelled, count) = fold_rows(db, training, folding.said)

@@ -24,7 +24,7 @@ from cerebro_plpy.store.packed import partitions
 def read_candidates(
     db: Database, found: TableOfGroups, rows: requests.Data, judging: JudgingRows, keys: Iterable[int]
 ) -> tuple[JudgingRows, JudgingGroups, list[Candidate]]:
-    """Return the rows of groups that have models, the groups of these rows, and the candidates.
+    """Return the rows of groups that have models, their groups, and the configs in `keys` as candidates.
 
     One ensemble is chosen on the rows of all groups, since single groups have few rows. A config that lacks
     a model for one of the groups is left out.

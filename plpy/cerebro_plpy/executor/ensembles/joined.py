@@ -32,7 +32,10 @@ class JoinedNet:
 def join_nets(
     db: Database, parts: Sequence[tuple[CandidatePart, float]], tempering: joining.Tempering | None
 ) -> JoinedNet:
-    """Return a net whose answer is the weighted mean of the models' answers."""
+    """Return a net whose answer is the mean of the models' answers, weighted by their shares in `parts`.
+
+    With `tempering`, the net then applies a temperature to this mean.
+    """
     # Configs of a run share a few architectures.
     known = {arch: nets.list_layers(db, arch) for arch in {one.model.model_arch for one, _ in parts}}
     listed = [known[one.model.model_arch] for one, _ in parts]

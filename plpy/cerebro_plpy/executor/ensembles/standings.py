@@ -16,7 +16,10 @@ ADVICE = "More rows, columns that say more, or a longer budget may help."
 
 
 def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:
-    """Send a notice with the metrics of an ensemble, of the best model alone, and of a constant answer."""
+    """Send a notice with the metrics of an ensemble, of the best model alone, and of a constant answer.
+
+    `together` has the answers of the ensemble, and `what` describes it in the notice.
+    """
     alone = contest.answer_apart(1).plain
     others = {"the best alone": _values(contest, alone), "one answer for all rows": _blind_values(contest)}
     _tell(db, contest, what, together, others)
@@ -66,7 +69,10 @@ def _shown(metric: str, answers: np.ndarray, truth: np.ndarray) -> str:
 
 
 def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarray) -> None:
-    """Send a notice if the answers are no better than a constant answer, beyond what chance could explain."""
+    """Send a notice unless the answers are better than a constant answer by more than chance explains.
+
+    `who` names the model or ensemble that gave the answers.
+    """
     truth, metric = contest.judging.truth, contest.metric if contest.is_asked else _metrics(contest)[-1]
     # Answers by mere chance have a better F1 than one answer for all rows.
     metric = BALANCED if metric == F1 else metric

@@ -1,4 +1,7 @@
-"""cerebro.propagate: write a table of nodes with features aggregated from neighbouring nodes, hop by hop."""
+"""cerebro.propagate: write a table of nodes with features aggregated from neighbouring nodes.
+
+This happens in hops. In each hop, a node gets an aggregate of the features that its neighbours have so far.
+"""
 
 from __future__ import annotations
 

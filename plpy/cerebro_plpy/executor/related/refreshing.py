@@ -28,7 +28,10 @@ from cerebro_plpy.store.related import graph_changes, graphs
 
 @dataclass(frozen=True)
 class Refresh:
-    """A table of cerebro.propagate to be updated: the call that made it, kinds of edges, and columns."""
+    """A table of cerebro.propagate to be updated, with its columns and the kinds of edges in them.
+
+    `asked` is the call that made the table, and `seen` is the table with what that call saw of each node.
+    """
 
     asked: Propagation
     kinds: Sequence[str]
@@ -162,8 +165,8 @@ def _make_anew(
 ) -> None:
     """Compute the features of the nodes that changes reach, hop by hop, and write them to a table.
 
-    `rows` are the numbers of these nodes. For each of the `matrices` and each hop, `touched` marks the nodes
-    that get other features.
+    `rows` are the numbers of these nodes. `matrices` has a matrix of the edges for each kind of edges. For
+    each kind and each hop, `touched` marks the nodes that get other features.
     """
     asked, threads = found.asked, open_threads(db)
     # The neighbours of touched nodes are read as well.
@@ -191,7 +194,10 @@ def _make_anew(
 def _read_made(
     db: Database, found: Refresh, known: np.ndarray, near: np.ndarray, width: int
 ) -> list[np.ndarray]:
-    """Return the stored features of the nodes `near` after each hop; zeros for nodes not in `known`."""
+    """Return the stored features of the nodes `near` after each hop; zeros for nodes not in `known`.
+
+    `width` is how many numbers a node has after one hop.
+    """
     count = len(found.kinds) * found.asked.hops
     made = np.zeros((len(near), count * width), np.float32)
     if len(known):

@@ -112,10 +112,10 @@ def relate(db: Database, call: RelateCall) -> str:
 
 
 def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
-    """Return the paths whose child rows a statement reads in order of time, with their numbers of pairs.
+    """Return the paths that have too many pairs of a labelled row and a child row, with this number.
 
-    On other paths, it compares each labelled row with its child rows. There are too many such pairs for that
-    on the returned paths.
+    Usually, a statement compares the two rows of each pair. On the returned paths, it reads the child rows in
+    order of time instead.
     """
     found = dict[Path, float]()
     for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
@@ -130,7 +130,7 @@ def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> M
 def _without_crowds(
     db: Database, recipe: RelationRecipe, found: FoundSchema, swept: Mapping[Path, float]
 ) -> RelationRecipe:
-    """Return the recipe without features that would compare far too many pairs of rows.
+    """Return the recipe without features for which far too many pairs of rows would be compared.
 
     Send a notice of the features left out. `swept` has the numbers of pairs by path.
     """
@@ -172,7 +172,10 @@ def _write(
     output_table: str | None,
     most: int,
 ) -> str:
-    """Write the table with all features, then drop the useless features; return a line about it."""
+    """Write the table with all features, then drop useless ones and those beyond the first `most`.
+
+    Return a line about the table.
+    """
     target = names.target_table(db, output_table, suffixes=(packed.SUMMARY,))
     check_cutoffs(db, rows)
     if not relations.count_rows(db, rows.table.quoted):
@@ -210,7 +213,7 @@ def _write(
 
 @contextmanager
 def _explained() -> Iterator[None]:
-    """Add a hint to the server's error if a value in the block is too large."""
+    """Add a hint to the server's error if a value within the `with` block is too large."""
     try:
         yield
     except CerebroError as error:

@@ -88,9 +88,10 @@ def _share(what: str, value: float | None) -> float:
 
 
 def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
-    """Return the nodes and edges of a call. Columns that the call leaves out are those of the propagation.
+    """Return the nodes and edges of a call.
 
-    The propagation is the call of cerebro.propagate that made the table of nodes.
+    For columns that the call does not name, take those of the call of cerebro.propagate that made the table
+    of nodes.
     """
     nodes = names.resolve_table(db, call.nodes, "table of nodes")
     if call.labels is None:

@@ -14,9 +14,9 @@ from typing import Protocol, TypeAlias
 class Result:
     """A measurement of a config after an epoch. Procedures get results in the order in which they arrive.
 
-    `epoch` is the number of epochs that the config has trained in this run; for a clone, those of its source
-    count as well. A lower `value` is better. It is None if the measured value is not finite, the config
-    failed, or a person stopped it.
+    `epoch` is the number of epochs that the config has trained in this run; for a clone, the epochs of
+    its source count as well. A lower `value` is better. It is None if the measured value is not finite, the
+    config failed, or a person stopped it.
     """
 
     mst_key: int

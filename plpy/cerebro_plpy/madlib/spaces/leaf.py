@@ -1,6 +1,6 @@
 """Reads the possible values of a parameter in a JSON space: choice, int, float, or by_model.
 
-The last one has values for each architecture.
+With by_model, the parameter has values of its own for each architecture.
 """
 
 from __future__ import annotations

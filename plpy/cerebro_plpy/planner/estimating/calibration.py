@@ -69,7 +69,8 @@ def calibrate(
 ) -> list[KindTimes]:
     """Return the times of each kind of config that has visits after its code was compiled.
 
-    `visits` must be in the order in which they began.
+    `visits` must be in the order in which they began. `rows` has the numbers of rows of the segments, by
+    table as in `EvaluationTime.dataset`.
     """
     known = [v for v in visits if v.mst_key in kinds and v.rows]
     rest, read = _rest(known), _reading(known, kinds, row_bytes)

@@ -1,9 +1,9 @@
 """The shipped costs of each engine, for what this server has not measured yet.
 
 They were measured on a server of two cores, with one thread: `make bench-plan ARGS=--constants` prints
-them anew. A training coefficient is seconds for each of `rates.features`: operations of dense,
-convolution, recurrent, attention and embedding layers, layers, steps, parameters, numbers passed on, and
-one mini-batch.
+them anew. A training coefficient is the seconds for one unit of each of `rates.features`: for an
+operation of a dense, convolution, recurrent, attention or embedding layer, for a layer, a step of
+recurrence, a parameter, a number passed on, and a mini-batch.
 """
 
 TRAINING = {

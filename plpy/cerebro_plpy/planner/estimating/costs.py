@@ -24,8 +24,8 @@ class CostModel:
     def record(self, kind: Hashable, units: float, seconds: float, *, first: bool = False) -> None:
         """Record the time of a visit; `units` are its estimated seconds.
 
-        The newest visit of a kind counts half. A session's `first` visit counts only until there is
-        another.
+        The newest visit of a kind counts about as much as all earlier ones together. A session's `first`
+        visit, which compiles, counts only until there is another visit.
         """
         if first:
             self._first[kind] = (units, seconds)
@@ -36,11 +36,14 @@ class CostModel:
 
     @property
     def known(self) -> bool:
-        """Whether enough visits have been recorded that did not compile."""
+        """Whether enough visits have been recorded in which nothing was compiled."""
         return self._count >= FEWEST
 
     def seconds(self, kind: Hashable, units: float) -> float:
-        """Return the seconds that `units` estimated seconds take; for an unseen kind, by the mean of all."""
+        """Return the seconds that `units` estimated seconds will really take.
+
+        For a kind that is not measured yet, the mean of all measured kinds counts.
+        """
         known = self._measured.get(kind)
         if known is None:
             totals = (self._measured or self._first).values()
@@ -49,7 +52,10 @@ class CostModel:
 
 
 def evaluations_due(done: int, until: int, frequency: int) -> int:
-    """Return how many evaluations are due from epoch `done` to `until`: one in `frequency`, and the last."""
+    """Return how many evaluations are due after epoch `done` and up to epoch `until`.
+
+    They are due after every `frequency`th epoch, and after epoch `until`.
+    """
     return until // frequency - done // frequency + (until > done and until % frequency > 0)
 
 
@@ -75,7 +81,10 @@ class RunPace:
             self._works.popleft()
 
     def factor(self, at_work: int) -> float:
-        """Return the factor by which to multiply seconds of visits if `at_work` segments work at a time."""
+        """Return the factor that turns seconds of visits and evaluations into seconds of the run.
+
+        `at_work` is how many segments work at a time.
+        """
         if self._begun is None or not self._works:
             return 1.0
         now = max(end for _, end in self._works)

@@ -142,7 +142,10 @@ def _states_in_a_visit(state_bytes: int, together: int) -> int:
 
 
 def estimate(work: RunWork, rates: Rates, most_visits: int = MOST_VISITS) -> Estimate:
-    """Return the estimate of a run in which all configs train to the end."""
+    """Return the estimate of a run in which all configs train to the end.
+
+    Of a long run, only about `most_visits` visits are simulated, and the result is scaled.
+    """
     if work.groups is not None:
         return summarize(work, rates, group_work.counted(work, work.groups, rates))
     sample = _sample(work, rates)

@@ -43,7 +43,7 @@ class _AtHome:
 
     @property
     def share(self) -> float:
-        """The time of mini-batches as a share of their time one by one: less than 1 in a fused program."""
+        """The time of mini-batches, divided by the time that they take outside a fused program; at most 1."""
         return constants.FUSED_SHARE if self.fuses and self.members > 1 else 1.0
 
     @cached_property
@@ -167,7 +167,11 @@ def _everywhere(
     measures: int,
     into: dict[str, float],
 ) -> None:
-    """Add the seconds of groups on all segments, and of the model of all rows, to `into`, by activity."""
+    """Add the seconds of a kind to `into`, by activity, for models that hop over all segments.
+
+    They are the models of groups that lie on all segments, and the model of all rows. `measures` is how often
+    each is evaluated.
+    """
     sizes = [*groups.cut, *([groups.rows] if groups.fallback else [])]
     for segment in range(work.segments):
         seconds = prices.seconds(kind, segment)

@@ -1,7 +1,7 @@
 """Computes the least memory that a mini-batch needs.
 
 No engine can do without it: weights that train, their gradients, and outputs of layers. A visit needs
-more, how much depends on the engine, so only a config that is far too large is refused.
+more, and how much more depends on the engine; so only a config that is far too large is refused.
 """
 
 from __future__ import annotations

@@ -87,9 +87,10 @@ def scenarios(
     kind_of: KindOf,
     count: int = 3,
 ) -> list[tuple[RunWork, Played]]:
-    """Simulate several courses of one search; return the work and the result of each.
+    """Simulate at most `count` courses of one search; return the work and the result of each.
 
-    The work of a course has the configs that the search tried in it.
+    The work of a course has the configs that the search tried in it. After a very long course, no
+    other is simulated.
     """
     found: list[tuple[RunWork, Played]] = []
     for seed in range(count):

@@ -109,7 +109,10 @@ class Prices:
 
 
 def configs_of(work: RunWork, prices: Prices, until: int) -> dict[int, Config]:
-    """Return the configs of a run for a simulated plan, with the estimated seconds of their visits."""
+    """Return the configs of a run for a simulated plan, with the estimated seconds of their visits.
+
+    They train up to epoch `until`.
+    """
     return {
         key: Config(
             mst_key=key,

@@ -103,7 +103,7 @@ class GroupSizes:
 
     @property
     def hopping(self) -> int:
-        """The number of models of each config that hop from segment to segment."""
+        """How many of the models that a config trains hop from segment to segment."""
         return len(self.cut) + self.fallback
 
     @cached_property

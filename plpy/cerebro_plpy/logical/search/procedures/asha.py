@@ -97,10 +97,10 @@ class Asha:
         )
 
     def _fill_idle(self) -> list[Decision]:
-        """Return the decisions for the case that `_fill` promotes and begins no config.
+        """Return the decisions when no config can begin, and none is among the best of its rung.
 
         If a segment is idle and more configs should be trained to the end, the best configs that wait are
-        promoted. If then none trains, the others are stopped.
+        promoted all the same. If still no config trains, all that wait are stopped.
         """
         training = len(self._training)
         lacking = self._count_wanted() - len(rank(self._values[-1])) - training
@@ -110,8 +110,9 @@ class Asha:
     def _count_wanted(self) -> int:
         """Return how many configs should be trained to the end: one, or `finished` if longer training helps.
 
-        It helps if the best config among those trained to the end had its best value there. While there are
-        none, the best config of the highest rung counts, and must be better there than in its first rung.
+        The best config that was trained to the end shows this: longer training helps if its last value is its
+        best one. While no config was, the best config of the highest rung shows it: longer training helps if
+        its value is better than in its first rung.
         """
         for rung in reversed(self._values[1:]):
             for best in rank(rung)[:1]:

@@ -19,7 +19,7 @@ from cerebro_plpy.madlib.spaces.grid import GridRow
 def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
     """Return MADlib's table of rungs. Raise an error, in MADlib's words, if the parameters are invalid.
 
-    `who` is the name of the called function.
+    `who` is the name of the called function. The last `skip_last` rungs of each bracket are left out.
     """
     if eta <= 1:
         raise CerebroError(f"{who}: eta must be greater than 1", detail=f"It is {eta}.")
