@@ -46,7 +46,7 @@ class Greenplum:
         return rules.read(self._db, distribution_rules)
 
     def ignore_rules(self, distribution_rules: str | None) -> None:
-        """Do nothing: callers expect that validation rows go to the segments of the training rows."""
+        """Ignore the rules: validation rows always go to the segments of the training rows."""
 
     def distribution_keys(self, segments: int, rules: Rules) -> list[int] | None:
         return places.keys(self._db, segments, rules.contents)
