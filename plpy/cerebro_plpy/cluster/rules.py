@@ -20,7 +20,7 @@ def read(db: Database, text: str | None) -> Rules:
     if text.strip().lower() == _GPUS:
         return _rules(db, _with_gpus(db))
     table = names.resolve_table(db, text, "table of distribution_rules")
-    if names.has_columns(db, table, ["dbid"]):
+    if names.find_missing_columns(db, table, ["dbid"]):
         raise CerebroError(
             f"{table.quoted} has no column dbid",
             hint="distribution_rules is 'all_segments', 'gpu_segments', or the name of a table with a column"

@@ -21,7 +21,7 @@ def is_members(found: dict[str, Any]) -> bool:
 
 
 def objects() -> dict[str, Any]:
-    """Return the class `Members` by its registered name.
+    """Return a dictionary with the class `Members` under its registered name.
 
     The class is made at the first call, since its base class comes from the engine that runs.
     """

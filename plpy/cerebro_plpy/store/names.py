@@ -234,7 +234,7 @@ def target(db: Database, schema: str, table: str) -> TargetTable:
     return TargetTable(schema, table, rows[0]["quoted"])
 
 
-def has_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
+def find_missing_columns(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
     """Return the names in `columns` that the table lacks; an empty list if it has all of them."""
     rows = db.query(
         """SELECT attname::text FROM pg_catalog.pg_attribute

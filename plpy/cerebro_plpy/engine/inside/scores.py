@@ -28,7 +28,10 @@ def odds_of_probabilities(output: Any, given: Any) -> Any:
 
 
 def odds_of_probability(output: Any, given: Any) -> Any:
-    """Return the log odds of one of two classes; the output is the probability of the second class."""
+    """Return the log odds of one of two classes: of the second if `given` is 1, of the first if it is 0.
+
+    The output is the probability of the second class.
+    """
     ops = _ops()
     share = ops.clip(output[:, 0], _NEAREST, 1 - _NEAREST)
     return (ops.log(share) - ops.log(1 - share)) * (2 * given[:, 0] - 1)
@@ -40,7 +43,10 @@ def odds_of_logits(output: Any, given: Any) -> Any:
 
 
 def odds_of_logit(output: Any, given: Any) -> Any:
-    """Return the log odds of one of two classes; the output is the logit of the second class."""
+    """Return the log odds of one of two classes: of the second if `given` is 1, of the first if it is 0.
+
+    The output is the logit of the second class.
+    """
     return output[:, 0] * (2 * given[:, 0] - 1)
 
 

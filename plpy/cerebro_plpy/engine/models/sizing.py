@@ -149,7 +149,10 @@ def _shape(variable: Any) -> tuple[int, ...]:
 
 
 def _shape_for(slot: Any, of: _SizedVariable) -> tuple[int, ...]:
-    """Return the shape of an optimizer's variable for the trained variable `of`, not for its stand-in."""
+    """Return the shape that an optimizer's variable has for the trained variable `of`.
+
+    `slot` was made for a small stand-in of `of`; its dimensions are replaced by those of `of`.
+    """
     dimensions = dict(zip(_STAND_INS, of.shape, strict=False))
     return tuple(dimensions.get(d, d) for d in _shape(slot))
 

@@ -110,7 +110,7 @@ def _check_columns(db: Database, recipe: RelationRecipe, tables: Sequence[Table]
     }
     for table in tables:
         own = sorted(column for name, column in columns if name == (table.schema, table.name))
-        for column in names.has_columns(db, table, own):
+        for column in names.find_missing_columns(db, table, own):
             raise CerebroError(
                 f'column "{column}", of which the model has features, does not exist in {table.quoted}',
                 hint="Relate and train anew.",

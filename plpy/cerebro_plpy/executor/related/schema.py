@@ -177,7 +177,7 @@ def _side(db: Database, marks: Sequence[tuple[str, str]], text: str | None) -> t
         raise _no_key(text)
     written = "".join(quote(one) if kind == "name" else one for kind, one in marks[:place])
     table = resolve_table(db, written, "table of a foreign key")
-    for name in names.has_columns(db, table, columns):
+    for name in names.find_missing_columns(db, table, columns):
         raise CerebroError(
             f'column "{name}" of the foreign key {text} does not exist in {table.quoted}',
             sqlstate=UNDEFINED_COLUMN,

@@ -215,7 +215,7 @@ def find_description(db: Database, name: str) -> Table | None:
     """Return the table that describes the forecast of a table of nets, or None if there is no such table."""
     table = names.find_table(db, names.with_suffix(name, store.SUFFIX), "forecast")
     # A table may have this name but no document: the nets of a forecast of sales may be in sales_forecast.
-    return None if table is None or names.has_columns(db, table, [store.DOCUMENT]) else table
+    return None if table is None or names.find_missing_columns(db, table, [store.DOCUMENT]) else table
 
 
 def find_registered(db: Database, name: str) -> HeldForecast:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.names import Table, has_columns
+from cerebro_plpy.store.names import Table, find_missing_columns
 from cerebro_plpy.store.runs import results
 
 
@@ -14,7 +14,7 @@ def has_models_by_fold(db: Database, info: Table) -> bool:
 
     `info` is the table that describes the run's models.
     """
-    return not has_columns(db, info, [results.CONFIG_KEY])
+    return not find_missing_columns(db, info, [results.CONFIG_KEY])
 
 
 def models_of_configs(db: Database, info: Table) -> dict[int, dict[int | None, int]]:

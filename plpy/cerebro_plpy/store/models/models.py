@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.spaces.grid import GridRow
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns, target
+from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, target
 from cerebro_plpy.store.runs import results
 
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description")
@@ -27,7 +27,7 @@ def create_architectures(db: Database, target: TargetTable) -> None:
 
 
 def check_architectures(db: Database, table: Table) -> None:
-    missing = has_columns(db, table, _ARCH_COLUMNS)
+    missing = find_missing_columns(db, table, _ARCH_COLUMNS)
     if missing:
         raise CerebroError(
             f"table {table.quoted} is not an architecture table: it has no column {', '.join(missing)}",

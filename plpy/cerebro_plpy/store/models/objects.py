@@ -5,7 +5,7 @@ from __future__ import annotations
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.store.dialect import distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns
+from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns
 
 
 def create(db: Database, target: TargetTable) -> None:
@@ -17,7 +17,7 @@ def create(db: Database, target: TargetTable) -> None:
 
 
 def check(db: Database, table: Table) -> None:
-    missing = has_columns(db, table, ["id", "name", "description", "object"])
+    missing = find_missing_columns(db, table, ["id", "name", "description", "object"])
     if missing:
         raise CerebroError(
             f"table {table.quoted} is not an object table: it has no column {', '.join(missing)}",

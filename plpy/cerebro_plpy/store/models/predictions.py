@@ -202,8 +202,10 @@ def _places(db: Database, tables: Sequence[str]) -> str:
 
 
 def standing(table: str, *read: str) -> str:
-    """Return the SQL for a text that differs after a change to any row of a table. It raises an error unless
-    the current role may read the columns `read`."""
+    """Return an SQL expression, a text that is different after any change to the rows of the table.
+
+    The server raises an error for it unless the current role may read the columns `read`.
+    """
     readable = " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in read) or "TRUE"
     return (
         "(SELECT concat(count(*), ' ', sum(hashtextextended("

@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.store.models import models
-from cerebro_plpy.store.names import Table, TargetTable, find_table, has_columns, quote, temporary
+from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, find_table, quote, temporary
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
 
@@ -40,7 +40,7 @@ def keep_recipe(db: Database, summary: str, recipe: str) -> None:
 def recipe(db: Database, summary: Table) -> str | None:
     """Return the recipe in the summary of a packed table, as JSON; None if no call of cerebro.train packed
     it."""
-    if has_columns(db, summary, [RECIPE]):
+    if find_missing_columns(db, summary, [RECIPE]):
         return None
     rows = db.query(f"SELECT {RECIPE}::text AS found FROM {summary.quoted}")
     return rows[0]["found"] if rows else None

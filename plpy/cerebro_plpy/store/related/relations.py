@@ -17,7 +17,7 @@ from cerebro_plpy.relations.paths import CATEGORY, ForeignKey, RelatedColumn, Ta
 from cerebro_plpy.relations.planning import MEAN, SUM, RelatedFeature
 from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns, literal, quote, temporary
+from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, literal, quote, temporary
 from cerebro_plpy.store.packed.packed import SUMMARY
 from cerebro_plpy.store.related.features_sql import NUMBER_NAME, finite
 
@@ -285,8 +285,11 @@ def write_summary(
 
 
 def recipe_beside(db: Database, table: Table) -> str | None:
-    """Return the recipe in the summary beside a table; None if there is none, or if it has another owner than
-    the table."""
+    """Return the JSON from which a table's features of related tables can be computed again.
+
+    It is read from the table's summary. Return None if there is none, or if table and summary have different
+    owners.
+    """
     rows = db.query(
         "SELECT s.oid::bigint AS oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS s"
         " ON s.relnamespace = t.relnamespace AND s.relowner = t.relowner AND s.relkind = 'r'"
@@ -295,7 +298,7 @@ def recipe_beside(db: Database, table: Table) -> str | None:
         [table.oid, table.name + SUMMARY],
     )
     summary = Table(table.schema, table.name + SUMMARY, rows[0]["oid"], "") if rows else None
-    if summary is None or has_columns(db, summary, [RELATED]):
+    if summary is None or find_missing_columns(db, summary, [RELATED]):
         return None
     quoted = quote(summary.schema, summary.name)
     rows = db.query(f"SELECT {RELATED}::text AS found FROM {quoted}")

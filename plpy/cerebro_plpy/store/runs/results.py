@@ -12,7 +12,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, UNDEFINED_COLUMN, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.store import plain
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import Table, TargetTable, has_columns
+from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns
 from cerebro_plpy.store.packed.groups import FALLBACK
 from cerebro_plpy.store.packed.packed import FEATURES
 
@@ -240,7 +240,7 @@ def holds_several(db: Database, model: Table) -> bool:
 
     Only the table's own columns decide this, since a table beside it may be left over from another run.
     """
-    missing = has_columns(db, model, ["model_weights", "model_arch", "mst_key"])
+    missing = find_missing_columns(db, model, ["model_weights", "model_arch", "mst_key"])
     if missing and missing != ["mst_key"]:
         raise CerebroError(
             f"table {model.quoted} is not a model table: it has no column {missing[0]}",
@@ -251,7 +251,7 @@ def holds_several(db: Database, model: Table) -> bool:
 
 def check_summary(db: Database, model: Table, summary: Table) -> None:
     """Raise an error if one of the two tables is for a single model and the other is for several."""
-    of_several = bool(has_columns(db, summary, ["compile_params"]))
+    of_several = bool(find_missing_columns(db, summary, ["compile_params"]))
     if holds_several(db, model) != of_several:
         raise CerebroError(
             f"table {summary.quoted} is not the summary of {model.quoted}",
