@@ -69,8 +69,8 @@ class _SignalStack:
 def handle_signals_apart() -> None:
     """Make signal handlers in this thread use a stack of their own, unless they have one.
 
-    On the thread's stack they would overwrite the heap if they interrupt a certain kernel of oneDNN, which
-    keeps its stack pointer there (https://github.com/uxlfoundation/oneDNN/issues/4845).
+    A kernel of oneDNN lets the stack pointer point into the heap while it computes. A handler that interrupts
+    it and uses the same stack would overwrite the heap (https://github.com/uxlfoundation/oneDNN/issues/4845).
     """
     there = _StackPlace()
     _PROCESS.sigaltstack(None, ctypes.byref(there))

@@ -78,7 +78,10 @@ class Connections:
         return {dataset: [data for _, data in sorted(of.items())] for dataset, of in found.items()}
 
     def states(self, run_id: int, keys: Sequence[int], step: int) -> dict[int, list[memoryview]] | None:
-        """Return, by `mst_key`, the parts of states on this process's own server; None if reading fails."""
+        """Return the states of the configs `keys` on this process's own server, each in parts, by `mst_key`.
+
+        Return None if reading fails.
+        """
         copied = self._copied(None, servers.read_states(run_id, keys, step))
         if copied is None:
             return None
@@ -233,7 +236,7 @@ def _was_answered(error: psycopg2.Error) -> bool:
 
 
 class _Stream:
-    """A readable file object for COPY that consists of pieces of bytes."""
+    """A readable file object for COPY; it reads the given pieces of bytes one after the other."""
 
     def __init__(self, pieces: Iterator[servers.Part]) -> None:
         self._pieces = pieces

@@ -204,7 +204,10 @@ class GiveClasses(Message):
 
 @dataclass(frozen=True, kw_only=True)
 class TakeGpu(Message):
-    """Set this process's share of a GPU: the message `ExpectRows`, sent to all processes, cannot hold it."""
+    """Set this process's share of a GPU.
+
+    The message `ExpectRows` cannot hold it, since all processes get the same `ExpectRows`.
+    """
 
     device: str
     fraction: float

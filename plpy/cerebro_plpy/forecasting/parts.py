@@ -26,9 +26,9 @@ class StepPart(NamedTuple):
 
 @dataclass(frozen=True)
 class StepParts:
-    """The names of a forecast's columns, with which `name` names the parts of a step.
+    """The columns of a forecast; `name` labels each part of a step with one of them.
 
-    `time` and `value` are columns; `inputs` has all others.
+    `time` and `value` are names of columns, and `inputs` has all other columns.
     """
 
     time: str

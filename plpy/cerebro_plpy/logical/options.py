@@ -165,7 +165,10 @@ def _unknown_option(key: str, allowed: Iterable[str]) -> CerebroError:
 
 
 def named(key: str, said: Mapping[str, object], checks: Mapping[str, Validator]) -> dict[str, Any]:
-    """Return the checked values of an option that is an object; `checks` has the check of each key."""
+    """Return the checked values of the option `key`, whose value `said` is an object.
+
+    `checks` has the check for each key of this object.
+    """
     for name in said:
         if name not in checks:
             raise unknown(f"option {key} says {name}", name, sorted(checks))

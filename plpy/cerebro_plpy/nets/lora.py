@@ -20,7 +20,7 @@ MOST_RANK = 4096
 def adapted(
     model_arch: str, rank: int | None, layers: Sequence[str] | None, train: Sequence[str] | None
 ) -> str:
-    """Return the architecture with adapters on `layers`, frozen except for `layers` and `train`.
+    """Return the architecture with adapters on `layers`; all layers but `layers` and `train` are frozen.
 
     `layers` and `train` are patterns of layer names. By default, `train` is the layers that give the outputs,
     and `layers` all other layers of a class that can have an adapter. `rank` is the rank of the adapters.

@@ -51,7 +51,7 @@ def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput
 
 
 def heads(graph: Graph, node: LayerOutput, wanted: NetRows, given: Mapping[str, Any]) -> list[LayerOutput]:
-    """Add an output for each label that answers with the mean of the members' answers."""
+    """Add an output for each label; its answer is the mean of the members' answers."""
     return [_head(graph, node, output, given) for output in wanted.outputs]
 
 

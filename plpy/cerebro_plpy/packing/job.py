@@ -20,7 +20,7 @@ ALL_SEGMENTS = "all_segments"
 class Rules:
     """The segments that get rows: `contents` has their content ids as in Greenplum, or is None for all.
 
-    `shown` and `gpu_config` are the texts that the summary table shows for them.
+    `shown` and `gpu_config` are the texts that the summary table shows for these rules and for GPUs.
     """
 
     contents: Sequence[int] | None = None

@@ -93,7 +93,8 @@ def _choose_handing(db: Database, most: int) -> HandingTopology:
 def choose_local(db: Database, look_seconds: int | None = None) -> LocalTopology:
     """Return a topology of segment sessions, with its control session open.
 
-    For a run in the background, `look_seconds` is the time limit for the caller's code.
+    For a run in the background, `look_seconds` is the most time that the caller's code, such as views, may
+    take while tables are read.
     """
     seconds = interrupts.look_seconds(db) if look_seconds is None else look_seconds
     local = _local(db, db.server.segment_sessions, seconds, background=look_seconds is not None)

@@ -26,5 +26,5 @@ class DeviceLedger:
         self.moved += size
 
     def run(self, extra: int) -> None:
-        """Count `extra` bytes that a program takes, besides the bytes held, only while it computes."""
+        """Count the `extra` bytes that a program takes only while it computes: in `most`, not in `held`."""
         self.most = max(self.most, self.held + extra)

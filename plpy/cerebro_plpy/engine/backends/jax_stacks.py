@@ -26,7 +26,7 @@ from cerebro_plpy.engine.backends.stacks import BATCHED_PLACES, Orders, power_of
 
 
 class JaxStack:
-    """The states of a bundle on JAX; a place of the stack that has no rows stays unchanged."""
+    """The states of a bundle on JAX, stacked; a state for which there are no rows stays unchanged."""
 
     def __init__(
         self, model: Any, variables: Sequence[Any], *, inputs: Sequence[str], rows_of: Any, data: Any
@@ -118,10 +118,10 @@ class JaxStack:
 
 
 def settled(array: Any) -> Any:
-    """Return an array that JAX has committed to its device.
+    """Return the array on JAX's device, and bound to it ("committed").
 
-    Arrays made of rows in shared memory are committed, too; for arguments that are not, JAX would compile a
-    program a second time.
+    JAX compiles a program a second time if an argument is committed in one call and not in another. Arrays
+    made of rows in shared memory are committed, too.
     """
     return jax.device_put(array, jax.devices()[0])
 
@@ -188,7 +188,10 @@ def _batched(
 def _tests(
     step: Any, model: Any, data: Any, state: Any, given: Any, arrays: Any, order: Any, count: Any
 ) -> Any:
-    """Measure a state on its batches; `given`, the numbers of the optimizer, is not used."""
+    """Measure a state on its batches.
+
+    `given`, the numbers of the optimizer, is not used; it is here since `_each` passes it to training steps.
+    """
     trainable, others, optimizer, metrics = state
 
     def body(number: Any, metrics: Any) -> Any:

@@ -69,7 +69,7 @@ def _flat(spec: Any) -> list[Any]:
 
 
 def metric_wants(metric: Any) -> str | None:
-    """Return the form of labels that a metric needs, indices or columns of classes; None if both do."""
+    """Return the form of labels that a metric needs, indices or columns of classes; None for either form."""
     name = name_of(metric)
     if name.startswith("sparse"):
         return SPARSE
@@ -113,7 +113,7 @@ def one_or_all(values: list[Any]) -> Any:
 
 
 def if_any(values: list[Any]) -> list[Any]:
-    """Return the values as one more argument of a call, in a list; an empty list if there are none."""
+    """Return a list to unpack into a call: one argument that holds the values, or nothing without values."""
     return [one_or_all(values)] if values else []
 
 

@@ -75,7 +75,8 @@ def _form_of_inputs(model: Any) -> tuple[tuple[str, tuple[int | None, ...]], ...
 def _join(joined: _Joined, number: int, model: Any, part: TrunkWithValues) -> list[Any]:
     """Add the layers of a trunk that the joined model does not have; return the tensors that leave the trunk.
 
-    `number` counts the trunks from 0, and is added to a name that a layer of another trunk has.
+    `number` counts the trunks from 0. It is appended to a layer's name if a layer of another trunk has that
+    name.
     """
     values = zip(part.trunk.places, part.values, strict=True)
     joined.values |= {id(model.variables[place]): value for place, value in values}

@@ -123,9 +123,9 @@ class AutomlCall:
         return replace(self.described(db, given), selection_table=selection.quoted)
 
     def described(self, db: Database, given: FitOptions) -> requests.Request:
-        """Return the request of the search, without the selection table for the winning config.
+        """Return the request of the search, without the selection table that is to get the winning config.
 
-        So a plan can be explained even if that table cannot be written.
+        The request is enough to explain the plan, even for a caller who could not create that table.
         """
         method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)

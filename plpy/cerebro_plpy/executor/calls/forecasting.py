@@ -259,7 +259,10 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
 
 
 def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season: int) -> WindowShape:
-    """Return the length, horizon and season of the windows; raise an error if all series are too short."""
+    """Return the length, horizon and season of the windows; raise an error if all series are too short.
+
+    `laid` are the series after their values were placed on the steps of time.
+    """
     lengths = [len(one.values) for one in laid if one.status in (OK, FILLED)]
     enough = [length for length in lengths if length > windows.LEAST_HORIZONS * order.horizon]
     shape = windows.choose_shape(enough, order.horizon, season, order.training.given.get("window"))
@@ -382,7 +385,7 @@ def _join(
     """Return a contender that forecasts the median of `baselines` and, if `own` is not empty, of a net.
 
     `own` has two arrays of the net's forecasts: for the windows by which the best contender is chosen, and
-    for the windows by which errors are reported. `plain` has those of all baselines, for the same windows.
+    for the windows by which errors are reported. `plain` has all baselines' forecasts for the same windows.
     """
     chooses, reports = (
         np.median([*own[place : place + 1], *(plain[place][name] for name in baselines)], axis=0)

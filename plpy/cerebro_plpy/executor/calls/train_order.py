@@ -44,7 +44,7 @@ class TrainOrder:
 
     @property
     def named_nets(self) -> list[tuple[str, str | None]]:
-        """The nets that the option `nets` names, each with None for its parameters."""
+        """The nets that the option `nets` names, each with None for its parameters: the default ones."""
         named = self.given.get("nets", [])
         return [(net, None) for net in ([named] if isinstance(named, str) else named)]
 
@@ -74,11 +74,14 @@ class TrainOrder:
         return self.given.get("epochs", EPOCHS)
 
     def hand(self, rows: int) -> RowsToHand:
-        """Return `rows` and how often the search trains on them: both decide how many sessions it gets."""
+        """Return the number of rows, and how often the search trains on them.
+
+        Both decide how many sessions the search gets.
+        """
         return RowsToHand(rows, self.epochs * self.configs)
 
     def read_packed(self, db: Database, end: str = "") -> requests.Data:
-        """Return the packed training rows, or the packed table whose name ends with `end`."""
+        """Return the packed table of the training rows or, with `end`, the one whose name has this ending."""
         table = names.resolve_table(db, self.table("_packed" + end), "packed table")
         return requests.Data(table, packed.summary(db, table.schema, table.name))
 
@@ -86,7 +89,7 @@ class TrainOrder:
 def write_statement(
     function: str, arguments: Sequence[Any], options: Mapping[str, Any] | None, **named: str
 ) -> str:
-    """Return the SQL statement that calls a function with these arguments and options."""
+    """Return the SQL statement that calls a function; `named` has arguments as SQL text, by name."""
     shown = [dialect.literal(one) for one in arguments]
     shown += [f"{name} => {value}" for name, value in named.items()]
     if options is not None:

@@ -13,7 +13,7 @@ from cerebro_plpy.predicting.models import Model
 
 @dataclass(frozen=True)
 class CandidatePart:
-    """A trained model of a config; for a model by fold, also the fold that it was not trained on."""
+    """A trained model of a config; if it was trained in folds, also the fold that this model has not seen."""
 
     found: TrainedModel
     model: Model

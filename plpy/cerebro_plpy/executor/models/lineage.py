@@ -85,7 +85,7 @@ def _lasting(table: str | None) -> str | None:
 
 
 def _recipe(db: Database, summary: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the recipe of the cerebro.train call that packed the rows, in a mapping that may be empty."""
+    """Return a mapping with the recipe of the cerebro.train call that packed the rows; empty without one."""
     found = retraining.find_recipe(db, summary)
     return {RECIPE: found} if found else {}
 

@@ -39,7 +39,10 @@ def check(
     budget: str | None,
     options: str | None,
 ) -> ForecastOrder:
-    """Return the checked training of a registered forecast on the rows of `source`, with new options."""
+    """Return the checked arguments for training a registered forecast again, on the rows of `source`.
+
+    Each of the `options` replaces the option that the earlier training had.
+    """
     parse_options(options, forecasting.OPTIONS)
     call = ForecastCall(
         source_table=source.quoted,

@@ -132,7 +132,7 @@ def _work_on_groups(
     found: Mapping[int, GroupRow],
     units: Sequence[runs.ConfigRow],
 ) -> RunWork:
-    """Return the amount of work of a run on groups; its epochs are the mean of its models' epochs."""
+    """Return the amount of work of a run on groups; the number of epochs is the mean over its models."""
     nets, sizes = calibrating.nets_of_run(db, run.run_id), {v["mst_key"]: v["state_bytes"] for v in visits}
     one_each = {row.key: row for row in units}
     numbers = {row.group_id for row in units if row.group_id is not None}

@@ -276,7 +276,7 @@ class Decider:
             self._close(f"the run's {limits.max_visits} visits are spent", self._plan.begun_step)
 
     def _first_whole_step(self, mst_key: int) -> int:
-        """Return the step at which a config stops when time is up; a begun first epoch is completed."""
+        """Return the step at which a config stops when time is up: never amid its first epoch."""
         begun, first = self._plan.begun_step(mst_key), self._plan.configs[mst_key].first_step
         return max(begun, first + self._plan.segments) if begun > first else begun
 
@@ -285,7 +285,7 @@ class Decider:
             self._commit(self._closing(Entry(0, decisions.STOP, reason=reason), last_step))
 
     def _closing(self, first: Entry, last_step: Callable[[int], int]) -> list[Decided]:
-        """Return the log entries that end the run: `first`, and a stop for each config still in training."""
+        """Return log entries that end the run: `first`, and one to stop each config at its `last_step`."""
         going = [key for key in self._plan.configs if self._plan.trains(key)]
         each = replace(first, request_id=None)
         stops = [replace(each, mst_key=key, step=last_step(key)) for key in going]
@@ -426,7 +426,7 @@ class Decider:
 
 
 def _number(entries: Sequence[Entry], after: int) -> list[Entry]:
-    """Return log entries, numbered from `after` + 1; `cause` is the number of the last measurement before."""
+    """Return log entries, numbered from `after` + 1; each has the last measurement before it as `cause`."""
     numbered, cause = [], None
     for number, entry in enumerate(entries, after + 1):
         cause = number if entry.decision == decisions.MEASURED else cause

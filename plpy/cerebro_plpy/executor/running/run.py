@@ -144,7 +144,7 @@ def _part_on(request: requests.Request, backend: str) -> requests.Request:
 def settle(
     db: Database, topology: Topology, request: requests.Request, examples: Sequence[requests.Chosen]
 ) -> requests.Request:
-    """Return the request with the planner's choices, for which the run's engine has described the nets."""
+    """Return the request with the planner's choices, made after the run's engine has described the nets."""
     request = choosing.replayed(db, request)
     if request.choosable is None:
         return request
@@ -283,7 +283,7 @@ def _creation(db: Database, topology: Topology, new: NewRun, run_id: int) -> Cre
 
 
 def _remember(db: Database, new: NewRun, run_id: int) -> None:
-    """Record the run as this session's newest; send a notice if training rows decide its search."""
+    """Record the run as this session's newest; send a notice if its search decides by training rows."""
     if new.request.search is not None and new.request.validation is None:
         db.notice("no validation table was given: the training rows decide")
     if new.kind != EVALUATION:

@@ -121,7 +121,7 @@ def tell(
 ) -> None:
     """Send notices that say which configs train in the batched form, and why other configs do not.
 
-    None is sent unless the option `fuse` asks for the batched form ("fast").
+    Do nothing unless the option `fuse` asks for the batched form ("fast").
     """
     if request.limits.fuse != FAST:
         return

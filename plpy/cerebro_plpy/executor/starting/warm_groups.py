@@ -122,7 +122,10 @@ def _states(db: Database, run_id: int | None, groups: Groups) -> dict[ModelKey, 
 def _tell_of_other_models(
     db: Database, request: requests.Request, found: Groups, before: Mapping[ModelKey, TrainedUnit]
 ) -> None:
-    """Send one notice for each config, whatever its groups, that starts anew with another architecture."""
+    """Send a notice for each config that has another architecture than in `before`, and so starts anew.
+
+    A config on several groups gets only one notice.
+    """
     told: dict[int, tuple[requests.Chosen, int]] = {}
     for config in request.configs:
         one = before.get(unit(config, found))
@@ -145,7 +148,10 @@ def _tell(db: Database, count: int, bare: int, new: int) -> None:
 def only_changed(
     db: Database, request: requests.Request, earlier: Sequence[Table] | None
 ) -> requests.Request:
-    """Return the request without the models that `earlier` has, trained on the same rows and parameters."""
+    """Return the request with only the models that need training.
+
+    The others are in the tables `earlier`, trained on the same rows with the same parameters.
+    """
     found = request.groups
     if earlier is None or found is None:
         raise CerebroError(

@@ -35,8 +35,8 @@ class TextPlace:
     def fault(self, said: str, message: str = "", hint: str | None = None) -> CerebroError:
         """Return the error for a fault at this place.
 
-        In JSON, its message is the path and `said`. In MADlib's dict, its message is `message`, in MADlib's
-        words.
+        In a JSON text, the error's message is the path of this place and `said`. In MADlib's dict, it is
+        `message`, in MADlib's words.
         """
         if self.json:
             return CerebroError(f"{self} {said.rstrip('.')}", hint=hint)

@@ -60,7 +60,7 @@ def is_key_name(name: str) -> bool:
 
 
 def listed(names: Iterable[str]) -> dict[str, str]:
-    """Return each column in `names`, which are keys by the table's definition, with this as the reason."""
+    """Return the columns `names`, each with the reason that it is a key by the table's definition."""
     return dict.fromkeys(names, KEY)
 
 

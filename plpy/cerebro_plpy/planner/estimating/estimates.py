@@ -97,7 +97,7 @@ class Estimate:
 
     @property
     def core_seconds(self) -> float:
-        """The time of processors, if all threads of a busy session are at work."""
+        """The seconds of all cores together, if all threads of a busy session are at work."""
         return self.played.busy * self.work.threads
 
     @property

@@ -1,7 +1,7 @@
 """Estimates the seconds of each part of a run from measurements of earlier runs, else from shipped constants.
 
 A mini-batch takes  sum over families of layers of (a * batch size * operations per row)
-                    + b * layers + c * steps of recurrence + d * parameters + e * numbers passed on + f.
+                    + b * layers + c * steps of recurrence + d * parameters + e * values in outputs + f.
 
 The coefficients are fitted, never below zero, to what this server has measured, for each engine and number of
 threads. A kind of config that was measured itself takes its measured time. Estimates change no bits: they

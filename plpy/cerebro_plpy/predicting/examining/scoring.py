@@ -66,9 +66,9 @@ def _misranked(answers: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _area(values: np.ndarray, inside: np.ndarray) -> float:
-    """Return how often a row inside the class has a greater value than a row outside.
+    """Return the share of pairs (a row in a class, a row outside) in which the first has the greater value.
 
-    Equal values count half.
+    Pairs with equal values count half. `inside` marks the rows in the class.
     """
     ranked, own = np.sort(values), values[inside]
     # Equal values share the mean of their ranks.
@@ -97,7 +97,7 @@ def _unlike(answers: np.ndarray, truth: np.ndarray) -> float:
 
 
 def _overlooked(answers: np.ndarray, truth: np.ndarray) -> float:
-    """Return 1 minus the share of a class's rows that are predicted rightly, the mean over the classes."""
+    """Return 1 minus balanced accuracy: the mean over the classes of the share of rows predicted rightly."""
     right, _, true = _confused(answers, truth)
     return 1 - float((right[true > 0] / true[true > 0]).mean())
 

@@ -178,7 +178,8 @@ def _look_at(db: Database, source: Table) -> StoredRows:
 def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> list[str]:
     """Return the places (ctid) of the rows that are held out, at most one more than a statement may list.
 
-    With the places known, statements that read the rows need not convert each row to JSON.
+    `number` is the SQL expression for a row's hash. Once the places are known, statements that read the rows
+    need not convert each row to JSON to compute it.
     """
     stored = f"{source.quoted} AS s WHERE ({source.condition or 'TRUE'})"
     chosen = f"{stored} AND {_chosen(holdout, number)}"
@@ -244,9 +245,9 @@ def _class_ends(
 ) -> list[tuple[str, int]] | None:
     """Return, for each class, its SQL condition and the greatest hash (`_number`) of rows that are held out.
 
-    Rows with the same hash, which are usually equal, are held out together or not at all. Return None if so
-    too few rows of a class are held out, or if there are very many classes. In both cases each row needs a
-    position in its class instead, for which the server sorts all rows whenever they are read.
+    Rows with the same hash, which are usually equal, are held out together or not at all. Return None if
+    too few rows of a class would then be held out, or if there are very many classes. In both cases each row
+    needs a position in its class instead, for which the server sorts all rows whenever they are read.
     """
     wanted = f"round(c.total * {holdout.share!r}::numeric)"
     fits = f"FILTER (WHERE c.until <= {wanted})"
@@ -342,7 +343,10 @@ def _chosen(holdout: Holdout, number: str) -> str:
 def _number(
     holdout: Holdout | FoldsOf, elements: Sequence[str] | None = None, *, shortest: bool = False
 ) -> str:
-    """Return the SQL expression for the hash of a row, which is a number from 0 to below `_HASHES`."""
+    """Return the SQL expression for the hash of a row, which is a number from 0 to below `_HASHES`.
+
+    `elements` and `shortest` describe the hashed values to `plain.as_json`.
+    """
     what = "s.*" if holdout.by is None else holdout.by.value
     text = f"coalesce({as_json(what, elements, shortest=shortest)}, 'null')"
     return f"(hashtextextended({text}, {holdout.seed}::bigint) & {_HASHES - 1})"

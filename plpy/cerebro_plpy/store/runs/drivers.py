@@ -134,8 +134,10 @@ def held_elsewhere(db: Database, run_id: int) -> bool:
 
 
 def _try_lock(db: Database, run_id: int) -> int | None:
-    """Try to take an advisory lock for a run. The lower half of its key is random: return this half, or None
-    if another session has the lock with this key."""
+    """Try to take an advisory lock for a run; return the second number of its key, or None if it is taken.
+
+    This number is partly random: any role could take a lock whose key it knows, and so keep others from it.
+    """
     lock = _LOCK_MARK << 16 | secrets.randbits(16)
     held = db.query(
         "SELECT pg_catalog.pg_try_advisory_lock($1, $2) AS held",

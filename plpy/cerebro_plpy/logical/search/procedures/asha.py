@@ -1,5 +1,6 @@
 """Asynchronous successive halving: a config is promoted as soon as it is among the best of its rung.
 
+A rung is a number of epochs after which configs are compared; a promoted config trains on to the next rung.
 No rung has to be complete for that, so the decisions depend on the order in which results arrive.
 """
 
@@ -110,9 +111,9 @@ class Asha:
     def _count_wanted(self) -> int:
         """Return how many configs should be trained to the end: one, or `finished` if longer training helps.
 
-        The best config that was trained to the end shows this: longer training helps if its last value is its
-        best one. While no config was, the best config of the highest rung shows it: longer training helps if
-        its value is better than in its first rung.
+        The best config that was trained to the end decides: longer training helps if its last value is its
+        best one. Before any config is trained to the end, the best config of the highest rung decides: longer
+        training helps if its value is better than in its first rung.
         """
         for rung in reversed(self._values[1:]):
             for best in rank(rung)[:1]:
