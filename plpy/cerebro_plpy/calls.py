@@ -1,6 +1,6 @@
 """The calls from SQL, and the functions that carry them out.
 
-The table has names of functions, not functions: a module is imported by the first call that needs it, so that
+`CALLS` has names of functions, not functions: a module is imported by the first call that needs it, so that
 a session that only packs rows never loads Keras.
 """
 

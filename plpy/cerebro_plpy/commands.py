@@ -216,8 +216,8 @@ class StartingWeights:
 
 @dataclass(frozen=True, kw_only=True)
 class WeightsOfGroups:
-    """The places of starting weights for models of groups: `types` has the columns that make groups, and
-    `rows` names the rows of the table that hold the weights (`store/models/group_models.row_of`)."""
+    """The places of starting weights for models of groups: `types` has the type of each column that makes
+    groups, and `rows` names the rows of `table` with the weights (`store/models/group_models.row_of`)."""
 
     model_id: int
     table: str
@@ -347,7 +347,7 @@ class Decide(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class DropStates(Command):
-    """Remove the states of the configs in `keep`, except at the steps that it lists and at later steps."""
+    """For each config in `keep`, remove its states except at the listed steps and after the last of them."""
 
     run_id: int
     keep: Sequence[tuple[int, Sequence[int]]]
@@ -363,7 +363,7 @@ class TellEpochs(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class TellFacts(Command):
-    """Tell a worker's session of a run and its configs `keys` or, with `model_id`, their starting weights."""
+    """Tell a worker's session of a run and its configs `keys`; with `model_id`, only of starting weights."""
 
     run_id: int
     keys: Sequence[int]
@@ -392,7 +392,7 @@ class Reach(Command):
 
 @dataclass(frozen=True, kw_only=True)
 class TryLogins(Command):
-    """Find which segments' servers in a cluster refuse the logins of which segments' processes."""
+    """Find the pairs of segments in a cluster where one's server refuses logins of the other's process."""
 
 
 # Where a command is carried out: beside a segment's rows; where the tables are; on the coordinator of a

@@ -42,7 +42,7 @@ def _go_on() -> None:
 
 
 class Pause:
-    """The function that long work calls between two steps; in a session it looks for a cancel."""
+    """Holds the function `take` that long work calls between steps; in a session, it looks for a cancel."""
 
     def __init__(self) -> None:
         self.take: Callable[[], None] = _go_on

@@ -73,7 +73,7 @@ class Look:
 
 @dataclass(frozen=True)
 class Find:
-    """A step of a command: a statement of the extension's owner that returns one text and writes nothing."""
+    """A step of a command: a statement, run as the extension's owner, that only returns one text."""
 
     statement: str
     given: Any
@@ -81,7 +81,7 @@ class Find:
 
 @dataclass(frozen=True)
 class Write:
-    """A step of a command: a statement of the extension's owner that writes rows and returns none."""
+    """A step of a command: a statement, run as the extension's owner, that writes rows and returns none."""
 
     statement: str
     given: Any

@@ -48,7 +48,7 @@ from cerebro_plpy.store.writing import as_given
 
 
 class _Received:
-    """The things that the current command was given, by their kind and arguments."""
+    """The values that were sent with the current command, by kind and arguments, each with its bytes."""
 
     def __init__(self) -> None:
         self._found: dict[str, tuple[Any, Sequence[Part]]] = {}
@@ -108,7 +108,8 @@ class ShippedSource:
     def load_all(self, within_budget: bool) -> Dataset | None:
         """Return the rows; raise Lacking if this process has not loaded the version that the caller sees.
 
-        Rows that do not fit into the run's `memory_mb` are in an unnamed file that is mapped into memory.
+        `within_budget` says whether the rows fit into the run's `memory_mb`. If they do not, they are in an
+        unnamed file that is mapped into memory.
         """
         load = _known().loaded.pop(self._place, None)
         if load is None or load.version != self.look()[0]:
@@ -377,9 +378,9 @@ def _take(supply: ToldSupply, message: Message, parts: Sequence[Part]) -> row_co
 
 
 def take_buffer(ticket: str, buffer_id: int, shapes: str, fields: Sequence[bytes]) -> int:
-    """Store a buffer in the load with this ticket; return the buffer's number of fields.
+    """Add a buffer to the partition that is being loaded under this ticket; return the number of its fields.
 
-    Raise an error if this process has no such load.
+    Raise an error if this process loads no partition under the ticket.
     """
     load = _known().loads.get(ticket)
     if load is None:

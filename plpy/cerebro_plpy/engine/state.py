@@ -54,9 +54,9 @@ class State:
     """The variables of a model and its optimizer, in Keras' order.
 
     `weight_order` has the places of the weights among the variables, in the order of model.get_weights().
-    `fixed_batch` says whether the number of rows of the first visit was a multiple of the batch size: on
-    TensorFlow, Keras' fit keeps what it compiled then. In memory a state has all variables. A stored state
-    lacks the variables at `frozen_places`, and names all of them by one digest.
+    `fixed_batch` says whether the first visit's number of rows was a multiple of the batch size. It decides
+    bits, as Keras' fit keeps the TensorFlow code compiled then. A state in memory has all variables. A stored
+    state lacks the variables at `frozen_places`, and names all of them by one digest.
     """
 
     names: list[str]

@@ -44,7 +44,7 @@ class WindowShape:
 
 @dataclass(frozen=True)
 class Windowed:
-    """Windows of series: the known values, the values that followed, and the series' slope until then."""
+    """Windows of series: the known values, the values that followed, and the series' slope before these."""
 
     # The number of each window's series, and its origin: how many values of the series are known.
     series: np.ndarray
@@ -180,8 +180,8 @@ def cut(
 ) -> Windowed:
     """Return the windows of the series at the given origins (numbers of known values).
 
-    If a series ends before the horizon of its last window, `followed` is NaN for all its windows, as it is
-    when values to come are forecast.
+    If a series ends before the last step of the horizon of its last window, `followed` is NaN for all windows
+    of the series, as it is when values to come are forecast.
     """
     ends = [np.asarray(one, np.int64) for one in origins]
     numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])
@@ -208,7 +208,7 @@ def cut(
 def look_back(
     rows: Windowed, series: Sequence[Series], shape: WindowShape
 ) -> Iterator[tuple[np.ndarray, Windowed]]:
-    """Yield the windows with more of the series' past before them, in sets of equal length.
+    """Yield the windows, extended into the past of their series, in sets of windows of equal length.
 
     Each set comes with the places of its windows in `rows`. Lengths are multiples of the window's own, so
     that there are few sets.

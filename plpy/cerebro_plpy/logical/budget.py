@@ -26,9 +26,9 @@ class Limits:
     nets train as one program. Layers in `recompute` are computed again in the backward pass.
 
     A visit to groups has `checkpoint_every` epochs. Groups with fewer rows than `min_rows`, or fewer classes
-    than `min_classes`, are left out. With `changed_groups`, models of unchanged groups stay as they are. A
-    pass over the rows takes `epochs_per_pass` epochs. `fold_models` keeps the models that have not seen a
-    fold.
+    than `min_classes`, are left out. With `changed_groups`, models of unchanged groups stay as they are.
+    With `epochs_per_pass`, the rows are divided among this number of epochs. `fold_models` keeps the models
+    that have not seen a fold.
     """
 
     restore_best: bool = False

@@ -156,7 +156,7 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
 
 
 def _trunk(found: Estimate, keys: Sequence[int], trunk: TrunkChoice, seconds: float) -> Node:
-    """Return properties of the layers that are computed once: kept bytes, time taken, and time saved."""
+    """Return a node on the layers that are computed once: kept bytes, time taken, and time saved."""
     return {
         "Computed Once": f"{counted(len(trunk.names), 'layer')}, up to {', '.join(trunk.leaving)}",
         "Feature Bytes": trunk.row_bytes * (sum(found.work.rows) + sum(found.work.validation_rows)),

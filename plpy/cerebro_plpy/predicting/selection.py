@@ -64,9 +64,9 @@ def split(truth: np.ndarray, is_classes: bool) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True)
 class AnswersApart:
-    """The mean answer for each row by the models that the other half of the rows has chosen.
+    """The mean answer for each row by the models that the other half of the rows has chosen (`plain`).
 
-    `tempered` are these answers at the temperature that fits the other half best.
+    `tempered` has these answers at the temperature that fits the other half best.
     """
 
     plain: np.ndarray
@@ -83,8 +83,8 @@ def choose_apart(
 ) -> AnswersApart:
     """Return the answers for each row by the models that the other half of the rows chooses.
 
-    If the metric is log loss, `tempered` has these answers at the temperature that fits that half best;
-    otherwise it equals `plain`.
+    If the metric is log loss, the field `tempered` has these answers at the temperature that fits the other
+    half best; otherwise it equals `plain`.
     """
     one, other = split(truth, is_classes)
     plain, tempered = np.empty(truth.shape), np.empty(truth.shape)

@@ -121,7 +121,7 @@ def start_engine(wanted: Engine, tell: Callable[[str], None] | None) -> None:
 
 
 def _start(supply: Supply, command: StartEngine) -> CommandResult:
-    """Return the reason if compiled programs are not kept, else nothing. `work` has started the engine."""
+    """Return the reason if compiled programs are not kept, else nothing; `work()` has started the engine."""
     from cerebro_plpy.engine.backends import runtime
 
     reason = runtime.get_keras_backend().not_kept

@@ -29,7 +29,7 @@ class _Ports(set[int]):
 class _Own(set[int]):
     """The descriptors of connections that Python opened.
 
-    They are not checked here: if one of them ends, Python raises an ordinary error when it uses it.
+    They are not checked here, since Python raises an ordinary error if it uses one that has ended.
     """
 
 
@@ -39,12 +39,12 @@ class _Overlooked(set[int]):
 
 
 def leave_out(descriptor: int) -> None:
-    """Leave a connection that Python opened out of the checks, until `count_in` is called for it."""
+    """Exclude a connection of Python's from the checks, until `count_in` is called for its descriptor."""
     memory.get_instance(_Own).add(descriptor)
 
 
 def count_in(descriptor: int) -> None:
-    """Check a descriptor's connections again: from now on the server may use it for one of its own."""
+    """Check a descriptor again, since from now on it may belong to a connection of the server."""
     memory.get_instance(_Own).discard(descriptor)
 
 

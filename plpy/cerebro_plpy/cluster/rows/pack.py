@@ -174,7 +174,7 @@ class RowsOnSegments:
         return np.split(ranks, np.cumsum([len(hashes) for hashes in self._hashes])[:-1])
 
     def _places(self, labels: Sequence[Labels], own: Sequence[Any]) -> list[list[int] | None]:
-        """Return each column's class numbers of a process's labels; None for columns without classes."""
+        """Return, for each column, the class numbers of `own`, a process's labels; None without classes."""
         found: list[list[int] | None] = []
         for number, column in enumerate(self._columns):
             places_ = labels[number].places if number < len(labels) else None

@@ -137,7 +137,7 @@ class RowShare:
         return [None if c.classes is None else c.classes.labels for c in self.columns]
 
     def deal(self, asked: DealRows, ranks: np.ndarray) -> None:
-        """Prepare `pieces` to deal the rows; `ranks` are their places in the order of all segments' rows."""
+        """Prepare `pieces()` to deal the rows; `ranks` are their places among the rows of all segments."""
         how = GroupDeal(**asked.deal) if asked.grouped else dealing.Deal(**asked.deal)
         encoders = [
             _Encoder(column, places, width)

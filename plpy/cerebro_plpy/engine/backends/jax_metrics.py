@@ -24,9 +24,9 @@ def release_values(variables: Iterable[Any]) -> None:
 
 
 class ArrayLoop:
-    """A base class for loops on JAX, with the metrics and the numbers of the optimizer as arrays.
+    """A base class for loops on JAX: it holds the metrics, and numbers such as Adam's `beta_1`, as arrays.
 
-    It does not depend on where weights lie. Keras' own variables are used only to read results.
+    Subclasses decide where the weights lie. Keras' own variables are used only to read results.
     """
 
     def __init__(self, model: Any, inputs: Sequence[str]) -> None:

@@ -1,8 +1,8 @@
 """Trains one net in many states on TensorFlow, each on rows of its own, by one graph.
 
-The graph goes through the stacked states: it puts one after the other into the model's variables, and trains
-it there by the same function as if it were alone: same kernels, same bits. This saves the work around the
-steps in Python. One graph serves any number of states and rows.
+The graph goes through the stacked states. It puts each into the model's variables, and trains it by the
+function that also trains a single state, so the bits are the same. This saves the work that Python would do
+around each step. One graph serves any number of states and rows.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class TensorFlowStack:
-    """The states of a bundle, trained in the model of `loop`, whose own state is lost by this."""
+    """The states of a bundle, trained one by one in `model`; the model's own state is lost by this."""
 
     def __init__(self, model: Any, variables: Sequence[Any], loop: TensorFlowLoop) -> None:
         self._model = model
@@ -149,15 +149,15 @@ class TensorFlowStack:
 
 
 def put(variable: Any, value: Any) -> None:
-    """Set a variable's value, even if it has another shape: a large net is empty once it is saved."""
+    """Set a variable's value, even if its shape differs: saving a large net leaves its variables empty."""
     tensor = tf.convert_to_tensor(value, variable.dtype)
     tf.raw_ops.AssignVariableOp(resource=variable.value.handle, value=tensor, validate_shape=False)
 
 
 def _stacked(shape: Any, dtype: Any) -> Any:
-    """Return a variable for any number of places, in the memory of the host.
+    """Return a variable that can hold a value of this shape for each state, in the memory of the host.
 
-    On other devices, values of some types cannot be written place by place.
+    On other devices, values of some types cannot be written one at a time.
     """
     with tf.device("CPU:0"):
         return tf.Variable(tf.zeros([0, *shape], dtype), shape=[None, *shape], trainable=False)

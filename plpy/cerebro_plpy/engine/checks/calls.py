@@ -126,7 +126,7 @@ def _snake(name: str) -> str:
 def _name(name: str, what: str, classes: frozenset[str], abbreviations: frozenset[str]) -> str:
     """Return a name of a loss or metric as Keras spells it.
 
-    If Keras accepts the given spelling, it stays, since it becomes the name of the results.
+    A spelling that Keras accepts is returned unchanged, since results are named by it.
     """
     if name.lower() in abbreviations:
         return name.lower()

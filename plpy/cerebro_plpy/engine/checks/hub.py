@@ -55,7 +55,7 @@ def is_named(found: dict[str, Any]) -> bool:
 def pin(found: dict[str, Any]) -> bool:
     """Rewrite an admitted object of KerasHub in canonical form; return False if it is not admitted.
 
-    Nothing is imported for this.
+    KerasHub need not be imported or installed for this.
     """
     name, written, config = found["class_name"], found.get("registered_name"), found.get("config")
     if name == "function" and isinstance(config, str):
@@ -134,7 +134,7 @@ def missing(name: str) -> CerebroError:
 
 @contextmanager
 def _alone() -> Iterator[None]:
-    """Within the `with` block, hide packages that can download, and engines other than the running one."""
+    """Within the block, hide from KerasHub the packages that can download, and engines that do not run."""
     others = [name for name in runtime.BACKENDS if name != runtime.backend()]
     with runtime.hidden([*_COMPANIONS, *others]):
         yield

@@ -80,7 +80,7 @@ def _read_call(db: Database, arguments: Sequence[Any]) -> SingleCall | OneOfGrou
 
 @dataclass(frozen=True)
 class SingleCall:
-    """The arguments of madlib_keras_fit, unchecked."""
+    """The arguments of madlib_fit, unchecked."""
 
     source_table: str | None
     model_output_table: str | None

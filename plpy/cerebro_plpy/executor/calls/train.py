@@ -173,9 +173,9 @@ def prepare_search(
 ) -> AutomlCall:
     """Make the chosen nets for packed rows, and return the call that searches among them.
 
-    `chosen` has the names and parameters of the nets. If long training helps, the search trains `finished`
-    configs for all epochs, else one. `loss` is the part of the compile grid with loss and metrics; by
-    default, it follows from the label and from the metric of the call.
+    `chosen` has the names and parameters of the nets. The search trains one config for all epochs, or
+    `finished` configs if more epochs improve the best one. `loss` is the part of the compile grid with loss
+    and metrics; by default, it follows from the label and from the metric of the call.
     """
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     rows, made = nets.read_rows(db, table, task.target_scale), list[tuple[str, str]]()
@@ -209,8 +209,8 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
 def choose_backend(db: Database, *, here: bool) -> str:
     """Return the engine of the setting `backend`; without the setting, return the default engine.
 
-    If this session trains itself (`here`) and already runs an engine, return that engine instead of the
-    default one, since a session can run only one.
+    If the training takes place in this session (`here`), and the session already runs an engine, return that
+    engine instead of the default one, since a session can run only one.
     """
     running = (running_engine() or find_started()) if here else None
     return session.setting(db, "backend") or running or session.default_backend()

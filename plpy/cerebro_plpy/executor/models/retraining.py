@@ -111,7 +111,7 @@ class CheckedRetraining:
 
 @dataclass(frozen=True)
 class Verdict:
-    """The comparison of two models on the same rows: mean errors, the new model's gain, and its noise."""
+    """The comparison of two models on the same rows: mean errors, and the gain, real if above `noise`."""
 
     metric: str
     value: float

@@ -107,7 +107,7 @@ class Report:
         return _count(done, "visit") if self._search else f"{done} of {self._plan.visits_total} visits"
 
     def _tell_declined(self, config: Config, why: str) -> None:
-        """Send a notice, once for each kind and `why`, that configs of this kind do not train as planned."""
+        """Send a notice that configs of this kind do not train as planned, once for each kind and `why`."""
         if (config.kind, why) not in self._declined:
             self._declined.add((config.kind, why))
             self._say(f"config {config.key} and others of its kind train {why}")

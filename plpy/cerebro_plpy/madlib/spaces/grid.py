@@ -180,7 +180,7 @@ def open_space(model_ids: Sequence[int | None], compile_grid: str | None, fit_gr
 
 
 def _check_values(space: Space) -> None:
-    """Raise an error, with the path of the value, if a value or a bound is wrong whatever the others are."""
+    """Raise an error, with the path of the value, if a value or a bound is wrong in every combination."""
     for group in space.optimizers:
         names = next((item.values for item in group if item.name == "optimizer"), ("RMSprop",))
         for item in group:

@@ -158,7 +158,7 @@ class RunWork:
 
     @cached_property
     def alike(self) -> Mapping[int, int]:
-        """The number of segments that are alike in rows and host, by the first of these segments."""
+        """The number of segments with equal numbers of rows and the same host, by the first of them."""
         seen: dict[tuple[int, int, str], int] = {}
         found: dict[int, int] = {}
         for segment in range(self.segments):

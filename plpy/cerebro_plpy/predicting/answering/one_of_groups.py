@@ -60,7 +60,7 @@ class KeptGroups:
         return self.version.is_unchanged(db)
 
     def parse(self, row: str) -> Any:
-        """Return the value of a row that is given as JSON, and keep the JSON text for `of_row`."""
+        """Return the value of a row given as JSON; keep the text, from which `of_row` reads exact numbers."""
         self.text = row
         rows = next(iter(self.made.values())).rows
         return parse(row) if rows is None else rows.parse(row)

@@ -1,7 +1,7 @@
 """cerebro.explain_forecast: returns what a series' newest values and its columns add to a net's forecast.
 
-Together they add the difference between this forecast and the forecast for a still series: a series that
-always had the same last value, and whose columns and calendar are at their averages.
+Together they add up to the difference between this forecast and the forecast for a still series: a series
+that always had the same last value, and whose columns and calendar are at their averages.
 """
 
 from __future__ import annotations

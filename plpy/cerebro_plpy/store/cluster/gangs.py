@@ -34,7 +34,7 @@ def refuse_inside_queries() -> None:
 
 
 def refuse_unknown_server() -> None:
-    """Raise an error if this build of the server lacks what the checks in `before_statement` need."""
+    """Raise an error if this build of the server lacks what the checks in `before_statement.py` need."""
     said = before_statement.unknown_server()
     if said is not None:
         raise _refusal(said)
@@ -67,7 +67,7 @@ def learn_segments(db: Database) -> None:
 def refuse_without_segments() -> None:
     """Raise an error if a segment is down, or if this session has lost a process on a segment.
 
-    Otherwise the server would notice this during the statement that Python runs next.
+    Otherwise the server would notice this only during the next statement, and its error could end in a crash.
     """
     if not before_statement.is_coordinator():
         return
@@ -88,7 +88,7 @@ def refuse_without_segments() -> None:
 @contextmanager
 def bound(db: Database, seconds: int) -> Iterator[None]:
     """During the block, limit the seconds that a user's code may take in this session's processes on
-    segments; afterwards, have these processes release the advisory locks that it took."""
+    segments; afterwards, have these processes release the advisory locks that the code took."""
     if not before_statement.is_coordinator():
         yield
         return

@@ -65,8 +65,8 @@ def keep(db: Database, rows: Sequence[DriftRow]) -> None:
 def count(
     db: Database, source: Table, columns: Sequence[SourceColumn], numbers: Sequence[bool]
 ) -> tuple[int, list[tuple[int, float | None]]]:
-    """Return the number of rows and, for each column, how many values it has and their mean; the mean is None
-    for a column that `numbers` does not mark as one of numbers."""
+    """Return the number of rows and, for each column, how many values it has and their mean. `numbers` says
+    which columns have numbers; for all others, the mean is None."""
     made = []
     for number, (column, is_number) in enumerate(zip(columns, numbers, strict=True)):
         value = f"nullif({as_double(column)}, 'NaN')" if is_number else column.value

@@ -343,11 +343,11 @@ class LabelSource:
 def span_of_labels(
     db: Database, about: LabelSource, starts: str | None, ends: str | None
 ) -> tuple[str | None, str | None]:
-    """Return the first and the last cut-off, as texts that sort like the cut-offs.
+    """Return the first and the last cut-off, as texts that sort like times.
 
-    A label covers the time `about.over` after its cut-off. So the last cut-off is that long before `ends`,
-    which is by default the time of the latest child. The first one is `starts`, by default that long after
-    the earliest child.
+    A cut-off is a time for which labels are computed: a label covers the interval `about.over` after it. So
+    the last cut-off is that long before `ends`, which is by default the time of the latest child. The first
+    one is `starts`, by default that long after the earliest child.
     """
     kind = about.moment_type
     row = db.query(

@@ -63,8 +63,8 @@ class HandedFile:
         self._index.setdefault(table, []).append({**facts, "buffers": buffers})
 
     def write_row(self, row: Row) -> dict[str, Any]:
-        """Write a buffer's fields of bytes to the file; return all its fields, with places in the file for
-        the bytes."""
+        """Write a buffer's fields of bytes to the file; return all its fields, with the bytes replaced by
+        their places in the file."""
         return {
             name: self._write(value) if isinstance(value, bytes) else value for name, value in row.items()
         }

@@ -155,8 +155,8 @@ def seconds_spent(db: Database, run_id: int) -> float:
 
 @as_owner
 def times(db: Database, run_id: int) -> Mapping[str, str]:
-    """Return when a run began and when its last visit ended, as texts in the server's time zone, as in
-    MADlib."""
+    """Return when a run began and when its last visit ended, as texts in the server's time zone, the form
+    that MADlib's summaries have."""
     return db.query(
         f"SELECT {as_json_text('r.started_at::timestamp', 'timestamp')} AS started,"
         f" {as_json_text('COALESCE(max(v.ended_at), clock_timestamp())::timestamp', 'timestamp')} AS ended"
