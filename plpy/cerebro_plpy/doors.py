@@ -133,7 +133,10 @@ def run_pending() -> None:
 
 
 def end_look() -> None:
-    """End reading with the rights of a run's caller, also after an error: remove the time limit and locks."""
+    """Remove the time limit and the locks of a reading with the rights of a run's caller.
+
+    Each later task of a command calls this first, so that they are removed after a failure too.
+    """
     if backend().looking:
         backend().looking = False
         interrupts.end_limit()

@@ -81,7 +81,7 @@ def begin_command(command: str, request: str) -> Sequence[str | None]:
 
 @internal
 def show(name: str) -> bool:
-    """Set the text that other sessions see as this session's `application_name`."""
+    """Set this session's `application_name`, which other sessions see, to `name`; return True."""
     end_look()
     session.show(name)
     return True
@@ -96,7 +96,7 @@ def go_on(found: str | None) -> Sequence[str | None]:
 
 
 def _next(order: Sequence[str | None]) -> Sequence[str | None]:
-    """Return the task `order`; begin its time limit if it reads with the rights of the run's caller."""
+    """Return the task `order`; if it reads with the rights of the run's caller, begin its time limit."""
     if order[0] == "look":
         backend().looking = True
         interrupts.begin_limit(json.loads(order[1] or "0"))

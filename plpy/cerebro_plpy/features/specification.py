@@ -174,7 +174,11 @@ class Feature:
 
     @property
     def key(self) -> tuple[str, str]:
-        """The names of the column and its input: a number may also be a category, in another input."""
+        """The names of the column and its input.
+
+        The column's name is not enough, since a column may be a number in one input and a category in
+        another.
+        """
         return self.name, self.input
 
     def as_json(self) -> Mapping[str, Any]:

@@ -1,7 +1,7 @@
 """The theta method: forecasts by a smoothed level and half the trend, after taking out the season.
 
 After Assimakopoulos and Nikolopoulos (2000): the mean of two forecasts. One continues the straight line
-through the window. The other smooths values that differ from this line twice as much.
+through the window. The other smooths the window's values after doubling their distance from this line.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def _mean_of(values: np.ndarray, usual: np.ndarray) -> np.ndarray:
 def _go_on(values: np.ndarray, horizon: int) -> np.ndarray:
     """Return forecasts for each row: its smoothed level plus half its trend.
 
-    The level is smoothed with the weight that had the smallest errors on the row.
+    The level is smoothed with the factor that had the smallest errors on the row.
     """
     length = values.shape[1]
     times = np.arange(length) - (length - 1) / 2

@@ -13,7 +13,10 @@ LEAST_LIKENESS = 0.6
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name that is most like the given name, in any case; None if no name is like it."""
+    """Return the known name that is most like the given name; None if no name is like it.
+
+    Upper and lower case matter only between names that are otherwise equally like it.
+    """
     wanted = name[:LONGEST_NAME]
     best = max(known, key=lambda item: _likeness(wanted, item), default=None)
     return best if best is not None and _likeness(wanted, best) >= (False, LEAST_LIKENESS) else None

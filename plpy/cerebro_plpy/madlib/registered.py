@@ -23,7 +23,7 @@ KINDS: Final = (LOSS, METRIC, LAYER)
 class Function:
     """One version of a registered function.
 
-    Its digest is computed from its name, kind, direction and source.
+    Its digest is computed from its name, kind, `higher_is_better` and source.
     """
 
     name: str
@@ -74,7 +74,8 @@ def known() -> Sequence[Function]:
 def find(name: str, kinds: Sequence[str], digest: str | None = None) -> Function | None:
     """Return the function with this name and one of these kinds; None if there is none.
 
-    With a `digest`, it is this version of the function, and else the first version.
+    With a `digest`, return the version that has it, otherwise the first version. Raise an error if the caller
+    may not use the function.
     """
     for function in known():
         if function is _ANY:

@@ -17,7 +17,10 @@ BLOCKS = ((4, 4), (2, 2), (1, 1))
 
 
 def make_nlinear(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput:
-    """Add layers that subtract its last value from the window; return the result beside the other inputs."""
+    """Add layers that subtract the window's last value from each of its values.
+
+    Return the result, concatenated with the other inputs.
+    """
     window, others = _inputs(graph, wanted)
     return _beside(graph, _less(graph, window, _last(graph, window, wanted)), others)
 

@@ -126,7 +126,7 @@ def _in_groups(
     summary: packed.PackedSummary,
     known: Mapping[str, packed.SourceColumn],
 ) -> Job:
-    """Return the job with rows assigned to the training table's groups, or `job` itself if there are none."""
+    """Return `job` with its rows assigned to the groups of the training table, if that has groups."""
     if summary.group_by is None:
         return job
     source, found = grouping.as_training(

@@ -182,7 +182,7 @@ class Plan:
         return [c for c in self.configs.values() if self.visits_left(c)]
 
     def even_epoch(self) -> int | None:
-        """Return the last epoch evaluated for all configs that train; None if the run is not `even`."""
+        """Return the last epoch evaluated for all configs that train, if the run is `even`, else None."""
         going = self._going()
         if not self.even or not going:
             return None
@@ -490,7 +490,7 @@ class Plan:
         return keeping.needed_steps(self, mst_keys, self.measured)
 
     def step_before(self, step: int) -> int:
-        """Return the step from whose state a step can be computed again."""
+        """Return the earlier step whose state is needed to compute `step` again."""
         return routes.step_before(step, self.segments, self.average_from)
 
     def epoch_done_by_all(self) -> int:

@@ -35,7 +35,7 @@ def is_marked(text: str) -> bool:
 
 
 def parse(text: str) -> Reference | None:
-    """Return the reference that a text means, in any case of letters; None if it is no reference."""
+    """Return the reference that a text means, with names in lower case; None if the text is no reference."""
     name, at, rest = text.strip().lower().partition("@")
     if not _NAME.fullmatch(name):
         return None

@@ -119,8 +119,8 @@ def make_hop(
 def find_digests(labels: np.ndarray, edges: NumberedEdges, kinds: int, aggregate: str) -> np.ndarray:
     """Return a digest of the edges of each kind that each node has: an array (nodes, kinds).
 
-    By it, a later call sees which nodes' edges have changed. `labels` identify nodes then: a node keeps its
-    label, even if its number changes.
+    A later call compares the digests to see which nodes' edges have changed. `labels` identify the nodes in
+    both calls: a node keeps its label, even if its number changes.
     """
     found = np.zeros((len(labels), kinds), np.uint64)
     weights = _mix(np.ascontiguousarray(edges.weight, np.float64).view(np.uint64))

@@ -11,7 +11,10 @@ MOST_BYTES = 1 << 30
 
 
 class KeptFrozen:
-    """Frozen weights by digest. Beyond `MOST_BYTES`, the least recently used are dropped, but one is kept."""
+    """Frozen weights by digest.
+
+    If they exceed `MOST_BYTES`, the least recently used are dropped; those used last always stay.
+    """
 
     def __init__(self) -> None:
         self._kept: dict[str, Frozen] = {}

@@ -342,7 +342,7 @@ def _check_version(run: runs.RunRow, table: str, found: Layout) -> None:
 def _digests(db: Database, role: str, table: str) -> tuple[Layout, list[str]]:
     """Return a packed table's layout, and a digest of its rows for each segment.
 
-    Both are read with the caller's rights, in separate guards, so that neither can affect the other.
+    Both are read with the caller's rights, in separate guards, so that neither reading can affect the other.
     """
     with _naming(table, "Call again when that statement is over: this run has not begun."):
         found = db.as_caller(role, layout, db, table)

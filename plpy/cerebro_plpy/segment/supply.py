@@ -1,7 +1,7 @@
 """Reads the facts, weights, rows and states that commands need, and stores their results.
 
 `TableSupply` is for a session that can read and write tables. On Greenplum the process that trains may not:
-`ToldSupply` in cluster/process.py gets them from the session on the coordinator.
+`ToldSupply` in cluster/process.py gets what it needs from the session on the coordinator.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class PredictorOnSegments:
 
 
 def _deal_gpus(db: Database) -> Sequence[gpus.GpuShare]:
-    """Return the GPU share of each segment's process, in segment order; raise an error if one gets none."""
+    """Return each segment's GPU share, in segment order; raise an error if a host has no GPU."""
     cluster = places.cluster(db)
     shares = gpus.deal(cluster)
     for line in gpus.crowded(cluster):

@@ -80,7 +80,10 @@ def _size(tensor: Any) -> int:
 
 
 def _kept(node: Any, made: int) -> int:
-    """Return about how many numbers per row a layer keeps for the backward pass, including its output."""
+    """Return about how many numbers per row a layer keeps for the backward pass, including its output.
+
+    `node` is a use of the layer, and `made` is how many numbers per row its outputs have.
+    """
     layer = node.operation
     kind = type(layer).__name__
     if kind in _GATES:
@@ -113,7 +116,8 @@ def _times(layer: Any, kind: str) -> int:
 def choose(steps: Sequence[LayerUse], outputs: Collection[int]) -> list[LayerBlock]:
     """Return the uses of layers, divided into the blocks with which the backward pass needs least memory.
 
-    `outputs` has the ids of the tensors that the model returns.
+    `steps` has the uses in the order in which Keras computes them, and `outputs` the ids of the tensors that
+    the model returns.
     """
     alive = _alive(steps, outputs)
     best: tuple[float, list[int]] = (math.inf, [])

@@ -52,7 +52,7 @@ class Span:
 
 @dataclass(frozen=True)
 class SlotBytes:
-    """The bytes that an optimizer keeps for one variable, and the further bytes that a step needs for it."""
+    """An optimizer's bytes for one variable: `held` all the time, and `step` more while it is updated."""
 
     held: int
     step: int
@@ -112,7 +112,7 @@ _STEP_COPIES = {"Muon": 6, "Adafactor": 2}
 
 
 def check_optimizer(optimizer: Any, slots: Sequence[Sequence[Any]]) -> None:
-    """Raise an error if a step of the optimizer needs all weights at once."""
+    """Raise an error if an update of weights by the optimizer needs all weights at once."""
     if getattr(optimizer, "global_clipnorm", None) is not None:
         raise _refused("global_clipnorm needs the slopes of all weights at once", "Use clipnorm instead.")
     owned = {id(slot) for own in slots for slot in own}
@@ -166,10 +166,10 @@ def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
 
 
 def _held(steps: Sequence[tuple[int, int]]) -> list[int]:
-    """Return the bytes of weights on the device at each step of a cycle: those of two shards.
+    """Return the bytes of weights on the device while each of a sequence of shards is computed.
 
-    `steps` has the place and the bytes of the shard of each step. The device holds the shard of a step and of
-    the next; the last step is followed by the first.
+    `steps` has the place and the bytes of each shard in the sequence, which is repeated. The device holds two
+    shards at a time: the one that is computed, and the next one.
     """
     following = [*steps[1:], steps[0]]
     return [

@@ -62,7 +62,7 @@ class Loop(Protocol):
         ...
 
     def give(self, optimizer: Any) -> None:
-        """Use the numbers of this optimizer, such as `beta_1`, if the code takes them as inputs."""
+        """Use the numbers of this optimizer, such as `beta_1`, if the compiled code takes them."""
         ...
 
     def reset_metrics(self) -> None: ...
@@ -136,7 +136,7 @@ class KerasBackend(Protocol):
         """Return a loop that trains `model`, a part of `whole`, with the bits that training `whole` gives.
 
         `model` may also be all of `whole`. `inputs` names the numbers of the optimizer that are inputs of the
-        code (madlib/inputs.py).
+        compiled code (madlib/inputs.py).
         """
         ...
 

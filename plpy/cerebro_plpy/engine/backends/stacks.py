@@ -42,16 +42,21 @@ class Batches:
 
 
 class Stack(Protocol):
-    """The interface by which an engine runs a compiled model in many states at once."""
+    """The interface by which an engine runs a compiled model in many states at once.
+
+    Each state has a place in the stack. In the batched form, a state may get other bits than if it trained
+    alone.
+    """
 
     def room(self, count: int, *, batched: bool) -> int:
-        """Return how many places a stack of `count` states needs, in the batched form if `batched`."""
+        """Return how many places a stack of `count` states needs; if `batched`, in the batched form."""
         ...
 
     def load(self, stacked: Sequence[np.ndarray], optimizers: Sequence[Any]) -> None:
         """Load stacked states: for each variable, an array with a value for each place.
 
-        `optimizers` are the optimizers of the first places, whose numbers are used if the code takes any.
+        `optimizers` are the optimizers of the first places. Their numbers are used if the compiled code takes
+        any.
         """
         ...
 

@@ -42,7 +42,7 @@ class LayerFacts:
 
 @dataclass
 class _UnitCounts:
-    """Counts of the outputs of a layer's units: whether any was not 0, and how many were at an end.
+    """Counts for each unit of a layer: whether any of its outputs was not 0, and how many were at an end.
 
     An end is the least or the greatest value of the activation.
     """

@@ -51,7 +51,7 @@ def odds_of_logit(output: Any, given: Any) -> Any:
 
 
 def chosen(output: Any, given: Any) -> Any:
-    """Return the number of the output at the place where `given` is 1: a quantity, or a class's log odds."""
+    """Return the value of the output at the place where `given` is 1: a quantity, or a class's log odds."""
     return _ops().sum(output * given, axis=-1)
 
 

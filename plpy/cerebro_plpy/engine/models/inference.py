@@ -97,8 +97,8 @@ class Inference:
 
         A call of it is faster than `predict`, but making it takes time, so it pays for many calls.
 
-        If `weights` is given, NumPy computes a net that is plain and light enough: for a single row it is
-        faster.
+        If `weights` is given, NumPy answers in place of the engine: for a single row, NumPy is faster. It
+        does so only for a net that is small, and whose layers it can compute.
         """
         call = self._call.bound(loaded.tensors)
 

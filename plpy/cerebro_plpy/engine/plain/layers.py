@@ -253,7 +253,7 @@ def _channels_last(params: Params) -> None:
 
 
 def _windows(x: Array, size: Size, strides: Size, dilation: Size) -> Array:
-    """Return the input seen through each window: rows, windows, channels, and places in the window."""
+    """Return the input in each window, with the axes: rows, windows, channels, places in the window."""
     reach = tuple((n - 1) * d + 1 for n, d in zip(size, dilation, strict=True))
     axes = tuple(range(1, 1 + len(size)))
     found = np.lib.stride_tricks.sliding_window_view(x, reach, axis=axes)
@@ -263,7 +263,7 @@ def _windows(x: Array, size: Size, strides: Size, dilation: Size) -> Array:
 
 
 def _padding(kind: str, shape: Size, size: Size, strides: Size, dilation: Size) -> list[tuple[int, int]]:
-    """Return how many places are added before and after the input, for each axis of a window."""
+    """Return, for each axis of a window, how many places the padding adds before and after the input."""
     if kind == "valid":
         return [(0, 0)] * len(size)
     reach = [(n - 1) * d for n, d in zip(size, dilation, strict=True)]
@@ -365,7 +365,7 @@ Cell = Callable[["Params", int, "Take"], tuple[Advance, int, int]]
 def _recurrent(
     cell: Callable[[Params, int, Take], tuple[Advance, int, int]],
 ) -> Make:
-    """Return the maker of a recurrent layer, whose output is the first of the values that `cell` computes."""
+    """Return the maker of a recurrent layer; the output of the layer is the first of the states of `cell`."""
 
     def make(params: Params, shape: Size, take: Take) -> Apply:
         params.want(return_state=False, stateful=False, zero_output_for_mask=False, time_major=False)

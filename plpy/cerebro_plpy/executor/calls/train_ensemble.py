@@ -172,7 +172,7 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
 
 
 def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
-    """Return the key by which rows of the leaderboard are sorted."""
+    """Return the sort key of a row of the leaderboard; the best row has the lowest key."""
     return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
 
 

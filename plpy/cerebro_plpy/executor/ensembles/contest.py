@@ -92,7 +92,7 @@ def open_contest(
 ) -> Contest:
     """Return the comparison of a table's models by their answers for the rows of a packed table.
 
-    The default of `packed_table` is the validation table or, for models by fold, their training table.
+    The default of `packed_table` is the validation table or, for models of folds, their training table.
     `asked` is the metric that the call names.
     """
     of_groups = group_holders.find_groups(db, model_table, None)
@@ -198,7 +198,7 @@ def _part(db: Database, best: TrainedModel, mst_key: int, fold: int | None) -> C
 
 
 def _answers(db: Database, parts: Sequence[CandidatePart], judging: comparing.JudgingRows) -> np.ndarray:
-    """Return a config's answers for all rows; a model by fold answers the rows that it has not seen."""
+    """Return a config's answers for all rows; the model of a fold answers the rows that it has not seen."""
     if judging.folds is None:
         return np.mean([judging.answer(db, part.model) for part in parts], axis=0)
     answers = np.full(judging.truth.shape, np.nan)

@@ -59,7 +59,7 @@ class EnsembleChoice:
 
     @property
     def nets(self) -> list[tuple[CandidatePart, float]]:
-        """The models to join, with their shares; a config's models by fold divide its share equally."""
+        """The models to join, with their shares; a config's models of folds divide its share equally."""
         return [(part, share / len(one.parts)) for one, share in self.parts for part in one.parts]
 
     @property

@@ -86,7 +86,7 @@ def _write_models(db: Database, target: names.TargetTable, made: GroupEnsemble, 
 
 
 def _info_rows(contest: Contest, made: GroupEnsemble) -> Iterator[dict[str, Any]]:
-    """Yield the info row of each group, with the loss on the group's own rows, or None without such rows."""
+    """Yield the info row of each group, with the loss on the group's own rows (None if it has no rows)."""
     first = made.parts[0].parts[0].found
     places: dict[str, list[int]] = {}
     for place, group in enumerate(made.judging.keys):

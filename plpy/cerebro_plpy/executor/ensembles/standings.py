@@ -88,7 +88,7 @@ def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarra
 
 
 def _named(contest: Contest, metric: str) -> str:
-    """Return the constant answer for all rows as text, for example "the mean of price"."""
+    """Return the name of the best constant answer by `metric`, for example "the mean of price"."""
     summary, label = contest.summary, contest.summary.dependent_varname[0]
     if not contest.judging.is_classes:
         return f"the {'median' if metric == MAE else 'mean'} of {label}"

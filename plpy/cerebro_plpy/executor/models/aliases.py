@@ -58,7 +58,10 @@ def set_alias(db: Database, name: str | None, alias: str | None, version: int | 
 
 
 def point(db: Database, name: str, alias: str, version: int, event: str = history.SET) -> None:
-    """Let an alias point at a version, and record the change, unless the alias already points there."""
+    """Let an alias point at a version, and record the change, unless the alias already points there.
+
+    `event` is the kind of change in the record.
+    """
     if model_versions.aliases(db, name).get(alias) == version:
         return
     model_versions.point(db, name, alias, version)
@@ -66,7 +69,7 @@ def point(db: Database, name: str, alias: str, version: int, event: str = histor
 
 
 def drop_alias(db: Database, name: str | None, alias: str | None) -> None:
-    """Drop an alias of a model; the default alias, which the name alone means, cannot be dropped."""
+    """Drop an alias of a model; the default alias, which a name without @ means, cannot be dropped."""
     known = begin_change(db, name)
     gone = _existing(db, known, alias)
     if gone == references.DEFAULT:

@@ -80,7 +80,10 @@ def _named(what: str) -> str:
 
 
 def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) -> packed.PackedSummary:
-    """Return a packed summary with a version's features and classes, by which new rows can be packed."""
+    """Return a packed summary with a version's features and classes, by which new rows can be packed.
+
+    `given` may have the number of segments, the seed and the name of the weight column.
+    """
     summary = found.holder.summary(db)
     features = models.features_of(summary)
     if features is None:
@@ -121,7 +124,7 @@ def _pack(
 ) -> names.Table:
     """Pack the source's rows in two tables: rows to train on, and rows by which the best epoch is chosen.
 
-    Return the summary of the rows to train on.
+    Return the summary table of the rows to train on.
     """
     known = packed.columns_of(db, source)
     label = known[training.dependent_varname[0]]

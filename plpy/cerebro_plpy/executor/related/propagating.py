@@ -72,7 +72,7 @@ class Propagation:
     teleport: float
 
     def name_made(self, kinds: Sequence[str]) -> list[tuple[str, SourceColumn]]:
-        """Return the names of the computed columns, by kind of edges and hop, each with its feature."""
+        """Return the name of each computed column with the feature that it aggregates, by kind and hop."""
         return [
             ("_".join([column.name, *([kind] if self.edges.kind else []), str(hop)]), column)
             for kind in kinds
@@ -346,7 +346,7 @@ def read_numbers(
 ) -> tuple[np.ndarray, list[int]]:
     """Return columns of the nodes, side by side in one array, and the width of each column.
 
-    With `numbers`, only the nodes with these numbers are read.
+    `numbers` are the numbers of the nodes to read; None reads all nodes.
     """
     parts = [sources.SourcePart(column.name, (column,), sources.VALUES) for column in columns]
     fields = reading.fields(parts)

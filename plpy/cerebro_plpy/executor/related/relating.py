@@ -77,7 +77,10 @@ class LabelledRows:
 
 
 def relate(db: Database, call: RelateCall) -> str:
-    """Create the table of features and return a line about it; for format "sql", return the statement."""
+    """Create the table of features and return a line about it.
+
+    With format "sql", create no table, and return the statement that computes the features.
+    """
     query, form = check_query(call.query), one_of(TABLE, SQL)("format", call.format)
     most = _most(call.max_features)
     aggregates, windows = _aggregates(call.aggregates), _windows(db, call.windows)
@@ -112,10 +115,10 @@ def relate(db: Database, call: RelateCall) -> str:
 
 
 def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
-    """Return the paths that have too many pairs of a labelled row and a child row, with this number.
+    """Return the paths on which there are too many pairs of rows to compare, and the number of pairs.
 
-    Usually, a statement compares the two rows of each pair. On the returned paths, it reads the child rows in
-    order of time instead.
+    A pair is a labelled row and a child row. Usually, a statement compares the two rows of each pair. On the
+    returned paths, it reads the child rows in order of time instead.
     """
     found = dict[Path, float]()
     for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):

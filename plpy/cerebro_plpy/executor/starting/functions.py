@@ -124,7 +124,7 @@ def check_name(name: str) -> None:
 
 
 def _try(db: Database, row: Mapping[str, Any]) -> None:
-    """Have an engine execute the source once, in a session like those that train; raise its error."""
+    """Have an engine execute the source in `row` once, in a session as for training; raise its error."""
     engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
     topology = choose(db, [])
     topology.open([engines.start(engines.backend, False)], 1)

@@ -302,7 +302,7 @@ def budget(
 def early_stopping(
     given: parse.FitOptions, configs: Sequence[Chosen], epochs: int, frequency: int
 ) -> Mapping[str, Any] | None:
-    """Return the stored form of the procedure that stops configs of a fit early, or None without one."""
+    """Return the procedure that stops configs of a fit early, in stored form; None if no option needs it."""
     # A config counts once, on however many folds or groups it trains.
     count = len({config.key for config in configs})
     if given.max_configs is not None and count > given.max_configs:
@@ -376,7 +376,7 @@ def _check_chooses(setting: str | None, option: str) -> None:
 def choosable(
     db: Database, given: parse.FitOptions, segments: int, configs: int, frequency: int | None
 ) -> Choosable | None:
-    """Return which choices are left to the planner, or None; raise an error if a setting forbids them."""
+    """Return the choices left to the planner, None if none is; raise an error if a setting forbids them."""
     if given.backend != parse.AUTO and given.plan is None:
         return None
     _check_chooses(session.setting(db, "choosing"), "backend" if given.plan is None else "plan")

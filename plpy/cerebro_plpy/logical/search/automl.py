@@ -41,7 +41,7 @@ def _read_config(key: str, value: Any) -> GridRow:
 
 
 def refuse_proposing(method: SearchMethod, option: str) -> CerebroError:
-    """Return the error for `option`, which names configs, if the method proposes its own configs."""
+    """Return the error for giving `option`, which names configs, to a method that proposes configs itself."""
     return CerebroError(
         f"{WHO}: {method.name} proposes configs by what it has measured, so option {option} cannot be given",
         hint="Leave it out, or search by asha, median or hyperband.",
@@ -66,7 +66,7 @@ class SearchCall:
     def from_arguments(
         name: str, params: Params, first: Sequence[Mapping[str, Any]] = (), **others: Any
     ) -> SearchCall:
-        """Return the search by the method `name`; the others are the values in the property `arguments`."""
+        """Return the search by the method `name`; `others` are further values of the property `arguments`."""
         return SearchCall(METHODS[name](params), first=[GridRow(**row) for row in first], **others)
 
     @property

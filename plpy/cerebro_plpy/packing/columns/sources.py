@@ -58,7 +58,7 @@ class SourcePart:
 
     @property
     def expressions(self) -> tuple[Expression, ...]:
-        """The SQL expressions that read the packed column: one here, but several for features."""
+        """The SQL expressions that read the packed column: here only one (`FeaturePart` has several)."""
         return (self.expression,)
 
     @property

@@ -1,8 +1,8 @@
 """The shipped costs of each engine, for what this server has not measured yet.
 
 They were measured on a server of two cores, with one thread: `make bench-plan ARGS=--constants` prints
-them anew. A training coefficient is the seconds for one unit of each of `rates.features`: for an
-operation of a dense, convolution, recurrent, attention or embedding layer, for a layer, a step of
+them anew. Each engine has a coefficient, in seconds, for each of the terms that `rates.features` counts: an
+operation of a dense, convolution, recurrent, attention or embedding layer, a layer, a step of
 recurrence, a parameter, a number passed on, and a mini-batch.
 """
 

@@ -43,7 +43,10 @@ class _AtHome:
 
     @property
     def share(self) -> float:
-        """The time of mini-batches, divided by the time that they take outside a fused program; at most 1."""
+        """The time of mini-batches, as a share of the time that they take if each model trains by itself.
+
+        It is less than 1 if one program trains many models at once (a fused program).
+        """
         return constants.FUSED_SHARE if self.fuses and self.members > 1 else 1.0
 
     @cached_property
@@ -102,9 +105,9 @@ def counted(work: RunWork, groups: GroupSizes, rates: Rates) -> Played:
 
 
 def _codes(groups: GroupSizes, kind: ConfigKind) -> int:
-    """Return how often a session compiles code for a kind.
+    """Return how often a session compiles code for a kind of config.
 
-    JAX compiles code for each size of a last mini-batch, or only twice for a fused program.
+    JAX compiles code for each size of a last mini-batch, or only twice if one program trains many models.
     """
     if kind.backend != "jax":
         return 1
@@ -167,7 +170,7 @@ def _everywhere(
     measures: int,
     into: dict[str, float],
 ) -> None:
-    """Add the seconds of a kind to `into`, by activity, for models that hop over all segments.
+    """Add the seconds of a kind of config to `into`, by activity, for models that hop over all segments.
 
     They are the models of groups that lie on all segments, and the model of all rows. `measures` is how often
     each is evaluated.

@@ -163,7 +163,10 @@ def _without_columns(series: Series, found: Forecast, steps: int) -> Series:
 
 
 def _level(level: float | None) -> int:
-    """Return the index of the lowest of LEVELS, for which intervals are kept, that is at least `level`."""
+    """Return the index of the lowest level in LEVELS that is at least `level`.
+
+    Intervals are kept only for these levels.
+    """
     if level is None:
         raise CerebroError("level is NULL", sqlstate=NULL_NOT_ALLOWED)
     if not LEVELS[0] <= level <= LEVELS[-1]:
@@ -276,7 +279,7 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
 
 
 def answer_best(net: WindowNet, rows: Windowed, found: Forecast) -> np.ndarray:
-    """Return the values that a forecast answers for each window.
+    """Return the values that a forecast gives for each window.
 
     They are the median of the values that its net and its baselines forecast. A forecast may have a net,
     baselines, or both.

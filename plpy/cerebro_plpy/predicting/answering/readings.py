@@ -71,8 +71,8 @@ def read_series(
 ) -> list[Reading]:
     """Return all series of a source table, in the order of their key columns.
 
-    Of a text column, a net reads one value for each series. If the column changes within a series, raise an
-    error if `trains`, and otherwise return None as its value.
+    A text column must have one value for each series. If it has several, raise an error if `trains`;
+    otherwise the series gets None as the value.
     """
     found = []
     for rows in store.read_series(db, source, columns, zone):

@@ -74,7 +74,7 @@ class Kept:
     explainer: RowExplainer | None = None
 
     def parse(self, row: str) -> Any:
-        """Return the value of a row that is given as JSON."""
+        """Return a row that is given as JSON, decoded as the model's inputs need it."""
         return parse(row) if self.rows is None else self.rows.parse(row)
 
 

@@ -45,8 +45,8 @@ class Login:
 
 
 def own_server(db: Database) -> Login:
-    """Return the login for this process's own server, as a single server apart from the rest of the
-    cluster."""
+    """Return the login for this process's own server alone: on Greenplum, in utility mode, without the rest
+    of the cluster."""
     row = db.query(
         "SELECT pg_catalog.current_setting('unix_socket_directories') AS sockets,"
         " pg_catalog.current_setting('port') AS port, pg_catalog.current_database()::text AS dbname,"

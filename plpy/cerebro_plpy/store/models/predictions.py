@@ -154,8 +154,8 @@ class PredictionWriter:
 class ModelVersion:
     """The facts by which `unchanged` sees whether a model has changed since it was read.
 
-    They are the place of its row, the role that read it, and the places of all rows in the tables that
-    describe it. The place (ctid, xmin and more) of a row differs after any change of the row.
+    They are the place of the model's row, the role that read it, and the places of all rows in the tables
+    that describe the model. The place (ctid, xmin and more) of a row differs after any change of the row.
     """
 
     table: Table
@@ -172,7 +172,8 @@ _PLACE = ("tid", "xid", "cid", "oid")
 def version(db: Database, table: Table, mst_key: int | None) -> ModelVersion:
     """Return the version of a model, by which a later call sees whether the model has changed.
 
-    Raise an error unless the table has exactly one row with this `mst_key`, or one row if that is None.
+    Raise an error unless exactly one row has this `mst_key` or, if `mst_key` is None, the table has exactly
+    one row.
     """
     condition = "m.mst_key = $1" if mst_key is not None else "$1::integer IS NULL"
     try:
@@ -202,9 +203,9 @@ def _places(db: Database, tables: Sequence[str]) -> str:
 
 
 def standing(table: str, *read: str) -> str:
-    """Return an SQL expression, a text that is different after any change to the rows of the table.
+    """Return an SQL expression whose value, a text, differs after any change to the rows of a table.
 
-    The server raises an error for it unless the current role may read the columns `read`.
+    The server refuses to compute it unless the current role may read the columns `read`.
     """
     readable = " AND ".join(f"(m.{column} IS NULL) IS NOT NULL" for column in read) or "TRUE"
     return (

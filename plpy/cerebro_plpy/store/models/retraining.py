@@ -73,10 +73,10 @@ def split(
 ) -> int:
     """Create a table with a share of the rows, to judge models by, and a view of the others.
 
-    Return the number of rows in the table. The values of `columns` decide where a row goes, so that it goes
-    there in every later call; the rows of a smaller share are all among those of a larger one. The view has
-    the columns `listed`. It also has the rows of the tables `before`, except rows that the same rule would
-    put into the table.
+    Return the number of rows in the table. The values of `columns` decide whether a row goes into the table,
+    so every later call decides the same, and a larger share has all rows of a smaller one. The view has the
+    columns `listed`. It also has the rows of the tables `before`, except rows that the same rule would put
+    into the table.
     """
     decide = ", ".join(f"s.{quote(name)}" for name in columns)
     part = f"pg_catalog.hashtextextended((ROW({decide}))::pg_catalog.text, 0)"

@@ -30,8 +30,8 @@ _WRITTEN = 2000
 
 @dataclass(frozen=True)
 class SeriesColumns:
-    """The columns of a table of series: time, value, the keys, whose values together name a series, and
-    further ones."""
+    """The columns of a table of series: time, value, keys, and further ones. The values of the keys together
+    name a series."""
 
     time: SourceColumn
     value: SourceColumn

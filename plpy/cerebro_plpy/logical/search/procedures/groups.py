@@ -1,6 +1,6 @@
 """Searches on a table in groups: each group has a search of its own, or one search decides for all of them.
 
-A config on the rows of a group is a unit, and has one number for both (`Units`).
+A config on the rows of a group is a unit: one number (`Units`) stands for the config and the group.
 """
 
 from __future__ import annotations
