@@ -75,7 +75,7 @@ class Database(Protocol):
         ...
 
     def as_caller(self, role: str, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Call `work` with the rights of `role`, a run's caller. Code in it cannot get other rights."""
+        """Call `work` with the rights of `role`, a run's caller; code in `work` cannot get other rights."""
         ...
 
 
@@ -90,14 +90,14 @@ def as_owner(function: Callable[Concatenate[Database, P], T]) -> Callable[Concat
 
 
 class _Wording:
-    """The function that changes notices and errors for the caller, set by a block of `worded()`."""
+    """A holder of the function that changes notices and errors; a block of `worded()` sets it."""
 
     def __init__(self) -> None:
         self.change: Callable[[str], str] = str
 
 
 def word(message: str) -> str:
-    """Return a message for the caller, changed by the function of the block of `worded()` around the call."""
+    """Return a message for the caller, changed by the block of `worded()` around the call if there is one."""
     return memory.get_instance(_Wording).change(message)
 
 

@@ -67,7 +67,7 @@ class CerebroError(Exception):
 
 
 def from_driver(error: Any, unknown: str) -> CerebroError:
-    """Convert a psycopg2 error to a CerebroError; `unknown` is its SQLSTATE if the error has none."""
+    """Convert a psycopg2 error to a CerebroError, with the SQLSTATE `unknown` if psycopg2 gives none."""
     said = error.diag
     message = said.message_primary or " ".join(str(error).split()) or "the connection was lost"
     sqlstate = error.pgcode or unknown

@@ -1,7 +1,8 @@
 """Turns a command into the statements that the procedure `cerebro._command` runs one by one.
 
-A statement that Python runs is a subtransaction. Each process of the session learns of it, and takes part in
-the commit. A statement of the procedure itself is sent to one segment only.
+This takes less time than if Python ran them. A statement that Python runs is a subtransaction, of which each
+process of the session learns, and then takes part in the commit. A statement of the procedure itself is sent
+to one segment only.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ Tasks = Generator[ProcedureTask, str | None, Mapping[str, Any]]
 
 
 class _UnderWay:
-    """The tasks of the command that this session carries out step by step."""
+    """A holder of the tasks that remain of the command under way in this session."""
 
     tasks: Tasks
 
@@ -32,7 +33,7 @@ class _UnderWay:
 def begin(db: Database, sent: Sent, lacking: What | None) -> ProcedureTask:
     """Return the first task of a command; drop tasks that an earlier command has left undone.
 
-    `lacking` is what the segment's process lacked if it was sent the command before.
+    If the segment's process got the command before but lacked something for it, `lacking` says what.
     """
     session.show(sent.shown())
     memory.get_instance(_UnderWay).tasks = _tasks(db, sent, lacking)

@@ -49,7 +49,8 @@ class Thresholds:
 def read_limits(text: str | None, columns: Mapping[str, Any]) -> Thresholds:
     """Return the thresholds in a JSON text, for example `{"nulls": 0.2, "age": {"nulls": 0.3}}`.
 
-    A key is a measure with a number, or a column with an object of measures.
+    A key is a measure, whose value is its threshold for all columns; or a column, whose value has the
+    thresholds for this column.
     """
     given = {} if text is None else read_object(text, "thresholds", _EXAMPLE)
     common, own = dict(THRESHOLDS), dict[str, dict[str, float]]()

@@ -1,9 +1,9 @@
 """Puts configs into bundles, so that several visits are one command and one transaction.
 
-If the rows of each group lie on one segment, the units of a config form bundles that last for the whole
-run. Configs that hop are put together each time a segment is free: those of one program that wait for this
-segment at the same step. The bits of a config never depend on the other members of its bundle, so members may
-change.
+If the rows of each group lie on one segment, a config on the groups of a segment forms bundles that last for
+the whole run. Configs that hop are put together each time a segment is free: those of one program that wait
+for this segment at the same step. The bits of a config never depend on the other members of its bundle, so
+members may change.
 """
 
 from __future__ import annotations
@@ -159,7 +159,7 @@ def measured_together(
 ) -> tuple[Unit, list[Unit]]:
     """Return `first` joined with units of `queue` that can be done with it, and the rest of `queue`.
 
-    Only evaluations, or only merges, are joined: of configs of one program, after the same epoch.
+    They are joined if all are evaluations, or all are merges, of configs of one program after the same epoch.
     """
     of = configs[first.mst_key]
     if first.kind not in (EVALUATE, MERGE) or of.alike is None or first.apart:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 def needed_steps(
     plan: Plan, mst_keys: Iterable[int], measured: Iterable[tuple[int, int]]
 ) -> dict[int, list[int]]:
-    """Return the steps of each config whose states must be kept.
+    """Return, for each config, those of its steps whose states must be kept.
 
     They are its last step, steps that wait for evaluation (`measured`), steps from which one of these can be
     computed again if its state is damaged, and steps from which clones begin or results are made.
@@ -32,8 +32,8 @@ def needed_steps(
 def find_cut_configs(plan: Plan, mst_keys: Sequence[int]) -> list[tuple[int, int, int]]:
     """Return the nets and batch sizes for which the run still needs outputs of frozen layers.
 
-    Before each net and batch size comes the key of a config that uses them. The list is empty if no config in
-    `mst_keys` uses such outputs.
+    Each tuple has the key of a config that uses these outputs, its net and its batch size. The list is empty
+    if no config in `mst_keys` uses such outputs.
     """
     if all(plan.configs[key].cut is None for key in mst_keys):
         return []
@@ -57,7 +57,7 @@ def _needed(plan: Plan, config: Config, waiting: set[int]) -> set[int]:
 
 
 def _cloned_steps(configs: Mapping[int, Config], segments: int) -> dict[int, set[int]]:
-    """Return the steps with whose states clones begin, by the config that has the state.
+    """Return, for each config that has been cloned, its steps from whose states clones begin.
 
     Until a clone has completed an epoch, a clone made from it begins with the same state.
     """

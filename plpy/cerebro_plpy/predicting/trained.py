@@ -210,8 +210,8 @@ def check_readable(
 ) -> None:
     """Raise an error if the caller may not read a table, or if somebody else owns a view among the tables.
 
-    Reading such a view would run its owner's code. `instead` is the hint of that error; `why` and `hint` are
-    the detail and the hint of the error about missing rights.
+    Reading such a view would run its owner's code. `instead` is the hint of the error about a view; `why` and
+    `hint` are the detail and the hint of the error about missing rights.
     """
     strange = models.strange_views(db, tables)
     if strange:

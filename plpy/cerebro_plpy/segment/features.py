@@ -97,10 +97,10 @@ class OtherTrunk:
 
 @dataclass(frozen=True)
 class Needs:
-    """The net and batch size (`mark`) of a config, and `others` of the run that need features, too.
+    """The net and batch size of a config (`mark`), and those of the run's other configs that need features.
 
-    For each of the others, a function returns the net's trunk if it can be computed together with the
-    config's own trunk, or else None.
+    The latter are the keys of `others`. Each has a function that returns the other net's trunk if it can be
+    computed together with the config's own trunk, or else None.
     """
 
     mark: rows.Mark
@@ -118,7 +118,7 @@ def drop_unneeded(needs: Needs) -> None:
 def may_share(work: Task, other: Task) -> bool:
     """Return whether the trunks of two configs may have layers in common, which are then computed once.
 
-    Two names in common tell it; a single one may be that of an input layer.
+    Two equal layer names are enough to say so; a single one may be the name of an input layer.
     """
     cuts_of = runs.limits(work.run).get("cuts") or {}
     names = [cuts_of.get(str(one.config.model_id), [{"names": ()}])[0]["names"] for one in (work, other)]
@@ -147,7 +147,7 @@ def trainer(
 
     The object is the net's head, and the rows are outputs of its trunk, if the run's limits name a cut, the
     rows fill a batch, and in a trial the cut net gives the bits of the whole net. For a table of features,
-    the object is the head, and the rows are the table's. Otherwise the object is the whole net.
+    the object is the head, and the rows are those of the table. Otherwise the object is the whole net.
     """
     limits = runs.limits(work.run)
     stored = (limits.get("stored") or {}).get(own.partition.table)
@@ -181,7 +181,7 @@ def _cut_of_stored(work: Task, state: State, table: str, stored: Mapping[str, An
 
 
 def other_weights(table: str, layer: str) -> CerebroError:
-    """Return the error for a table of features that was made with other frozen layers than the net's."""
+    """Return the error for a table of features that was made by other layers or weights than the net has."""
     return CerebroError(
         f'the features in {table} are not those of this net: its layers up to "{layer}" have other weights or'
         " another form than those that made them",

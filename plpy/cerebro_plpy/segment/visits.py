@@ -276,7 +276,7 @@ def memory_bytes() -> int | None:
 
 
 def average(supply: Supply, asked: Average) -> Mapping[str, Any]:
-    """Store the average of the states that all segments made in an epoch as the state after that epoch."""
+    """Average the states that the segments made in an epoch, and store this as the state after the epoch."""
     started_at, clock = time.time(), time.monotonic()
     run_id, mst_key, epoch = asked.run_id, asked.mst_key, asked.epoch
     run = task(supply, run_id, mst_key).run

@@ -309,8 +309,8 @@ class Room:
 def room(db: Database, role: str) -> Room:
     """Return how many more sessions may be opened for a role within the limits of an ordinary user.
 
-    Segment sessions are a superuser's. They could use the connections reserved for superusers, and exceed the
-    limits of the database and of the role that they work for.
+    Segment sessions log in as a superuser. So they could use the connections reserved for superusers, and
+    exceed the limits of the database and of the role that they work for.
     """
     db.query("SELECT pg_stat_clear_snapshot()")
     rows = db.query(

@@ -16,13 +16,13 @@ from cerebro_plpy.store.runs.drivers import Behind
 
 
 def tell_not_kept(say: Callable[[str], None], answers: Iterable[Mapping[str, Any]]) -> None:
-    """Send the caller each reason in the answers why compiled programs are not kept for other sessions."""
+    """Tell the caller why compiled programs are not kept for other sessions, if answers give a reason."""
     for reason in sorted({answer["not_kept"] for answer in answers if "not_kept" in answer}):
         say(f"compiled programs are not kept for other sessions: {reason}")
 
 
 def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:
-    """Return the command that records the processes `behind` a run, and writes the run if it is `new`."""
+    """Return the command that records the processes `behind` a run and, given `new`, first writes the run."""
     return HoldRun(run_id=run_id, behind=behind) if new is None else replace(new, behind=behind)
 
 
@@ -53,7 +53,7 @@ class Topology(Protocol):
         ...
 
     def let_go(self) -> None:
-        """Record that these sessions no longer drive the run, and have them drop its rows."""
+        """Record that these sessions no longer drive the run, and have them drop the run's rows."""
         ...
 
     def command(self, command: Command) -> Mapping[str, Any]:

@@ -68,7 +68,10 @@ def own_pids() -> list[int]:
 
 
 def list_started(role: str) -> list[tuple[str, int]]:
-    """Return the engine and threads of each idle session of the first segment, except sessions with GPUs."""
+    """Return the engine and threads of each idle session that works for `role` on the first segment.
+
+    Sessions with GPUs are left out.
+    """
     found = memory.get_instance(_Pool).items()
     return [
         (backend, threads)
@@ -241,7 +244,10 @@ class LocalTopology:
 
     @contextmanager
     def _losing(self, there: LoopbackSession) -> Iterator[None]:
-        """Ignore the loss of a session in a `with` block that has it drop rows: they are gone with it."""
+        """Ignore the loss of a session in a `with` block that has the session drop rows.
+
+        A lost session has no rows any more.
+        """
         try:
             yield
         except SessionLost:
@@ -369,7 +375,7 @@ class LocalTopology:
             raise known from None
 
     def _control(self) -> LoopbackSession:
-        """Return the control session. If it replaces a lost session, first note again who drives the run."""
+        """Return the control session. If it is a new one, first have it record again who drives the run."""
         key = self._key(CONTROL, "")
         before = self._pool.get(key)
         control = self._session(key)

@@ -164,7 +164,7 @@ class Shard:
         )
 
     def _loss(self, training: bool, left: Any, extra: Any, labels: Any, metrics: Any) -> Any:
-        """Return the loss including `extra`, the layers' losses, and the new values of metrics' variables."""
+        """Return the total loss and the new values of metrics' variables; `extra` is the layers' losses."""
         made = self._packed(left)
         with _told_of(self._model.metrics_variables, metrics) as scope:
             self._model._losses_override = [extra]

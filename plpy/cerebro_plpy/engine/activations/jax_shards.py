@@ -192,9 +192,10 @@ class ShardedLoop(ArrayLoop):
         return jax.block_until_ready(made)
 
     def _make_room(self, step: _ShardStep, extra: int) -> None:
-        """Remove the variables of all shards but this and the next from the device if a program lacks room.
+        """If a program lacks room on the device, remove variables that neither this step nor the next needs.
 
-        Raise an error if the program still needs more room than the device has.
+        `extra` is the memory that the program takes in addition to its arguments. Raise an error if the
+        program still needs more room than the device has.
         """
         needs = self._needs(step, extra)
         if needs > self._most:
@@ -350,9 +351,9 @@ class _ShardBatch:
         self.before.update(before)
 
     def leave(self, slopes: list[Any], shared: Any) -> None:
-        """Keep the gradients `slopes` for the shard before this one, and the optimizer's `shared` values.
+        """Keep the gradients `slopes` for the shard before this one, and the values `shared`.
 
-        The latter are of variables that concern all weights.
+        `shared` has the values of the optimizer's variables that concern all weights.
         """
         self.ledger.drop(self.slopes)
         self.ledger.place(slopes)

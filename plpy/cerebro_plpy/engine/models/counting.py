@@ -40,7 +40,7 @@ def family(layer: Any) -> str:
 
 
 def work(layers: list[Any]) -> Mapping[str, float]:
-    """Return counts for one row by name.
+    """Return counts of a net's work for one row, by name.
 
     They are the operations of each family of layers, and the numbers of layers, of steps that recurrent
     layers compute one after the other, and of values in outputs.

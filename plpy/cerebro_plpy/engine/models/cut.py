@@ -46,7 +46,7 @@ class _Cuts(dict[tuple[str, str, Recomputed, tuple[str, ...]], "Cut | None"]):
 
 
 def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) -> Cut | None:
-    """Return a model cut behind the layers `names`, from this process's cache if it is there.
+    """Return a model cut behind the layers `names`; this process keeps the cuts that it makes.
 
     Return None if Keras cannot make the head.
     """
@@ -65,7 +65,7 @@ def find_cut(model: CompiledModel, params: CompileParams, names: Sequence[str]) 
 
 
 def trunk_of(architecture_json: str, names: Sequence[str]) -> Trunk:
-    """Return this process's trunk that consists of the layers `names`."""
+    """Return the trunk that consists of the layers `names`; this process keeps the trunks that it makes."""
     key = (architecture_json, tuple(names))
     return memory.kept(
         memory.get_instance(_Trunks), key, MOST_COMPILED, partial(Trunk, architecture_json, names)
@@ -247,7 +247,7 @@ class Cut:
     ) -> bool:
         """Return whether training the head on a few rows gives the bits of training the whole model.
 
-        An engine may fuse arithmetic from both sides of the cut in the whole model, with other last bits. On
+        In the whole model, an engine may fuse arithmetic across the cut, which may change the last bits. On
         some processors, the last bits of a row depend on its place in the mini-batch, which shuffling
         changes. `few` returns a dataset with the given number of rows.
         """

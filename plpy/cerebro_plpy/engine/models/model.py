@@ -262,7 +262,7 @@ class StackedModel:
     def loaded(
         self, states: Sequence[State], params: Sequence[CompileParams], *, batched: bool
     ) -> Iterator[None]:
-        """Load the states of configs with these parameters, and drop them at the end of the `with` block."""
+        """Load states, each with the parameters of its config; drop them at the end of the `with` block."""
         self._begin()
         self._frozen = [state.frozen for state in states]
         places = self._stack.room(len(states), batched=batched)
@@ -367,8 +367,8 @@ def _fixed_batch(state: State, rows: int | None, batch_size: int) -> tuple[bool 
     The first answer is kept in the state for later visits. With a fixed batch, the visit runs code that is
     compiled for the batch size alone. That needs full batches both in this visit and in the first one: once
     Keras' fit has compiled code for any size, it uses this code for all batches. The results of the two kinds
-    of code differ by divisions by the batch size, hence not for powers of two, which therefore never count as
-    fixed.
+    of code differ only by divisions by the batch size. These are exact for powers of two, which therefore
+    never count as fixed.
     """
     if rows is None:
         return state.fixed_batch, False

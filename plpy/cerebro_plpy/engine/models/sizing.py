@@ -134,7 +134,10 @@ def _kept(optimizer: Any, trained: Sequence[_SizedVariable]) -> list[tuple[str, 
 
 
 def _build(optimizer: Any, trained: Sequence[_SizedVariable]) -> None:
-    """Build an optimizer for small stand-ins of the variables that it is to train."""
+    """Build an optimizer for small stand-ins of the variables that it is to train, to save memory.
+
+    The dimensions of a stand-in all differ, so that `_shape_for` can recognize each of them.
+    """
     small: list[Any] = []
     for variable in trained:
         zeros = np.zeros(_STAND_INS[: len(variable.shape)], variable.dtype)

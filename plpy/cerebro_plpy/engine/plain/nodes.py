@@ -66,7 +66,7 @@ def _graph(config: Mapping[str, Any]) -> Wiring:
 
 
 def _in_keras_order(sources: Mapping[str, Sequence[str]], outputs: Sequence[str]) -> list[str]:
-    """Return the names of layers in Keras' order: by descending distance to an output, then as met.
+    """Return the names of layers in Keras' order: by descending distance to an output, then as they are met.
 
     Layers are met on the way back from the outputs, each before its sources.
     """

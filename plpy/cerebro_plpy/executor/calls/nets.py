@@ -54,7 +54,7 @@ def load_net(
 ) -> list[int]:
     """Add nets that fit a packed table to a table of architectures; return the `model_id` of each.
 
-    There is one net for each combination of the parameters.
+    Each combination of the values in `params` makes a net of its own.
     """
     if net is None or not net.strip():
         raise CerebroError("net is NULL or empty", sqlstate=NULL_NOT_ALLOWED)

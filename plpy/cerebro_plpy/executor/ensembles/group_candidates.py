@@ -79,7 +79,10 @@ def _candidates(
 
 
 def _part(db: Database, found: TableOfGroups, key: int, answers: grouped.Answers) -> CandidatePart:
-    """Return a config's net with the weights of any one group; each group's own weights are joined later."""
+    """Return a config's net as part of an ensemble, with the weights of any one group.
+
+    Any group's weights will do, since each group's ensemble is joined from the group's own weights.
+    """
     model = answers.models[key]
     some = next(iter(answers.weights.values()))
     return CandidatePart(found.any_group(db, key), replace(model, weights=lambda: some))

@@ -27,7 +27,7 @@ _OWN_MODEL = "Register a version of the model yourself, and retrain that."
 def find_source(
     db: Database, recipe: Recipe, source: str | None, name: str, version: int
 ) -> tuple[Table, Recipe]:
-    """Return the table to train on, and the recipe with the table or query from which its rows come.
+    """Return the table to train on, and the recipe, which names the table or query that the rows come from.
 
     For a model over related tables, features are computed again: for the rows of the recipe's query, or for
     the rows of `source`. A source that cerebro.relate has made is taken as it is.

@@ -67,7 +67,11 @@ class FoundSchema:
 
 
 def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
-    """Return the tables around the entity; raise an error if one may not be read or lacks a time."""
+    """Return the tables around the entity.
+
+    Raise an error if the caller may not read one of them, or if a child table has no time column and is not
+    declared timeless.
+    """
     entity = resolve_table(db, asked.entity, "entity")
     keys = all_keys(db, asked.foreign_keys)
     omitted = {_name(resolve_table(db, text, "table of omit")) for text in asked.omit or ()}
@@ -102,9 +106,10 @@ def _depth(depth: int | None) -> int:
 def read_table(
     db: Database, name: TableName, *, may_omit: bool = False
 ) -> tuple[RelatedTable, Mapping[str, SourceColumn]]:
-    """Return a table, and the columns of the table that the caller may read.
+    """Return a table, and those of its columns that the caller may read.
 
-    Raise an error if there are none; with `may_omit`, its hint says that the call can leave the table out.
+    Raise an error if the caller may read none; with `may_omit`, the hint says that the call can leave the
+    table out.
     """
     table = resolve_table(db, quote(*name), "related table")
     readable = relations.readable_columns(db, table)
@@ -149,7 +154,7 @@ def entity_key(entity: RelatedTable, keys: Sequence[ForeignKey]) -> tuple[str, .
 def _named_key(db: Database, text: str | None) -> ForeignKey:
     """Return the foreign key that the caller has written as text.
 
-    Raise an error if a column does not exist, or if a key leads to several rows.
+    Raise an error if a column does not exist, or if several rows are equal in the referenced columns.
     """
     marks = tokens(text or "")
     place = next((n for n, token in enumerate(marks) if token == ("name", "references")), None)

@@ -48,8 +48,8 @@ def begin(db: Database, topology: Topology, new: runner.NewRun) -> None:
 def with_built_in_types(db: Database, request: requests.Request) -> requests.Request:
     """Return the request with class and group columns as text where their types are not built in.
 
-    The background session is a superuser's. The check of a domain is a user's code, which must not run while
-    that session writes the result tables.
+    A type that a user has made, such as a domain with a check, may run the user's code. This must not happen
+    while the background session writes the result tables, since that session has a superuser's rights.
     """
     summary, groups = request.source.summary, request.groups
     of_groups = groups.types if groups else {}

@@ -49,7 +49,10 @@ def _read(db: Database, run_id: int | None, mst_key: int | None, role: str) -> s
 
 
 def _newest(db: Database, run_id: int, mst_key: int | None, role: str) -> tuple[int, int]:
-    """Return the key and step of a config's newest state; a clone without visits uses its source's."""
+    """Return the `mst_key` and the step under which a config's newest state is stored.
+
+    For a clone without visits, they are the key and the step of its source's state.
+    """
     config = next((c for c in runs.configs(db, run_id) if c.mst_key == mst_key), None)
     if config is None:
         raise CerebroError(f"run {run_id} has no config {mst_key}")

@@ -82,7 +82,8 @@ def choose_configs(
     """Return at most `most` configs of earlier searches for the given nets, and the runs of these searches.
 
     The best config of each search comes first, then the second of each, and so on. A config keeps its
-    optimizer and its fit parameters. Its loss and metrics are those of the example of its net.
+    optimizer and its fit parameters. Its loss and metrics are those of the config
+    in `examples` that has its net.
     """
     own = {name: model_id for model_id, name in sorted(nets.items(), reverse=True)}
     meanings = Meanings()

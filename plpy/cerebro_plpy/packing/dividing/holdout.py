@@ -68,7 +68,7 @@ def tables(
     label: SourceColumn,
     seed: int,
 ) -> tuple[Table, Table]:
-    """Return the rows to train on and the rows to validate on; raise an error if there are none of either."""
+    """Return the rows to train on and the rows to validate on; raise an error if one of the two is empty."""
     holdout = _holdout(source, known, said, label, seed)
     parts = splits.hold_out(db, source, known, holdout)
     for part, what in zip(parts, ("train", "validate"), strict=True):

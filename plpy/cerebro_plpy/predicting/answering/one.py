@@ -58,9 +58,10 @@ class _KeptModels(dict[tuple[ModelPlace, int | None, bool], Kept | KeptGroups]):
 
 
 class _Meant(dict[tuple[str, int | None, bool], tuple[tuple[Any, ...], Kept | KeptGroups]]):
-    """The models that references mean, by reference, `mst_key`, and whether rows are given as JSON.
+    """The models that references mean.
 
-    Each is kept with the statement and the search_path in which it was resolved.
+    The key is the reference, its `mst_key`, and whether rows are given as JSON. Each model is kept with the
+    statement and the search_path in which it was resolved.
     """
 
 

@@ -223,7 +223,7 @@ def _zeros(shapes: Sequence[Sequence[int | None]]) -> list[np.ndarray]:
 def score_of(output: Output) -> ScoreOf:
     """Return the function that computes the score of an answer.
 
-    The score is the predicted quantity, or the logarithm of the odds of a class.
+    The score is the predicted quantity, or the logarithm of the odds of the class that the function is given.
     """
     if output.values is None:
         return scores.quantity

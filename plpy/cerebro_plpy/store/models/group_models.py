@@ -203,7 +203,7 @@ _AT_ONCE = 10_000
 def delete(
     db: Database, tables: Sequence[str], types: Mapping[str, str], rows: Sequence[Mapping[str, Any]]
 ) -> None:
-    """Delete the models that `rows` name from these tables.
+    """From these tables, delete the models that `rows` name.
 
     `row_of` makes such rows; `types` has the types of the columns that make groups.
     """
@@ -221,7 +221,7 @@ def delete(
 
 
 def _alike(types: Mapping[str, str], of: str = "g") -> str:
-    """Return the condition that a model's row m belongs to the group of the row `of`; NULL equals NULL."""
+    """Return the condition that the rows with aliases m and `of` are of the same group; NULL equals NULL."""
     return " AND ".join(f"ARRAY[m.{quote(name)}] = ARRAY[{of}.{quote(name)}]" for name in types)
 
 

@@ -144,7 +144,7 @@ def rest(db: Database, table: Table, columns: Sequence[tuple[SourceColumn, float
 
 
 def is_constant(db: Database, table: Table, column: SourceColumn) -> bool:
-    """Return whether a column has the same value in all rows in which it has one."""
+    """Return whether all values of a column that are not NULL are equal."""
     value = column.value
     row = db.query_once(f"SELECT coalesce(min({value}) = max({value}), FALSE) AS found FROM {table.rows}")[0]
     return row["found"]
@@ -365,8 +365,8 @@ def words(db: Database, source: Table, column: SourceColumn, most: int) -> list[
 
 
 def firsts(db: Database, source: Table, columns: Sequence[Expression]) -> list[bytes | None]:
-    """Return a value of each column that is not NULL, or None if a column has none. The value shows what is
-    in the column: an array is returned whole, but only the first 8 bytes of a bytea."""
+    """Return, for each column, a value that is not NULL, or None if it has none. The value shows what is in
+    the column: an array is returned whole, but only the first 8 bytes of a bytea."""
     if not columns:
         return []
     listed = ", ".join(

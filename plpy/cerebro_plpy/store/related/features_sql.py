@@ -305,7 +305,7 @@ class _PathWriter:
         return f" AND {time} >= l.{MOMENT_NAME} - interval {literal(str(window))}"
 
     def _behind(self) -> set[Path]:
-        """Return the paths that lead on from the end of this writer's path to parents."""
+        """Return the paths to parents that begin at the end of this writer's path."""
         first = len(self._base) + 1
         return {one.path[:length] for one in self._features for length in range(first, len(one.path) + 1)}
 

@@ -81,7 +81,7 @@ def entries(db: Database, run_id: int) -> list[Entry]:
 
 @as_owner
 def ended_searches(db: Database, role: str) -> list[tuple[int, Mapping[str, Any]]]:
-    """Return the number and the description of each finished search of the role. A search is left out if
+    """Return the `run_id` and the description of each finished search of the role. A search is left out if
     its description says nothing about the table that it was made on."""
     rows = db.query(
         "SELECT r.run_id, r.search FROM cerebro._run AS r"

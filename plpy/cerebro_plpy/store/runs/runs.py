@@ -126,12 +126,12 @@ def limits(run: RunRow) -> Mapping[str, Any]:
 
 
 def spelled(run: RunRow) -> Mapping[str, str]:
-    """Return the run's table names as the call wrote them, by the columns that they have in the summary."""
+    """Return the run's table names as the call wrote them, by the column of each in the summary."""
     return json.loads(run.spelled)
 
 
 def has_versions(run: RunRow) -> bool:
-    """Return whether the run has stored digests of the partitions of its packed tables."""
+    """Return whether the run has stored `versions`: digests of the partitions of its packed tables."""
     return bool(json.loads(run.versions))
 
 
@@ -252,7 +252,7 @@ def run(db: Database, run_id: int) -> RunRow:
 @as_owner
 def own_run(db: Database, run_id: int | None, role: str, members: bool = False) -> RunRow:
     """Return a run of `role` or, with `members`, of a role in which `role` is a member. The error is the same
-    whether the run is another role's or does not exist."""
+    whether the run belongs to another role or does not exist."""
     mine = (
         "pg_has_role($2::name, owner, 'USAGE')"
         if members

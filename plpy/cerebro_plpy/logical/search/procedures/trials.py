@@ -18,7 +18,7 @@ class Trials:
     """A procedure that trains `count` configs up to `epochs`. A rule, if given, judges them at every epoch.
 
     With `in_order`, the sampler learns the results of a config only when all configs before it have ended.
-    Its proposals then depend on no timing; a new config has to wait until then.
+    So its proposals do not depend on timing, but a new config has to wait for the configs before it.
     """
 
     def __init__(
