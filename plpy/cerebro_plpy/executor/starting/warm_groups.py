@@ -186,7 +186,10 @@ def _version(found: Groups, number: int) -> int:
 
 
 def _trained_version(db: Database, request: requests.Request, earlier: Sequence[Table]) -> int:
-    """Return the version of the packed table that the earlier run trained on; 0 if that was another table."""
+    """Return the version that the request's packed table had when the earlier run trained on it.
+
+    Return 0 if that run trained on another table, or if rows have since changed other than by added ones.
+    """
     run_id = results.summary_row(db, earlier[-1].quoted).get("run_id")
     source, role = request.source, session.current_user(db)
     try:
