@@ -42,7 +42,10 @@ def _go_on() -> None:
 
 
 class Pause:
-    """Holds the function `take` that long work calls between steps; in a session, it looks for a cancel."""
+    """Holds the function `take`, which code that works for long calls again and again.
+
+    In a session, `take` looks for a cancel; in other processes, it does nothing.
+    """
 
     def __init__(self) -> None:
         self.take: Callable[[], None] = _go_on

@@ -432,7 +432,10 @@ DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES, WEIGHT: read.FEATURES}
 
 
 def layout(db: Database, table: str, below: int | None = None) -> Layout:
-    """Return the layout of a packed table. If `below` is given, only buffers with lower numbers count."""
+    """Return how a packed table's columns become inputs and targets.
+
+    Only buffers with numbers less than `below` will be read; if it is None, all buffers of the newest version.
+    """
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
     kinds = [ONE_HOT if one_hot else VALUE for one_hot in summary.one_hot]

@@ -382,7 +382,7 @@ def _mean_error(jobs: Jobs, one: Contender) -> float:
 def _join(
     own: Sequence[np.ndarray], plain: Sequence[Mapping[str, np.ndarray]], baselines: Sequence[str]
 ) -> Contender:
-    """Return a contender; its forecast is the median of those of `baselines` and, if `own` is not empty, a net.
+    """Return a contender; its forecast is the median of the baselines' and, unless `own` is empty, a net's.
 
     `own` has two arrays of the net's forecasts: for the windows by which the best contender is chosen, and
     for the windows by which errors are reported. `plain` has all baselines' forecasts for the same windows.

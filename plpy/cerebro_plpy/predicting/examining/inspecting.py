@@ -50,7 +50,7 @@ class InspectedPart(NamedTuple):
 def inspect_net(
     db: Database, model: str | None, source: str | None, mst_key: int | None
 ) -> list[InspectedPart]:
-    """Return a verdict on each layer of a net, and then the columns that the net does not use."""
+    """Return what is wrong with each layer of a net and what to try; then the columns it does not use."""
     _check_readable(db, model)
     judge = find_judge(db, model, source, mst_key)
     rows = list(judge.read(ROWS, SEED))

@@ -145,12 +145,12 @@ def of_task(is_classes: bool) -> tuple[str, ...]:
 
 
 def of_rows(is_classes: bool) -> list[str]:
-    """Return the metrics that are a mean over the rows: those of classes if `is_classes`, else of quantities."""
+    """Return the metrics that are a mean over the rows: of classes if `is_classes`, else of quantities."""
     return [metric for metric in of_task(is_classes) if metric in EACH]
 
 
 def of_all_rows(is_classes: bool) -> list[str]:
-    """Return the metrics that are no mean over the rows: those of classes if `is_classes`, else of quantities."""
+    """Return the metrics that are no mean over the rows: of classes if `is_classes`, else of quantities."""
     return [metric for metric in of_task(is_classes) if metric not in EACH]
 
 
