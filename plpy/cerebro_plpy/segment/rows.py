@@ -434,7 +434,7 @@ DTYPES = {ONE_HOT: read.ONE_HOT, VALUE: read.FEATURES, WEIGHT: read.FEATURES}
 def layout(db: Database, table: str, below: int | None = None) -> Layout:
     """Return how a packed table's columns become inputs and targets.
 
-    Only buffers with numbers less than `below` will be read; if it is None, all buffers of the newest version.
+    Only buffers with numbers below `below` will be read; if it is None, all buffers of the newest version.
     """
     schema, name = parse_table(table, "packed table")
     summary = packed.summary(db, schema, name)
