@@ -44,6 +44,8 @@ from cerebro_plpy.topology.inline import InlineTopology, find_started
 
 # The approximate rows of an epoch on a large table; and the most rows that are held out.
 EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
+# A config of the largest tables may have more than the usual epochs: so many passes.
+LEAST_PASSES = 3
 # Pairs of a number of rows and the epochs after which configs of smaller tables are first compared, since one
 # epoch of a small table shows little. For larger tables, one epoch is enough.
 FIRST_RUNGS = ((2_000, 9), (13_000, 3))
@@ -317,9 +319,11 @@ def _build_search(
     rates = RATES if ranked else WIDE_RATES
     compiles = f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'], 'learning_rate': {rates}}}]}}"
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
+    parts = round(summary.total_rows / EPOCH_ROWS)
+    most = count_epochs(task, parts)
     method = (
-        f"num_configs={task.configs}, num_iterations={task.epochs}, eta=3,"
-        f" min_iterations={min(first, task.epochs)}, min_finished={finished}"
+        f"num_configs={task.configs}, num_iterations={most}, eta=3,"
+        f" min_iterations={min(first, most)}, min_finished={finished}"
     )
     # A config that has begun to overfit delivers its best earlier state.
     options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
@@ -329,7 +333,6 @@ def _build_search(
         options[experience.OPTION] = True
     if ranked:
         options["try_first"] = list(map(asdict, ranked))
-    parts = round(summary.total_rows / EPOCH_ROWS)
     if parts > 1:
         options["epochs_per_pass"] = parts
     return AutomlCall(
@@ -352,6 +355,11 @@ def _build_search(
         use_caching=False,
         options=json.dumps(options),
     )
+
+
+def count_epochs(task: TrainOrder, parts: int) -> int:
+    """Return the most epochs of a config on a table of which an epoch is one of `parts` parts."""
+    return task.given.get("epochs") or min(max(task.epochs, LEAST_PASSES * parts), LARGEST)
 
 
 def _search_by_hand(call: AutomlCall) -> str:
