@@ -64,6 +64,8 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     # The search has what packing and the ensemble leave of a minute.
     (searched,) = re.findall(r'"max_seconds": (\d+)', said)
     assert 30 <= int(searched) <= 54
+    # The ensemble's share of the budget does not keep a third of the configs from being trained to the end.
+    assert "min_finished=2" in said
     # Lines about time and budget depend on the machine, so they are not counted.
     lines = [line for line in said.splitlines() if " visits after " not in line and "budget" not in line]
     assert "model_id 1 is in" not in said and len(lines) < 16
@@ -244,6 +246,14 @@ def test_rows_that_were_packed_otherwise_are_refused(trial: Trial) -> None:
     trial.pack("bare", "divided", "gone", "x", normalizing_const=10)
     with pytest.raises(psycopg2.Error, match="normalizing_const is 10, not 1"):
         trial.call("madlib_evaluate", "bare_models", "divided", "never")
+
+
+def test_packing_that_takes_most_of_a_budget_leaves_the_search_its_share_and_says_so(trial: Trial) -> None:
+    trial.sql("CREATE VIEW dozing AS SELECT age, plan, gone FROM small CROSS JOIN (SELECT pg_sleep(0.3)) AS s")
+    trial.notices()
+    options = json.dumps({"folds": False, "nets": "linear"})
+    trial.value("SELECT cerebro.prepare_train('dozing', 'gone', 'in_haste', '1 s', %s)", options)
+    assert "of the budget of 1 s: the search has 1 s all the same" in trial.notices()
 
 
 def test_a_budget_is_that_of_the_whole_call() -> None:

@@ -115,13 +115,13 @@ class Asha:
         best one. Before any config is trained to the end, the best config of the highest rung decides: longer
         training helps if its value is better than in its first rung.
         """
-        for rung in reversed(self._values[1:]):
-            for best in rank(rung)[:1]:
-                values = [value for each in self._values if (value := each.get(best)) is not None]
-                ended = best in self._values[-1]
-                helps = values[-1] <= min(values) if ended else values[-1] < values[0]
-                return self._finished if helps else 1
-        return 1
+        reached = [order for rung in self._values[1:] if (order := rank(rung))]
+        if not reached:
+            return 1
+        best = reached[-1][0]
+        values = [value for rung in self._values if (value := rung.get(best)) is not None]
+        helps = values[-1] <= min(values) if best in self._values[-1] else values[-1] < values[0]
+        return self._finished if helps else 1
 
     def _promote_next(self, wanted: int) -> list[Decision]:
         """Promote at most `wanted` of the configs that wait: those of the highest rung first, best first."""
