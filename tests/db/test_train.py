@@ -249,7 +249,8 @@ def test_rows_that_were_packed_otherwise_are_refused(trial: Trial) -> None:
 
 
 def test_packing_that_takes_most_of_a_budget_leaves_the_search_its_share_and_says_so(trial: Trial) -> None:
-    trial.sql("CREATE VIEW dozing AS SELECT age, plan, gone FROM small CROSS JOIN (SELECT pg_sleep(0.3)) AS s")
+    naps = "SELECT age, plan, gone FROM small CROSS JOIN (SELECT pg_sleep(0.3)) AS s"
+    trial.sql(f"CREATE VIEW dozing AS {naps}")
     trial.notices()
     options = json.dumps({"folds": False, "nets": "linear"})
     trial.value("SELECT cerebro.prepare_train('dozing', 'gone', 'in_haste', '1 s', %s)", options)
