@@ -101,6 +101,22 @@ def test_the_best_state_is_the_result(trial: Trial) -> None:
     assert trial.value(states, run_id) == 2
 
 
+def test_training_rows_need_not_be_measured(trial: Trial) -> None:
+    """Weights and validation metrics stay as they are."""
+    fit(trial, "measured", 3, restore_best=True)
+    run_id = fit(trial, "lean", 3, restore_best=True, training_metrics=False)
+    assert trial.weights("lean") == trial.weights("measured")
+    for key, row in info(trial, "measured").items():
+        lean = info(trial, "lean")[key]
+        assert row["validation_loss"] == lean["validation_loss"] and row["training_loss"]
+        assert {value for name, value in lean.items() if name.startswith("training_")} == {None}
+    assert trial.sql("SELECT DISTINCT dataset FROM cerebro.metrics WHERE run_id = %s", run_id) == [
+        ("validation",)
+    ]
+    with pytest.raises(psycopg2.Error, match="there are no validation rows to measure"):
+        trial.fit("packed", "blind", "two", 1, options={"training_metrics": False})
+
+
 def test_budgets(trial: Trial) -> None:
     run_id = fit(trial, "few", 50, max_visits=9)
     assert sum(visits(trial, run_id).values()) == 9

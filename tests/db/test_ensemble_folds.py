@@ -173,6 +173,16 @@ def test_train_folds_small_tables(trial: Trial) -> None:
     assert "is the mean of " in (said := trial.notices()) and "folds" not in said
 
 
+def test_folds_use_the_sessions_of_the_search(trial: Trial) -> None:
+    """The many configs of the search are worth other sessions; the folds, with few configs, are not."""
+    trial.sql("CREATE TABLE more AS SELECT sin(i) AS x, i % 2 > 0 AS odd FROM generate_series(1, 1300) AS i")
+    options = json.dumps({"configs": 500, "epochs": 2, "nets": "linear", "folds": 2, "segments": 2})
+    trial.notices()
+    trial.sql("SELECT cerebro.train('more', 'odd', 'more_model', '3 s', %s)", options)
+    said = trial.notices()
+    assert " in 2 folds)" in said and "uses only this session" not in said
+
+
 def test_rows_in_the_order_of_time_are_not_folded(trial: Trial) -> None:
     trial.notices()
     given = {"configs": 2, "epochs": 2, "nets": "linear", "exclude": ["price"]}

@@ -65,7 +65,7 @@ def test_a_large_table_is_learned_in_parts_with_large_batches(trial: Trial) -> N
         "CREATE TABLE large AS SELECT sin(i)::real AS x, CASE WHEN sin(i) > 0 THEN 'up' ELSE 'down' END AS y"
         " FROM generate_series(1, 100000) i"
     )
-    options = {"configs": 1, "epochs": 2, "nets": ["linear"], "single": True, "segments": 2}
+    options = {"configs": 1, "epochs": 8, "nets": ["linear"], "single": True, "segments": 2}
     ((metric,),) = trial.sql(
         "SELECT value FROM cerebro.train('large', 'y', 'many', '1 min', %s)", json.dumps(options)
     )

@@ -42,7 +42,7 @@ def test_integers_are_classes_if_they_are_few_and_the_call_says_so(trial: Trial)
 def test_many_rows_for_each_second_leave_the_dearest_nets_out(trial: Trial) -> None:
     """4,000 rows of a segment train: few for three seconds, too many for two."""
     trial.sql("CREATE TABLE many AS SELECT i % 7 AS x, i % 2 > 0 AS odd FROM generate_series(1, 5000) AS i")
-    for seconds, nets in ((3, {"linear", "tabular", "tabm"}), (2, {"linear", "tabular"})):
+    for seconds, nets in ((3, {"linear", "tabular", "realmlp", "tabm"}), (2, {"linear", "tabular"})):
         name = f"in_{seconds}"
         options = json.dumps({"segments": 1})
         trial.value("SELECT cerebro.prepare_train('many', 'odd', %s, %s, %s)", name, f"{seconds} s", options)
@@ -72,9 +72,9 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
     begun = trial.sql(
         "SELECT name, compile_params FROM churn_info JOIN churn_nets USING (model_id) ORDER BY mst_key"
     )
-    ranked = (("tabm", 128, 0.01), ("tabm", 128, 0.003), ("tabm", 64, 0.01), ("tabular", 128, 0.001))
-    for (net, compiled), (name, width, rate) in zip(begun, ranked, strict=True):
-        assert net.startswith(f"{name} width={width} ") and f"learning_rate={rate})" in compiled
+    titles = ("tabm width=128 ", "tabm width=128 ", "realmlp width=128 ", "linear")
+    for (net, compiled), title, rate in zip(begun, titles, (0.01, 0.001, 0.003, 0.003), strict=True):
+        assert net.startswith(title) and f"learning_rate={rate})" in compiled
     assert '"try_first": [{"model_id": ' in said
     assert "SELECT cerebro.ensemble('churn', 'churn_ensemble');" in said
     assert "churn_ensemble is the mean of " in said and "each half of the " in said

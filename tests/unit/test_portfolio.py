@@ -9,7 +9,13 @@ from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.nets import points, portfolio
 
 LOSS = "'loss': ['mse'], 'metrics': ['mae'], 'loss_weights': [0.25]"
-USUAL = {1: "linear", 2: "tabular width=64", 3: "tabular width=128", 4: "tabm width=64", 5: "tabm width=128"}
+USUAL = {
+    1: "linear",
+    2: "tabular width=64",
+    3: "tabular width=128",
+    4: "realmlp width=128",
+    5: "tabm width=128",
+}
 
 
 def test_it_is_of_starting_points_whose_rates_the_search_draws_too() -> None:
@@ -19,9 +25,9 @@ def test_it_is_of_starting_points_whose_rates_the_search_draws_too() -> None:
 
 def test_each_config_takes_a_net_and_a_batch_of_its_size() -> None:
     found = portfolio.list_configs(USUAL, LOSS, (16, 64))
-    assert [row.model_id for row in found] == [5, 5, 4, 3, 1, 4, 5, 2]
-    assert {row.fit_params for row in found} == {"batch_size=16", "batch_size=64"}
-    assert found[6].fit_params == "batch_size=16"
+    assert [row.model_id for row in found] == [5, 5, 4, 1, 5, 3, 4, 3]
+    small, large = "batch_size=16", "batch_size=64"
+    assert [row.fit_params for row in found] == [large, small, large, large, large, small, small, large]
     assert all(parse_compile(row.compile_params).loss_weights == 0.25 for row in found)
 
 

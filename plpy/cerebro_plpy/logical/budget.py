@@ -18,7 +18,8 @@ class Limits:
     """The limits and choices of a run, which are stored with it.
 
     `max_seconds` and `max_visits` end a run early, and it has at most `max_configs` configs. `restore_best`
-    makes the best state of each config its result. `replay` is the run to repeat. With `even`, no config is
+    makes the best state of each config its result. With `training_metrics`, metrics are also computed on the
+    training rows, and not only on those that decide. `replay` is the run to repeat. With `even`, no config is
     more than an epoch ahead of another. The states of all segments are averaged from epoch `average_from` on.
 
     `materialize` says whether the outputs of frozen layers are kept, in `budget_mb` of memory on all segments
@@ -32,6 +33,7 @@ class Limits:
     """
 
     restore_best: bool = False
+    training_metrics: bool = True
     max_seconds: int | None = None
     max_visits: int | None = None
     max_configs: int | None = None

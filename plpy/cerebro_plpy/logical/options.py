@@ -56,6 +56,8 @@ class FitOptions:
     min_delta: float | None = None
     target: float | None = None
     restore_best: bool | None = None
+    # Whether metrics are also computed on the training rows.
+    training_metrics: bool | None = None
     max_seconds: int | None = None
     max_visits: int | None = None
     max_configs: int | None = None
@@ -100,6 +102,7 @@ class FitOptions:
     def limits(self) -> Limits:
         return Limits(
             restore_best=bool(self.restore_best),
+            training_metrics=self.training_metrics is not False,
             max_seconds=self.max_seconds,
             max_visits=self.max_visits,
             max_configs=self.max_configs,
@@ -346,6 +349,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "min_delta": number(0.0),
     "target": number(),
     "restore_best": boolean(),
+    "training_metrics": boolean(),
     "max_seconds": integer(1),
     "max_visits": integer(1),
     "max_configs": integer(1),

@@ -39,9 +39,8 @@ def make(graph: Graph, wanted: NetRows, given: Mapping[str, Any]) -> LayerOutput
         width += own
     node = joined(graph, parts)
     members = given["members"]
-    node = graph.layer("RepeatVector", node, rank=2, n=members)
     node = graph.layer(
-        "EinsumDense", node, equation="bki,ki->bki", output_shape=[members, width],
+        "EinsumDense", node, rank=2, equation="bi,ki->bki", output_shape=[members, width],
         kernel_initializer=initializer("RandomNormal", stddev=1.0),
     )  # fmt: skip
     for _ in range(given["depth"]):

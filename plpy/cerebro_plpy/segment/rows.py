@@ -294,12 +294,16 @@ def measured_on(run: runs.RunRow, config: runs.ConfigRow) -> dict[str, tuple[str
     In cross-validation, the validation rows are those of the fold that the config is not trained on.
     """
     if config.fold is not None:
-        return {
+        found = {
             "training": (run.source_table, Subset(config.fold)),
             "validation": (run.source_table, Subset(config.fold, inside=True)),
         }
-    subset = Subset() if config.group_id is None else Subset(group=config.group_id)
-    return {dataset: (table, subset) for dataset, table in named_tables(run).items()}
+    else:
+        subset = Subset() if config.group_id is None else Subset(group=config.group_id)
+        found = {dataset: (table, subset) for dataset, table in named_tables(run).items()}
+    if "validation" in found and not runs.limits(run).get("training_metrics", True):
+        del found["training"]
+    return found
 
 
 def named_tables(run: runs.RunRow) -> dict[str, str]:

@@ -28,15 +28,20 @@ Local = TypeVar("Local", bound=LocalTopology)
 
 @dataclass(frozen=True)
 class RowsToHand:
-    """The number of rows that sessions may get in a file; `times` is the product of epochs and configs."""
+    """The number of rows that sessions may get in a file; `times` is the product of epochs and configs.
+
+    Sessions that an earlier run has `started` take any number of rows, since nothing is to be started.
+    """
 
     rows: int
     times: int
+    started: int = 0
 
     @property
     def sessions(self) -> int:
         """The number of sessions that the rows are enough for; 0 instead of 1, which would gain nothing."""
-        found = max(self.rows // ROWS_OF_A_SESSION, self.rows * self.times // STEPS_OF_A_SESSION)
+        steps = self.rows * self.times
+        found = max(self.started, self.rows // ROWS_OF_A_SESSION, steps // STEPS_OF_A_SESSION)
         return found if found > 1 else 0
 
 

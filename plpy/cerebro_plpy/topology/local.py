@@ -72,11 +72,20 @@ def list_started(role: str) -> list[tuple[str, int]]:
 
     Sessions with GPUs are left out.
     """
-    found = memory.get_instance(_Pool).items()
+    return [(backend, threads) for slot, backend, threads in _list_idle(role) if slot == 0]
+
+
+def count_started(role: str, backend: str | None) -> int:
+    """Return for how many segments an idle session with this engine, but without a GPU, works for `role`."""
+    return len({slot for slot, engine, _ in _list_idle(role) if engine == backend})
+
+
+def _list_idle(role: str) -> list[tuple[int, str, int]]:
+    """Return the segment, engine and threads of each idle session without a GPU that works for `role`."""
     return [
-        (backend, threads)
-        for (own, slot, backend, threads, gpus), there in found
-        if (own, slot, gpus) == (role, 0, False) and not there.busy and there.alive()
+        (slot, backend, threads)
+        for (own, slot, backend, threads, gpus), there in memory.get_instance(_Pool).items()
+        if own == role and not gpus and not there.busy and there.alive()
     ]
 
 

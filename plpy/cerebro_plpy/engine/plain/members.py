@@ -86,6 +86,8 @@ def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Ar
     """
     if kernel == taken[1:] and given == taken:
         return np.multiply
+    if kernel == given[1:] and taken == given[0] + given[2:]:
+        return lambda x, weights: x[:, np.newaxis] * weights
     if kernel == given[1:] and taken == given[:-1]:
         return lambda x, weights: x[..., np.newaxis] * weights
     row, apart, out = taken[0], given[1], kernel[-1]

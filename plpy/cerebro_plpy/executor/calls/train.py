@@ -55,9 +55,9 @@ RATES, WIDE_RATES = [0.001, 0.02, "log"], [0.0003, 0.03, "log"]
 FINISHED_SHARE = 1 / 3
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
-# The most rows of a segment for each second of the budget with which tabm is tried. With more, it gets so few
-# epochs that cheaper nets have less error.
-TABM_ROWS = 1_800
+# The most rows of a segment for each second of the budget with which tabm and realmlp are tried. With more,
+# they get so few epochs that cheaper nets have less error.
+DEAR_ROWS = 1_800
 
 
 def _folds(key: str, value: object) -> Mapping[str, Any]:
@@ -282,10 +282,10 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
         return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
     if 2 in ranks:
         return [("series", '{"width": [32, 64], "depth": [3, 5]}')]
-    chosen: list[tuple[str, str | None]] = [("linear", None), ("tabular", '{"width": [64, 128]}')]
-    if summary.total_rows <= TABM_ROWS * summary.segments * task.seconds:
-        chosen.append(("tabm", '{"width": [64, 128]}'))
-    return chosen
+    if summary.total_rows > DEAR_ROWS * summary.segments * task.seconds:
+        return [("linear", None), ("tabular", '{"width": [64, 128]}')]
+    dear = '{"width": 128}'
+    return [("linear", None), ("tabular", '{"width": 64}'), ("realmlp", dear), ("tabm", dear)]
 
 
 def _loss(label: NetOutput, metric: str | None) -> str:
@@ -325,8 +325,14 @@ def _build_search(
         f"num_configs={task.configs}, num_iterations={most}, eta=3,"
         f" min_iterations={min(first, most)}, min_finished={finished}"
     )
-    # A config that has begun to overfit delivers its best earlier state.
-    options: dict[str, Any] = {"max_seconds": task.seconds, "restore_best": True, "backend": backend}
+    # A config that has begun to overfit delivers its best earlier state. The held-out rows decide, so no time
+    # is spent on metrics of the training rows.
+    options: dict[str, Any] = {
+        "max_seconds": task.seconds,
+        "restore_best": True,
+        "training_metrics": False,
+        "backend": backend,
+    }
     if task.metric is not None:
         options["compare_by"] = METRIC
     if task.given.get(experience.OPTION):

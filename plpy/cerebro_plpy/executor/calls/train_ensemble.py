@@ -65,29 +65,34 @@ def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
             model_table=task.name,
             output_table=task.table(ensemble.SUFFIX),
             metric=task.metric,
-            options=json.dumps(_ensemble_options(task, in_folds, _searched_seconds(db, task))),
+            options=json.dumps(_ensemble_options(task, in_folds, _spent_seconds(db, task))),
         ),
     )
     return board
 
 
 def _ensemble_options(
-    task: TrainOrder, in_folds: Mapping[str, Any] | None, searched: float | None = None
+    task: TrainOrder, in_folds: Mapping[str, Any] | None, spent: float | None = None
 ) -> Mapping[str, Any]:
     """Return the options of the ensemble.
 
-    If its models are trained in folds, they get the seconds of the budget that the search has left.
-    `searched` is how long the search took, if it is known.
+    If its models are trained in folds, they get the seconds that are left of the budget. `spent` is how many
+    seconds of it are spent, if that is known.
     """
     if in_folds is None:
         return {}
-    left = task.seconds - math.ceil(task.seconds * SEARCH_SHARE if searched is None else searched)
+    left = task.seconds - math.ceil(task.seconds * SEARCH_SHARE if spent is None else spent)
     return {"folds": in_folds, "max_seconds": max(LEAST_SECONDS, left)}
 
 
-def _searched_seconds(db: Database, task: TrainOrder) -> float:
+def _spent_seconds(db: Database, task: TrainOrder) -> float:
+    """Return how many seconds of the budget are spent: all since the call began.
+
+    If another call has searched, return the seconds of its search.
+    """
     table = names.resolve_table(db, task.table("_summary"), "model summary")
-    return measurements.seconds_spent(db, results.summary_row(db, table.quoted)["run_id"])
+    searched = measurements.seconds_spent(db, results.summary_row(db, table.quoted)["run_id"])
+    return max(searched, time.monotonic() - task.began)
 
 
 def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list[str]:
@@ -102,22 +107,20 @@ def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list
 def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] | None) -> int:
     """Return how many seconds the search may take.
 
-    Without folds, it is the budget less what packing took and the ensemble will take, but at least half of
-    the budget. With folds on few rows, it is a share of the budget, since the folds get the rest; on more
-    rows, the folds get what the search leaves.
+    It is the budget less what packing took and the ensemble will take, but at least half of the budget. With
+    folds on few rows, it is a share of that, since the folds get the rest; on more rows, the folds get what
+    the search leaves.
     """
-    if in_folds is None:
-        spent = time.monotonic() - task.began
-        seconds, wanted = share_budget(task.seconds, spent)
-        if wanted < seconds and spent >= LEAST_SECONDS:
-            db.notice(
-                f"packing took {duration(spent)} of the budget of {task.seconds} s:"
-                f" the search has {seconds} s all the same"
-            )
+    spent = time.monotonic() - task.began
+    seconds, wanted = share_budget(task.seconds, spent)
+    if wanted < seconds and spent >= LEAST_SECONDS:
+        db.notice(
+            f"packing took {duration(spent)} of the budget of {task.seconds} s:"
+            f" the search has {seconds} s all the same"
+        )
+    if in_folds is None or _count_rows(db, task) >= FEW_ROWS:
         return seconds
-    if _count_rows(db, task) >= FEW_ROWS:
-        return task.seconds
-    return max(LEAST_SECONDS, round(task.seconds * SEARCH_SHARE))
+    return max(LEAST_SECONDS, round(seconds * SEARCH_SHARE))
 
 
 def share_budget(seconds: int, spent: float) -> tuple[int, int]:

@@ -19,6 +19,8 @@ from cerebro_plpy.store.runs import rates, results
 
 # A config trains this many times as long as up to its best epoch.
 MORE_EPOCHS = 1.25
+# If time is short, the first config trains for this share of the worthwhile epochs at least.
+LEAST_EPOCHS = 0.5
 
 
 @dataclass(frozen=True)
@@ -59,15 +61,17 @@ def afford(
 def choose(past: Sequence[PastTraining], times: float, seconds: int | None) -> tuple[list[int], int]:
     """Return the indexes in `past` of the configs for which `seconds` suffice, and their number of epochs.
 
-    The first config has priority: if there is no time for it, none is chosen.
+    The first config has priority: if there is no time for all of its epochs, it alone trains for as many as
+    there is time for. If these are too few, none is chosen.
     """
+    if past and seconds is not None and _seconds(past[:1], times) > seconds:
+        epochs = math.floor(seconds / (times * past[0].seconds))
+        return ([0], epochs) if epochs >= LEAST_EPOCHS * past[0].worthwhile else ([], 0)
     chosen: list[int] = []
     for place in range(len(past)):
         together = [past[one] for one in (*chosen, place)]
         if seconds is None or _seconds(together, times) <= seconds:
             chosen.append(place)
-        elif not chosen:
-            break
     return chosen, max((past[place].worthwhile for place in chosen), default=0)
 
 

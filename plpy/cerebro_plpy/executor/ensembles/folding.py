@@ -25,13 +25,14 @@ from cerebro_plpy.packing.dividing import folds
 from cerebro_plpy.packing.pack import pack
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.models import running_engine
-from cerebro_plpy.store import names
+from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import by_fold, models
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.runs import results
 from cerebro_plpy.topology.choose import RowsToHand, find_topology
 from cerebro_plpy.topology.inline import InlineTopology
+from cerebro_plpy.topology.local import count_started
 
 # The suffixes of tables that are created beside the ensemble's table, and dropped again.
 FOLDED = "_folds"
@@ -99,10 +100,11 @@ def _train(
     configs = names.with_suffix(output, _CONFIGS)
     tables.select(db, configs, chosen, arch, contest.about.get("object_table"))
     models_by_fold = len(candidates) * int(rows.summary.folds or 1)
-    topology, _ = find_topology(
-        db, [rows.table.oid], RowsToHand(rows.summary.total_rows, epochs * models_by_fold)
-    )
     backend = candidates[0].parts[0].found.backend
+    started = count_started(session.current_user(db), backend)
+    topology, _ = find_topology(
+        db, [rows.table.oid], RowsToHand(rows.summary.total_rows, epochs * models_by_fold, started)
+    )
     if isinstance(topology, InlineTopology):
         # This session trains by itself: if it already runs an engine, it cannot start another.
         backend = running_engine() or backend
@@ -110,6 +112,7 @@ def _train(
         "seed": contest.about["seed"],
         "backend": backend,
         "restore_best": True,
+        "training_metrics": False,
         "cross_validate": {"models": True},
         **({} if seconds is None else {"max_seconds": seconds}),
     }
@@ -129,6 +132,7 @@ def _train(
             use_caching=False,
             options=json.dumps(options),
         ),
+        started=started,
     )
 
 

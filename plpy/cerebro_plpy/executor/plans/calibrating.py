@@ -154,6 +154,7 @@ def work_of(
         compiled=compiled_here(engines) if warm else frozenset(),
         given_weights=frozenset(a.model_id for a in request.architectures if a.has_weights),
         epochs_per_pass=request.limits.epochs_per_pass or 1,
+        training_metrics=request.limits.training_metrics,
         use_gpus=engines.use_gpus,
     )
 

@@ -116,6 +116,7 @@ def _work(
             hosts=found.hosts,
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
+            training_metrics=runs.limits(run).get("training_metrics", True),
             use_gpus=run.use_gpus,
             # A run begins only after its sessions have started.
             warm=True,

@@ -101,8 +101,11 @@ class RunCall(Protocol):
         ...
 
 
-def begin(db: Database, call: RunCall) -> None:
-    """Check a call and begin its run; wait for its end unless the call says to run in the background."""
+def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
+    """Check a call and begin its run; wait for its end unless the call says to run in the background.
+
+    `started` is the number of sessions that an earlier run has started, and that the run may use.
+    """
     check_writable(db, "the result tables")
     requests.check_about(call.name, call.description)
     given = call.read_options()
@@ -119,6 +122,7 @@ def begin(db: Database, call: RunCall) -> None:
             return
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
+    _check_measured(request)
     groups.check_epochs(request, examples)
     requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
     averaging.tell(db, request)
@@ -128,7 +132,8 @@ def begin(db: Database, call: RunCall) -> None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
         replacing.tell_readers(db, tables[0])
-    topology = choose(db, request.tables, None if given.background or earlier else request.handed_rows)
+    handed = None if given.background or earlier else request.handed_rows
+    topology = choose(db, request.tables, handed and replace(handed, started=started))
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)
     cutting.check_device(request)
@@ -156,6 +161,15 @@ def begin(db: Database, call: RunCall) -> None:
         return
     write = writer(db, call.result_tables, tables, request, replaces=earlier is not None)
     runner.perform(db, topology, new, write)
+
+
+def _check_measured(request: requests.Request) -> None:
+    """Raise an error if the training rows are not to be measured, and there are no validation rows."""
+    if not request.limits.training_metrics and request.deciding_rows == "training":
+        raise CerebroError(
+            "option training_metrics is false, and there are no validation rows to measure",
+            hint="Name a validation table, or leave the option out.",
+        )
 
 
 def writer(

@@ -186,6 +186,7 @@ def check(given: FitOptions, source: requests.Data) -> None:
         "option hybrid": given.hybrid is not None,
         "option order": given.order == EVEN,
         "option epochs_per_pass": given.epochs_per_pass is not None,
+        "option training_metrics": given.training_metrics is False,
     }
     for what, there in refused.items():
         if there:

@@ -143,6 +143,7 @@ class RunWork:
     # The architectures that begin with weights, which all of their configs share.
     given_weights: frozenset[int] = frozenset()
     epochs_per_pass: int = 1
+    training_metrics: bool = True
     use_gpus: bool = False
     # Set if rows are in groups; `kinds` then has each config once.
     groups: GroupSizes | None = None
@@ -193,7 +194,8 @@ class RunWork:
         return kind.passes * -(-int(self.rows[segment] * kind.share) // kind.batch_size)
 
     def evaluation_batches(self, segment: int) -> int:
-        sizes = (self.rows[segment] // self.epochs_per_pass, self.validation_rows[segment])
+        trained = self.rows[segment] // self.epochs_per_pass if self.training_metrics else 0
+        sizes = (trained, self.validation_rows[segment])
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)
 
     def activation_bytes(self, kind: ConfigKind) -> int:

@@ -25,9 +25,10 @@ def rung_epochs(least: int, most: int, eta: int) -> list[int]:
 
 
 class Asha:
-    """A procedure in which at most `width` configs train at a time: two for each segment.
+    """A procedure in which at most `width` configs train at a time: three for each segment.
 
-    When a config has completed its rung, another config is promoted, or a new one begins.
+    When a config has completed its rung, another config is promoted, or a new one begins. Half of `width` is
+    about as many as keep all segments busy.
     """
 
     def __init__(
@@ -157,6 +158,7 @@ class AshaMethod(SearchMethod):
     def procedure(self, draws: Draws) -> Procedure:
         eta = self.number("eta")
         epochs = rung_epochs(self.number("min_iterations"), self.epochs, eta)
-        # Twice as many as there are segments: none is idle while two configs want the same one.
+        # Each config needs one segment at a time, and some need it only briefly: with two for each segment,
+        # one segment is idle whenever all of them want the others.
         configs = draws.rows(self.number("num_configs"))
-        return Asha(configs, epochs, eta, 2 * draws.segments, self.number("min_finished"))
+        return Asha(configs, epochs, eta, 3 * draws.segments, self.number("min_finished"))
