@@ -48,7 +48,7 @@ EPOCH_ROWS, HELD_ROWS = 40_000, 25_000
 LEAST_PASSES = 3
 # Pairs of a number of rows and the epochs after which configs of smaller tables are first compared, since one
 # epoch of a small table shows little. For larger tables, one epoch is enough.
-FIRST_RUNGS = ((2_000, 9), (13_000, 3))
+FIRST_RUNGS = ((5_000, 9), (13_000, 3))
 # The learning rates to draw from: for nets that the portfolio knows, and for other nets.
 RATES, WIDE_RATES = [0.001, 0.02, "log"], [0.0003, 0.03, "log"]
 # The share of the configs that are trained to the end if there is time: an ensemble needs several good ones.
