@@ -35,8 +35,8 @@ import headline
 import living
 import million
 import portfolio
-import real
 import related
+import rivals
 import server
 import tables
 import transfer
@@ -63,6 +63,7 @@ PARTS = (
     *columns.PARTS,
     "accuracy",
     "real",
+    "rivals",
     "portfolio",
     "experience",
     "million",
@@ -152,7 +153,8 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["cold"] = lambda: cold.cold(min(3, count), tell)
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
-        parts["real"] = lambda: real.real(min(3, count), tell)
+        parts["real"] = lambda: rivals.compare_with_peers(count, tell)
+        parts["rivals"] = lambda: rivals.compare_with_rivals(count, tell)
         parts["portfolio"] = lambda: portfolio.portfolio(tell)
         parts["experience"] = lambda: experience.experience(tell)
         parts["related"] = lambda: related.related("1 minute", tell)

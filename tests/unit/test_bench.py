@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import io
+from dataclasses import replace
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -82,3 +83,17 @@ def test_goals_know_their_side(bench: Any) -> None:
     assert tables.Goal("", 0.5, value).met and tables.Goal("", 0.5, value, at_most=False).met
     assert not tables.Goal("", 0.4, value).met
     assert "**missed**" in tables.goals([tables.Goal("x", 0.4, value)])
+
+
+def test_a_trial_is_kept_in_place_of_an_earlier_one(bench: Any, tmp_path: Path) -> None:
+    trials = bench("trials")
+    file = tmp_path / "trials.json"
+    kept = trials.Trials.read(file)
+    old = trials.Trial("net", "rows", 0, "1.0", 0.5, 0.8, 1.0, 100)
+    for seed in (1, 0):
+        kept.keep(replace(old, seed=seed))
+    assert kept.has("net", "rows", 0, "1.0") and not kept.has("net", "rows", 0, "1.1")
+    kept.keep(replace(old, version="1.1", score=0.4))
+    found = trials.Trials.read(file)
+    assert [(one.seed, one.version, one.score) for one in found.found] == [(0, "1.1", 0.4), (1, "1.0", 0.5)]
+    assert [one.seed for one in found.of("net", "rows", range(3))] == [0, 1] and not found.of("net", "other", [0])
