@@ -56,9 +56,7 @@ def _catboost(order: Order) -> np.ndarray:
 
     kind = CatBoostClassifier if order.classes else CatBoostRegressor
     filled = dict.fromkeys(order.categories, MISSING)
-    model = kind(
-        verbose=0, cat_features=order.categories, random_seed=order.seed, allow_writing_files=False
-    )
+    model = kind(verbose=0, cat_features=order.categories, random_seed=order.seed, allow_writing_files=False)
     model.fit(order.seen.fillna(filled), order.y)
     return order.answers(model, order.unseen.fillna(filled))
 
@@ -155,7 +153,7 @@ def _read(folder: Path, seed: int, seconds: int) -> Order:
     found = {}
     for part in ("seen", "unseen"):
         x = pd.read_csv(folder / f"{part}.csv", dtype=object, keep_default_na=False, na_values=[""])
-        found[part] = x.astype({name: float for name in [*about["numbers"], TARGET]})
+        found[part] = x.astype(dict.fromkeys([*about["numbers"], TARGET], float))
     y = found["seen"].pop(TARGET).to_numpy()
     found["unseen"].pop(TARGET)
     y = y.astype(int) if about["classes"] else y

@@ -74,7 +74,8 @@ def compare_with_rivals(seeds: int, tell: Tell) -> Section:
     everything = _measure(RIVALS, seeds, tell)
     names = (ENSEMBLE, *RIVALS, "CatBoost")
     text = _report(everything, names, range(seeds))
-    return Section("Real tables, other nets and AutoGluon", text, _rival_goals(everything, names, range(seeds)))
+    goals = _rival_goals(everything, names, range(seeds))
+    return Section("Real tables, other nets and AutoGluon", text, goals)
 
 
 def _measure(names: Sequence[str], seeds: int, tell: Tell) -> list[Rows]:
@@ -85,15 +86,18 @@ def _measure(names: Sequence[str], seeds: int, tell: Tell) -> list[Rows]:
     for seed in range(seeds):
         for rows in everything:
             missing = [name for name in names if not kept.has(name, rows.name, seed, versions[name])]
-            for name in missing:
-                if name == BEST:
-                    continue
-                for trial in _ours(Task(rows, seed)) if name == ENSEMBLE else [_theirs(Task(rows, seed), name)]:
+            # One call trains both of ours.
+            for name in [name for name in missing if name != BEST]:
+                for trial in _run_contender(Task(rows, seed), name):
                     kept.keep(trial)
             if missing:
-                shown = {name: round(each[0].score, 4) for name in names if (each := kept.of(name, rows.name, [seed]))}
-                tell(f"  {rows.name}, seed {seed}: {shown}")
+                found = [one for name in names for one in kept.of(name, rows.name, [seed])]
+                tell(f"  {rows.name}, seed {seed}: { {one.contender: round(one.score, 4) for one in found} }")
     return everything
+
+
+def _run_contender(task: Task, name: str) -> list[Trial]:
+    return list(_ours(task)) if name == ENSEMBLE else [_theirs(task, name)]
 
 
 def _version(name: str) -> str:
@@ -230,7 +234,9 @@ def _goals(everything: Sequence[Rows], seeds: Sequence[int]) -> list[Goal]:
     """Return the goals: on what share of the tables the ensemble is about as good as CatBoost and the net."""
     kinds = [rows for rows in everything if rows.classes]
     numbers = [rows for rows in everything if not rows.classes]
-    ours, theirs = ({rows.name: _mean(rows, name, seeds) for rows in everything} for name in (ENSEMBLE, "CatBoost"))
+    ours, theirs = (
+        {rows.name: _mean(rows, name, seeds) for rows in everything} for name in (ENSEMBLE, "CatBoost")
+    )
     good = mean(ours[rows.name] <= theirs[rows.name] for rows in kinds)
     near = mean(ours[rows.name] >= theirs[rows.name] - BEHIND for rows in numbers)
     behind = sum(_is_behind(rows, "MLP", seeds) for rows in everything)
@@ -248,7 +254,7 @@ def _rival_goals(everything: Sequence[Rows], names: Sequence[str], seeds: Sequen
     apart = [ours - theirs for ours, theirs in zip(ranks[ENSEMBLE], ranks["AutoGluon"], strict=True)]
     error = stdev(apart) / len(apart) ** 0.5
     return [
-        _goal("real tables: mean rank less the best one of other nets and CatBoost", 0, mean(ranks[ENSEMBLE]) - nets),
+        _goal("real tables: mean rank less the best one but AutoGluon's", 0, mean(ranks[ENSEMBLE]) - nets),
         _goal("real tables: mean rank less AutoGluon's, in standard errors", NOISE, mean(apart) / error),
     ]
 

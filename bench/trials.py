@@ -1,4 +1,4 @@
-"""Keeps what contenders reached on tables, trial by trial, so that a long comparison can take several runs."""
+"""Keeps what contenders reached on tables, trial by trial, so that a comparison can take several runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ KEPT = Path(__file__).resolve().parent / "trials.json"
 
 @dataclass(frozen=True)
 class Trial:
-    """What a contender reached on a table: `score` is log loss or R², `other` is accuracy or RMSE.
+    """The result of a contender on a table: `score` is log loss or R², `other` is accuracy or RMSE.
 
     `version` is that of the contender. `memory` is the peak of all its processes, in bytes.
     """
@@ -43,7 +43,7 @@ class Trials:
         return any((one.contender, one.table, one.seed, one.version) == wanted for one in self.found)
 
     def keep(self, new: Trial) -> None:
-        """Add a trial in place of an earlier one of the same contender, table and seed, and write the file."""
+        """Add a trial in place of one of the same contender, table and seed, and write the file."""
         place = (new.contender, new.table, new.seed)
         others = [one for one in self.found if (one.contender, one.table, one.seed) != place]
         self.found = sorted([*others, new], key=lambda one: (one.contender, one.table, one.seed))

