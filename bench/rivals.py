@@ -22,7 +22,7 @@ import real
 import server
 import tables
 from details import Section, Tell
-from measure import Spread
+from measure import PeakMemory, Spread
 from real import Rows
 from sklearn.model_selection import train_test_split
 from tables import Goal
@@ -152,9 +152,16 @@ def _theirs(task: Task, name: str) -> Trial:
             rows.x.iloc[places].assign(target=rows.y[places]).to_csv(folder / f"{part}.csv", index=False)
         (folder / "about.json").write_text(json.dumps({"numbers": rows.numbers, "classes": rows.classes}))
         words = [_python(name), "-W", "ignore", str(HERE / "peer_tables.py"), name, made]
-        told = json.loads(_run([*words, str(task.seed), str(BUDGET_SECONDS)]).splitlines()[-1])
+        words += [str(task.seed), str(BUDGET_SECONDS)]
+        with (
+            subprocess.Popen(words, stdout=subprocess.PIPE) as fit,
+            PeakMemory(lambda: {fit.pid}) as peak,
+        ):
+            said = fit.communicate()[0].decode()
+        told = json.loads(said.splitlines()[-1])
         answers = np.load(folder / "answers.npy")
-    return _trial(task, name, answers, told["seconds"], told["memory"])
+    # A short fit ends before it is looked at: then the largest size that the process itself has seen counts.
+    return _trial(task, name, answers, told["seconds"], sum(peak.peak) or told["memory"])
 
 
 def _trial(task: Task, name: str, answers: np.ndarray, seconds: float, memory: int) -> Trial:
