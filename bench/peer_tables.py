@@ -1,4 +1,4 @@
-"""Fits one contender to the rows of a table for `real.py`, in a process of its own, and answers other rows.
+"""Fits one contender to the rows of a table for `rivals.py`, in a process of its own, and answers other rows.
 
 The arguments are the name of the contender, a folder, a seed and the seconds that it may take. The folder has
 `seen.csv` and `unseen.csv`, and `about.json` with the names of the numeric columns and the number of classes.
@@ -137,13 +137,17 @@ CONTENDERS: Mapping[str, Callable[[Order], np.ndarray]] = {
     "RealMLP-TD": _pytabkit("RealMLP_TD"),
     "TabM-D": _pytabkit("TabM_D"),
 }
+# The package of each contender, and what to import of those that are imported by another name.
 PACKAGES = {
     "CatBoost": "catboost",
     "LightGBM": "lightgbm",
+    "HistGradientBoosting": "scikit-learn",
+    "MLP": "scikit-learn",
     "AutoGluon": "autogluon.tabular",
     "RealMLP-TD": "pytabkit",
     "TabM-D": "pytabkit",
 }
+IMPORTED = {"scikit-learn": "sklearn.ensemble"}
 
 
 def _read(folder: Path, seed: int, seconds: int) -> Order:
@@ -162,7 +166,8 @@ def main(contender: str, folder: Path, seed: int, seconds: int) -> None:
     warnings.simplefilter("ignore")
     order = _read(folder, seed, seconds)
     # The import of a package is not part of the fit.
-    import_module(PACKAGES.get(contender, "sklearn.ensemble"))
+    package = PACKAGES[contender]
+    import_module(IMPORTED.get(package, package))
     clock = time.perf_counter()
     answers = CONTENDERS[contender](order)
     taken = time.perf_counter() - clock

@@ -10,8 +10,9 @@ import json
 import subprocess
 import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
@@ -23,6 +24,7 @@ import server
 import tables
 from details import Section, Tell
 from measure import PeakMemory, Spread
+from peer_tables import PACKAGES
 from real import Rows
 from sklearn.model_selection import train_test_split
 from tables import Goal
@@ -34,53 +36,93 @@ BEST, ENSEMBLE = "best config", "ensemble"
 PEERS = ("CatBoost", "LightGBM", "HistGradientBoosting", "MLP")
 # These need PyTorch, and so an environment of their own.
 RIVALS = ("AutoGluon", "RealMLP-TD", "TabM-D")
-PACKAGES = {
-    "CatBoost": "catboost",
-    "LightGBM": "lightgbm",
-    "HistGradientBoosting": "scikit-learn",
-    "MLP": "scikit-learn",
-    "AutoGluon": "autogluon.tabular",
-    "RealMLP-TD": "pytabkit",
-    "TabM-D": "pytabkit",
-}
 # The difference of two means is noise if it is smaller than so many of its standard errors.
 NOISE = 2.0
 
 
 @dataclass(frozen=True)
 class Task:
-    """The rows of a table, and which of them a contender sees: others for each seed."""
+    """A contender's task: the rows of a table, of which it sees others for each seed."""
 
     rows: Rows
     seed: int
+    contender: str
+    version: str
 
-    def split(self) -> tuple[np.ndarray, np.ndarray]:
+    @cached_property
+    def places(self) -> tuple[np.ndarray, np.ndarray]:
+        """The places of the rows that the contender sees, and of those that it answers."""
         stratify = self.rows.y if self.rows.classes else None
         found: Any = train_test_split(
             np.arange(len(self.rows.y)), test_size=HELD_OUT, random_state=self.seed, stratify=stratify
         )
         return found[0], found[1]
 
+    def judge(self, answers: np.ndarray, seconds: float, memory: int) -> Trial:
+        """Return the trial of a contender that has answered the rows that it has not seen."""
+        unseen = self.places[1]
+        return Trial(
+            contender=self.contender,
+            table=self.rows.name,
+            seed=self.seed,
+            version=self.version,
+            score=self.rows.score(answers, unseen),
+            other=self.rows.score_otherwise(answers, unseen),
+            seconds=seconds,
+            memory=memory,
+        )
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The trials of some contenders on all tables."""
+
+    tables: Sequence[Rows]
+    names: Sequence[str]
+    seeds: Sequence[int]
+    kept: Trials
+
+    def list_trials(self, name: str, rows: Rows) -> list[Trial]:
+        return self.kept.list_trials(name, rows.name, self.seeds)
+
+    def mean_score(self, name: str, rows: Rows) -> float:
+        return mean(trial.score for trial in self.list_trials(name, rows))
+
+    @cached_property
+    def ranks(self) -> Mapping[str, list[int]]:
+        """The rank of each contender on each table, by its mean log loss or R²."""
+        found: dict[str, list[int]] = {name: [] for name in self.names}
+        for rows in self.tables:
+            sign = 1 if rows.classes else -1
+            scores = {name: sign * self.mean_score(name, rows) for name in self.names}
+            for rank, name in enumerate(sorted(self.names, key=scores.__getitem__), 1):
+                found[name].append(rank)
+        return found
+
 
 def compare_with_peers(seeds: int, tell: Tell) -> Section:
     """Measure cerebro.train, trees and scikit-learn's net on all tables."""
-    everything = _measure((BEST, ENSEMBLE, *PEERS), seeds, tell)
-    goals = _goals(everything, range(seeds))
-    return Section("Real tables", _report(everything, (BEST, ENSEMBLE, *PEERS), range(seeds)), goals)
+    names = (BEST, ENSEMBLE, *PEERS)
+    everything = [real.load(source) for source in real.SOURCES]
+    found = Comparison(everything, names, range(seeds), _measure(everything, names, seeds, tell))
+    return Section("Real tables", _report(found), _goals(found))
 
 
 def compare_with_rivals(seeds: int, tell: Tell) -> Section:
     """Measure AutoGluon, RealMLP and TabM on all tables, and compare them with what cerebro.train reached."""
-    everything = _measure(RIVALS, seeds, tell)
     names = (ENSEMBLE, *RIVALS, "CatBoost")
-    text = _report(everything, names, range(seeds))
-    goals = _rival_goals(everything, names, range(seeds))
-    return Section("Real tables, other nets and AutoGluon", text, goals)
-
-
-def _measure(names: Sequence[str], seeds: int, tell: Tell) -> list[Rows]:
-    """Measure what is missing of the contenders' trials, and return all tables."""
     everything = [real.load(source) for source in real.SOURCES]
+    found = Comparison(everything, names, range(seeds), _measure(everything, RIVALS, seeds, tell))
+    return Section("Real tables, other nets and AutoGluon", _report(found), _rival_goals(found))
+
+
+def has_rivals() -> bool:
+    """Return whether the environment of AutoGluon, RealMLP and TabM is installed."""
+    return Path(_python(RIVALS[0])).exists()
+
+
+def _measure(everything: Sequence[Rows], names: Sequence[str], seeds: int, tell: Tell) -> Trials:
+    """Measure what is missing of the contenders' trials, and return all trials."""
     kept, versions = Trials.read(), {name: _version(name) for name in names}
     # By seeds first: a comparison that is cut short has all tables.
     for seed in range(seeds):
@@ -88,16 +130,13 @@ def _measure(names: Sequence[str], seeds: int, tell: Tell) -> list[Rows]:
             missing = [name for name in names if not kept.has(name, rows.name, seed, versions[name])]
             # One call trains both of ours.
             for name in [name for name in missing if name != BEST]:
-                for trial in _run_contender(Task(rows, seed), name):
+                task = Task(rows, seed, name, versions[name])
+                for trial in _run_ours(task) if name == ENSEMBLE else [_run_peer(task)]:
                     kept.keep(trial)
             if missing:
-                found = [one for name in names for one in kept.of(name, rows.name, [seed])]
+                found = [one for name in names for one in kept.list_trials(name, rows.name, [seed])]
                 tell(f"  {rows.name}, seed {seed}: { {one.contender: round(one.score, 4) for one in found} }")
-    return everything
-
-
-def _run_contender(task: Task, name: str) -> list[Trial]:
-    return list(_ours(task)) if name == ENSEMBLE else [_theirs(task, name)]
+    return kept
 
 
 def _version(name: str) -> str:
@@ -118,11 +157,11 @@ def _run(words: Sequence[str]) -> str:
     return subprocess.run(words, cwd=HERE, capture_output=True, text=True, check=True).stdout
 
 
-def _ours(task: Task) -> Iterator[Trial]:
+def _run_ours(task: Task) -> Iterator[Trial]:
     made = [f"real{end}" for end in ("", "_info", "_summary", "_nets", "_best", "_best_summary")]
     made += [f"real_packed{end}" for end in ("", "_summary", "_validation", "_validation_summary")]
     made += ["real_ensemble", "real_ensemble_summary", "real_seen", "real_unseen"]
-    rows, (seen, unseen) = task.rows, task.split()
+    rows, (seen, unseen) = task.rows, task.places
     with contenders.watched(memory=True) as peak, server.session() as connection:
         server.drop(connection, made)
         real.copy(connection, "real_seen", rows, seen)
@@ -141,11 +180,11 @@ def _ours(task: Task) -> Iterator[Trial]:
         }
     memory = sum(peak.peak) if peak else 0
     for name, found in answers.items():
-        yield _trial(task, name, found, seconds, memory)
+        yield replace(task, contender=name).judge(found, seconds, memory)
 
 
-def _theirs(task: Task, name: str) -> Trial:
-    rows, (seen, unseen) = task.rows, task.split()
+def _run_peer(task: Task) -> Trial:
+    rows, name, (seen, unseen) = task.rows, task.contender, task.places
     with tempfile.TemporaryDirectory(prefix="cerebro-bench-") as made:
         folder = Path(made)
         for part, places in (("seen", seen), ("unseen", unseen)):
@@ -158,24 +197,12 @@ def _theirs(task: Task, name: str) -> Trial:
             PeakMemory(lambda: {fit.pid}) as peak,
         ):
             said = fit.communicate()[0].decode()
+        if fit.returncode:
+            raise subprocess.CalledProcessError(fit.returncode, words)
         told = json.loads(said.splitlines()[-1])
         answers = np.load(folder / "answers.npy")
     # A short fit ends before it is looked at: then the largest size that the process itself has seen counts.
-    return _trial(task, name, answers, told["seconds"], sum(peak.peak) or told["memory"])
-
-
-def _trial(task: Task, name: str, answers: np.ndarray, seconds: float, memory: int) -> Trial:
-    _, unseen = task.split()
-    return Trial(
-        contender=name,
-        table=task.rows.name,
-        seed=task.seed,
-        version=_version(name),
-        score=task.rows.score(answers, unseen),
-        other=task.rows.score_otherwise(answers, unseen),
-        seconds=seconds,
-        memory=memory,
-    )
+    return task.judge(answers, told["seconds"], sum(peak.peak) or told["memory"])
 
 
 def _predicted(connection: Any, model: str, rows: Rows, count: int) -> np.ndarray:
@@ -194,27 +221,25 @@ def _predicted(connection: Any, model: str, rows: Rows, count: int) -> np.ndarra
     return found
 
 
-def _report(everything: Sequence[Rows], names: Sequence[str], seeds: Sequence[int]) -> str:
-    """Return tables with log loss or R², and with accuracy or RMSE, of all contenders on all tables."""
-    kept = Trials.read()
-    parts = []
-    for label, pick in (
-        (("log loss", "R²"), lambda trial: trial.score),
-        (("accuracy", "RMSE"), lambda trial: trial.other),
-    ):
-        lines = [
-            [f"{rows.name} ({label[0] if rows.classes else label[1]})", f"{len(rows.y):,}"]
-            + [_shown([pick(trial) for trial in kept.of(name, rows.name, seeds)]) for name in names]
-            for rows in everything
-        ]
-        parts.append((["table", "rows", *names], lines))
-    ranks = _ranks(everything, names, seeds)
-    parts[0][1].append(["*mean rank*", "", *[f"{mean(ranks[name]):.2f}" for name in names]])
-    every = {name: [one for rows in everything for one in kept.of(name, rows.name, seeds)] for name in names}
-    seconds = [f"{mean(one.seconds for one in every[name]):.1f}" for name in names]
-    memory = [tables.size(max(one.memory for one in every[name])) for name in names]
-    parts[1][1].extend([["*seconds*", "", *seconds], ["*peak memory*", "", *memory]])
-    return "\n\n".join(tables.markdown(head, lines) for head, lines in parts)
+def _report(found: Comparison) -> str:
+    """Return a table with log loss or R² and ranks, and one with accuracy or RMSE, seconds and memory."""
+    scores = _lines(found, ("log loss", "R²"), lambda trial: trial.score)
+    scores.append(["*mean rank*", "", *[f"{mean(found.ranks[name]):.2f}" for name in found.names]])
+    others = _lines(found, ("accuracy", "RMSE"), lambda trial: trial.other)
+    every = [[one for rows in found.tables for one in found.list_trials(name, rows)] for name in found.names]
+    others.append(["*seconds*", "", *[f"{mean(one.seconds for one in each):.1f}" for each in every]])
+    others.append(["*peak memory*", "", *[tables.size(max(one.memory for one in each)) for each in every]])
+    head = ["table", "rows", *found.names]
+    return f"{tables.markdown(head, scores)}\n\n{tables.markdown(head, others)}"
+
+
+def _lines(found: Comparison, measures: tuple[str, str], value: Callable[[Trial], float]) -> list[list[str]]:
+    """Return a line for each table; `measures` are what `value` is of classes, and of quantities."""
+    return [
+        [f"{rows.name} ({measures[0] if rows.classes else measures[1]})", f"{len(rows.y):,}"]
+        + [_shown([value(trial) for trial in found.list_trials(name, rows)]) for name in found.names]
+        for rows in found.tables
+    ]
 
 
 def _shown(values: Sequence[float]) -> str:
@@ -223,30 +248,12 @@ def _shown(values: Sequence[float]) -> str:
     return f"{mean(values):,.{digits}f}{many}" if values else ""
 
 
-def _ranks(everything: Sequence[Rows], names: Sequence[str], seeds: Sequence[int]) -> Mapping[str, list[int]]:
-    """Return the rank of each contender on each table, by its mean log loss or R²."""
-    found: dict[str, list[int]] = {name: [] for name in names}
-    for rows in everything:
-        scores = {name: _mean(rows, name, seeds) * (1 if rows.classes else -1) for name in names}
-        for rank, name in enumerate(sorted(names, key=scores.__getitem__), 1):
-            found[name].append(rank)
-    return found
-
-
-def _mean(rows: Rows, name: str, seeds: Sequence[int]) -> float:
-    return mean(trial.score for trial in Trials.read().of(name, rows.name, seeds))
-
-
-def _goals(everything: Sequence[Rows], seeds: Sequence[int]) -> list[Goal]:
+def _goals(found: Comparison) -> list[Goal]:
     """Return the goals: on what share of the tables the ensemble is about as good as CatBoost and the net."""
-    kinds = [rows for rows in everything if rows.classes]
-    numbers = [rows for rows in everything if not rows.classes]
-    ours, theirs = (
-        {rows.name: _mean(rows, name, seeds) for rows in everything} for name in (ENSEMBLE, "CatBoost")
-    )
-    good = mean(ours[rows.name] <= theirs[rows.name] for rows in kinds)
-    near = mean(ours[rows.name] >= theirs[rows.name] - BEHIND for rows in numbers)
-    behind = sum(_is_behind(rows, "MLP", seeds) for rows in everything)
+    ahead = {rows.name: _ahead(found, "CatBoost", rows) for rows in found.tables}
+    good = mean(mean(ahead[rows.name]) >= 0 for rows in found.tables if rows.classes)
+    near = mean(mean(ahead[rows.name]) >= -BEHIND for rows in found.tables if not rows.classes)
+    behind = sum(_in_errors(_ahead(found, "MLP", rows)) < -NOISE for rows in found.tables)
     return [
         _goal("tables with log loss at or below CatBoost's", 2 / 3, good, at_most=False),
         _goal(f"tables with R² at most {BEHIND} below CatBoost's", 6 / 7, near, at_most=False),
@@ -254,15 +261,15 @@ def _goals(everything: Sequence[Rows], seeds: Sequence[int]) -> list[Goal]:
     ]
 
 
-def _rival_goals(everything: Sequence[Rows], names: Sequence[str], seeds: Sequence[int]) -> list[Goal]:
+def _rival_goals(found: Comparison) -> list[Goal]:
     """Return the goals: no net is ahead in mean rank, and AutoGluon is not ahead by more than noise."""
-    ranks = _ranks(everything, names, seeds)
-    nets = min(mean(ranks[name]) for name in names if name not in (ENSEMBLE, "AutoGluon"))
-    apart = [ours - theirs for ours, theirs in zip(ranks[ENSEMBLE], ranks["AutoGluon"], strict=True)]
-    error = stdev(apart) / len(apart) ** 0.5
+    others = [name for name in found.names if name not in (ENSEMBLE, "AutoGluon")]
+    nearest = min(mean(found.ranks[name]) for name in others)
+    ours, theirs = found.ranks[ENSEMBLE], found.ranks["AutoGluon"]
+    apart = _in_errors([own - other for own, other in zip(ours, theirs, strict=True)])
     return [
-        _goal("real tables: mean rank less the best one but AutoGluon's", 0, mean(ranks[ENSEMBLE]) - nets),
-        _goal("real tables: mean rank less AutoGluon's, in standard errors", NOISE, mean(apart) / error),
+        _goal("real tables: mean rank less the best one but AutoGluon's", 0, mean(ours) - nearest),
+        _goal("real tables: mean rank less AutoGluon's, in standard errors", NOISE, apart),
     ]
 
 
@@ -270,9 +277,14 @@ def _goal(what: str, goal: float, reached: float, *, at_most: bool = True) -> Go
     return Goal(what, goal, Spread.from_values([reached]), at_most)
 
 
-def _is_behind(rows: Rows, name: str, seeds: Sequence[int]) -> bool:
-    """Return whether a contender is better than the ensemble on a table, by more than noise."""
-    kept, sign = Trials.read(), 1 if rows.classes else -1
-    pairs = zip(kept.of(ENSEMBLE, rows.name, seeds), kept.of(name, rows.name, seeds), strict=True)
-    apart = [sign * (ours.score - theirs.score) for ours, theirs in pairs]
-    return mean(apart) > NOISE * stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else mean(apart) > 0
+def _ahead(found: Comparison, name: str, rows: Rows) -> list[float]:
+    """Return by how much the ensemble's log loss or R² is better than a contender's, for each seed."""
+    sign = -1 if rows.classes else 1
+    pairs = zip(found.list_trials(ENSEMBLE, rows), found.list_trials(name, rows), strict=True)
+    return [sign * (ours.score - theirs.score) for ours, theirs in pairs]
+
+
+def _in_errors(apart: Sequence[float]) -> float:
+    """Return the mean of differences in its standard errors; 0 if there are too few to know these."""
+    error = stdev(apart) / len(apart) ** 0.5 if len(apart) > 1 else 0.0
+    return mean(apart) / error if error else 0.0

@@ -154,7 +154,8 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["accuracy"] = lambda: accuracy.accuracy(tell)
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: rivals.compare_with_peers(count, tell)
-        parts["rivals"] = lambda: rivals.compare_with_rivals(count, tell)
+        if rivals.has_rivals():
+            parts["rivals"] = lambda: rivals.compare_with_rivals(count, tell)
         parts["portfolio"] = lambda: portfolio.portfolio(tell)
         parts["experience"] = lambda: experience.experience(tell)
         parts["related"] = lambda: related.related("1 minute", tell)

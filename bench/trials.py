@@ -50,7 +50,7 @@ class Trials:
         lines = ",\n".join(json.dumps(asdict(one)) for one in self.found)
         self.file.write_text(f"[\n{lines}\n]\n")
 
-    def of(self, contender: str, table: str, seeds: Sequence[int]) -> list[Trial]:
+    def list_trials(self, contender: str, table: str, seeds: Sequence[int]) -> list[Trial]:
         """Return the trials of a contender on a table, in the order of the seeds."""
         own = {one.seed: one for one in self.found if (one.contender, one.table) == (contender, table)}
         return [own[seed] for seed in seeds if seed in own]

@@ -96,5 +96,5 @@ def test_a_trial_is_kept_in_place_of_an_earlier_one(bench: Any, tmp_path: Path) 
     kept.keep(replace(old, version="1.1", score=0.4))
     found = trials.Trials.read(file)
     assert [(one.seed, one.version, one.score) for one in found.found] == [(0, "1.1", 0.4), (1, "1.0", 0.5)]
-    assert [one.seed for one in found.of("net", "rows", range(3))] == [0, 1]
-    assert not found.of("net", "other", [0])
+    assert [one.seed for one in found.list_trials("net", "rows", range(3))] == [0, 1]
+    assert not found.list_trials("net", "other", [0])

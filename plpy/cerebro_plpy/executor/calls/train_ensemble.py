@@ -25,7 +25,7 @@ from cerebro_plpy.store.packed import packed, splits
 from cerebro_plpy.store.runs import measurements, results
 
 # Tables below FOLDED_ROWS are trained on in FOLDS folds. Below FEW_ROWS, folds matter more than the search,
-# which then gets SEARCH_SHARE of the budget; on other tables, folds get the seconds that the search leaves.
+# which then gets SEARCH_SHARE of the seconds; on other tables, folds get the seconds that the search leaves.
 FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
 # On a large table: the share of the budget that is left to the ensemble, and the share that the search gets
 # even if packing took longer than the rest.
