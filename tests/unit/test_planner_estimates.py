@@ -56,6 +56,14 @@ def test_it_counts_what_a_run_does() -> None:
     assert found.played.evaluations == 6 * 3
 
 
+def test_only_rows_that_are_measured_take_time() -> None:
+    lean = {"training_metrics": False}
+    counts = [work(many(1), **more).evaluation_batches(0) for more in ({}, lean)]
+    folded = work(many(1), validation_rows=[0, 0], **lean)
+    # Rows are measured in batches of 256.
+    assert counts == [4 + 1, 1] and folded.evaluation_batches(0) == 4
+
+
 @pytest.mark.parametrize("configs", [1, 2, 3, 6, 17])
 def test_no_order_beats_the_bound(configs: int) -> None:
     found = estimate(work(many(configs)), RATES)

@@ -194,8 +194,9 @@ class RunWork:
         return kind.passes * -(-int(self.rows[segment] * kind.share) // kind.batch_size)
 
     def evaluation_batches(self, segment: int) -> int:
-        trained = self.rows[segment] // self.epochs_per_pass if self.training_metrics else 0
-        sizes = (trained, self.validation_rows[segment])
+        trained, validated = self.rows[segment] // self.epochs_per_pass, self.validation_rows[segment]
+        # Without validation rows, each config is measured on its fold, which is among the training rows.
+        sizes = (trained if self.training_metrics or not validated else 0, validated)
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)
 
     def activation_bytes(self, kind: ConfigKind) -> int:
