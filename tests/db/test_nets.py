@@ -7,7 +7,9 @@ import json
 import psycopg2
 import pytest
 
+from fixtures import Connect, execute
 from mixed import CUSTOMERS, picture
+from predicting import has_keras
 from trial import Trial
 
 SAID = {"city": {"encode": "embed"}, "note": {"tokens": 8, "vocabulary": 100}, "plan": {"encode": "one_hot"}}
@@ -97,6 +99,21 @@ def test_starting_points_train(
         packed, model_id, f"loss='{loss}',optimizer='Adam()'",
     )  # fmt: skip
     assert trial.value("SELECT training_loss_final < 1e6 FROM out_summary")
+
+
+@pytest.mark.postgresql
+def test_a_net_of_usual_layers_is_checked_without_an_engine(trial: Trial, connect: Connect) -> None:
+    sessions = (
+        "SELECT count(*) FROM pg_stat_activity"
+        " WHERE datname = current_database() AND application_name LIKE 'cerebro %'"
+    )
+    session = connect()
+    ((before,),) = execute(session, sessions)
+    execute(session, "SELECT cerebro.load_net('nets', 'mixed', 'Flatten(), Dense(8)')")
+    ((arch,),) = execute(session, "SELECT model_arch FROM nets")
+    execute(session, "SELECT cerebro.load_keras_model('nets', %s)", (json.dumps(arch),))
+    assert execute(session, sessions) <= [(before,)]
+    assert not has_keras(session)
 
 
 def test_lists_give_a_net_for_each_combination(trial: Trial) -> None:

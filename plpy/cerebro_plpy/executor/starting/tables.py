@@ -13,7 +13,7 @@ from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search.procedures import hyperband
 from cerebro_plpy.madlib.spaces import grid
-from cerebro_plpy.predicting.models import runs_engine
+from cerebro_plpy.predicting.models import is_usual, runs_engine
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
@@ -34,7 +34,7 @@ def load_model(
     description: str | None,
     quiet: bool = False,
 ) -> int:
-    """Check an architecture with Keras, add it to a table of architectures, and return its `model_id`.
+    """Check an architecture, add it to a table of architectures, and return its `model_id`.
 
     The table is created if it does not exist.
     """
@@ -44,15 +44,9 @@ def load_model(
     if table is not None:
         models.check_architectures(db, table)
     registry.begin(db)
-    found = check_architecture(db, model_arch, weights)
-    if weights is None and found["quantized"]:
-        raise CerebroError(
-            f"layer {found['quantized'][0]} is quantized, and no weights are given",
-            detail="Its kernel would be 0, and stay so: what is quantized does not train.",
-            hint="Give model_weights.",
-        )
-    if weights is None:
-        _warn_of_no_statistics(db, found["adaptable"])
+    nbytes = None if weights is None else len(weights)
+    if not is_usual(model_arch, nbytes, _find_engines(db).max_parameters):
+        _check_by_engine(db, model_arch, weights)
     if table is None:
         target = target_table(db, table_name, "model architecture table")
         models.create_architectures(db, target)
@@ -65,6 +59,19 @@ def load_model(
     if not quiet:
         db.notice(f"model_id {model_id} is in {quoted}")
     return model_id
+
+
+def _check_by_engine(db: Database, model_arch: str, weights: bytes | None) -> None:
+    """Have Keras check a net that is to be trained; warn of layers that do nothing without weights."""
+    found = check_architecture(db, model_arch, weights)
+    if weights is None and found["quantized"]:
+        raise CerebroError(
+            f"layer {found['quantized'][0]} is quantized, and no weights are given",
+            detail="Its kernel would be 0, and stay so: what is quantized does not train.",
+            hint="Give model_weights.",
+        )
+    if weights is None:
+        _warn_of_no_statistics(db, found["adaptable"])
 
 
 def _warn_of_no_statistics(db: Database, layers: Sequence[str]) -> None:
@@ -83,7 +90,7 @@ def check_architecture(
 
     An engine that already runs, here or in a segment session, is used, since all engines find the same facts.
     """
-    engines = requests.engines(db, FitOptions(), False, session.usual_segments(db))
+    engines = _find_engines(db)
     if runs_engine():
         return _ask(db, InlineTopology(db), engines, (model_arch, weights), layers=layers)
     topology = choose(db, [])
@@ -91,6 +98,10 @@ def check_architecture(
     if started and (engines.backend, engines.threads) not in started:
         engines = replace(engines, backend=started[0][0], threads=started[0][1])
     return _ask(db, topology, engines, (model_arch, weights), layers=layers)
+
+
+def _find_engines(db: Database) -> requests.Engines:
+    return requests.engines(db, FitOptions(), False, session.usual_segments(db))
 
 
 def select(

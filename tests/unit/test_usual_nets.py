@@ -1,0 +1,133 @@
+"""Nets of usual layers are checked without an engine, and no net passes that Keras would refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from cerebro_plpy.engine.backends import runtime
+from cerebro_plpy.engine.checks.architecture import describe
+from cerebro_plpy.engine.plain.usual import is_usual
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
+from cerebro_plpy.nets.points import nets
+
+pytestmark = pytest.mark.usefixtures("engine")
+LIMIT = 10_000
+CLASSES = NetRows([(4, 2)], [NetOutput("kind", (3,), True)], None)
+QUANTITY = NetRows([(4,)], [NetOutput("price", (), False, Moments([1.0], [2.0]))], None)
+# What may stand in a wrong place of a net's JSON.
+WRONG: list[Any] = [None, -1, 0, True, 1.5, "", "a/b", "relu", [], [None], {}]
+
+
+def chain(keras: Any) -> Any:
+    layers = keras.layers
+    return keras.Sequential(
+        [
+            keras.Input((4, 2)),
+            layers.Flatten(),
+            layers.Dense(5, "relu", kernel_initializer="he_normal"),
+            layers.BatchNormalization(),
+            layers.Dropout(0.2, seed=3),
+            layers.Activation("tanh"),
+            layers.Dense(1, use_bias=False),
+            layers.Rescaling(2.0, 1.0),
+        ]
+    )
+
+
+def graph(keras: Any) -> Any:
+    layers = keras.layers
+    numbers, kind = keras.Input((3,), name="numbers"), keras.Input((1,), name="kind")
+    embedded = layers.Flatten()(layers.Embedding(7, 2)(kind))
+    x = layers.Dense(4, "relu")(layers.Concatenate()([numbers, embedded]))
+    return keras.Model([numbers, kind], [layers.Dense(3, "softmax")(x), layers.Dense(1)(x)])
+
+
+def to_text(make: Callable[[Any], Any]) -> str:
+    return make(runtime.keras()).to_json()
+
+
+def put_wrong_values(value: Any) -> Iterator[str]:
+    """Yield a net's JSON again and again, each time with a wrong value in a place, or without the place."""
+    for holder, key in places(value):
+        right = holder[key]
+        for wrong in WRONG:
+            holder[key] = wrong
+            yield json.dumps(value)
+        if isinstance(holder, dict):
+            del holder[key]
+            yield json.dumps(value)
+        holder[key] = right
+
+
+def places(value: Any) -> list[tuple[Any, Any]]:
+    """Return each place within a net's JSON: what holds it, and its key."""
+    if isinstance(value, str) or not hasattr(value, "__len__"):
+        return []
+    keys = sorted(value) if isinstance(value, dict) else range(len(value))
+    return [place for key in keys for place in ((value, key), *places(value[key]))]
+
+
+@pytest.mark.parametrize("make", [chain, graph])
+def test_keras_own_json_of_usual_layers_needs_no_engine(make: Callable[[Any], Any]) -> None:
+    text = to_text(make)
+    weights = 4 * describe(text).parameters
+    assert is_usual(text, None, LIMIT)
+    assert is_usual(text, weights, LIMIT)
+    assert not is_usual(text, weights + 4, LIMIT)
+    assert is_usual(text, None, weights // 4)
+    assert not is_usual(text, None, weights // 4 - 1)
+
+
+@pytest.mark.parametrize(
+    ("line", "rows"),
+    [
+        ("Flatten(), Dense(16, 'relu'), Dropout(0.2)", CLASSES),
+        ("Dense(16, activation='relu'), BatchNormalization(), Dense(8)", QUANTITY),
+    ],
+)
+def test_lines_of_usual_layers_need_no_engine(line: str, rows: NetRows) -> None:
+    ((_, text),) = nets(line, None, rows)
+    assert is_usual(text, 4 * describe(text).parameters, LIMIT)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "Dense(0)",
+        "Dense(-3)",
+        "Dense(2.5)",
+        "Dense(True)",
+        "Dropout(1.5)",
+        "Dense(3, 'rel')",
+        "Dense(3, units=2)",
+    ],
+)
+def test_what_keras_refuses_is_left_to_keras(line: str) -> None:
+    try:
+        found = nets(line, None, QUANTITY)
+    except CerebroError:
+        return
+    assert not any(is_usual(text, None, LIMIT) for _, text in found)
+
+
+@pytest.mark.parametrize(
+    "layer", ["Conv1D(3, 2)", "LSTM(3)", "Normalization()", "Dense(3, kernel_regularizer='l2')"]
+)
+def test_other_layers_are_left_to_keras(layer: str) -> None:
+    ((_, text),) = nets(layer, None, CLASSES)
+    assert not is_usual(text, None, LIMIT)
+
+
+@pytest.mark.parametrize("make", [chain, graph])
+def test_no_net_passes_that_keras_would_refuse(make: Callable[[Any], Any]) -> None:
+    """A net that passes with a wrong value somewhere is one that Keras takes, with as many weights."""
+    tried = set(put_wrong_values(json.loads(to_text(make))))
+    passing = [text for text in tried if is_usual(text, None, LIMIT)]
+    assert len(tried) > 1_000 and 100 < len(passing) < len(tried) / 4
+    for text in passing:
+        assert is_usual(text, 4 * describe(text).parameters, LIMIT)
