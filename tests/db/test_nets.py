@@ -109,7 +109,7 @@ def test_a_net_of_usual_layers_is_checked_without_an_engine(trial: Trial, connec
     )
     session = connect()
     ((before,),) = execute(session, sessions)
-    execute(session, "SELECT cerebro.load_net('nets', 'mixed', 'Flatten(), Dense(8)')")
+    execute(session, "SELECT cerebro.load_net('nets', 'series', 'Flatten(), Dense(8)')")
     ((arch,),) = execute(session, "SELECT model_arch FROM nets")
     execute(session, "SELECT cerebro.load_keras_model('nets', %s)", (json.dumps(arch),))
     assert execute(session, sessions) <= [(before,)]

@@ -20,22 +20,12 @@ LIMIT = 10_000
 CLASSES = NetRows([(4, 2)], [NetOutput("kind", (3,), True)], None)
 QUANTITY = NetRows([(4,)], [NetOutput("price", (), False, Moments([1.0], [2.0]))], None)
 # What may stand in a wrong place of a net's JSON.
-WRONG: list[Any] = [None, -1, 0, True, 1.5, "", "a/b", "relu", [], [None], {}]
+WRONG: list[Any] = [None, -1, True, 1.5, "a/b", {}]
 
 
 def chain(keras: Any) -> Any:
-    layers = keras.layers
     return keras.Sequential(
-        [
-            keras.Input((4, 2)),
-            layers.Flatten(),
-            layers.Dense(5, "relu", kernel_initializer="he_normal"),
-            layers.BatchNormalization(),
-            layers.Dropout(0.2, seed=3),
-            layers.Activation("tanh"),
-            layers.Dense(1, use_bias=False),
-            layers.Rescaling(2.0, 1.0),
-        ]
+        [keras.Input((4,)), keras.layers.Dense(5, "relu", kernel_initializer="he_normal")], name="chain"
     )
 
 
@@ -43,8 +33,9 @@ def graph(keras: Any) -> Any:
     layers = keras.layers
     numbers, kind = keras.Input((3,), name="numbers"), keras.Input((1,), name="kind")
     embedded = layers.Flatten()(layers.Embedding(7, 2)(kind))
-    x = layers.Dense(4, "relu")(layers.Concatenate()([numbers, embedded]))
-    return keras.Model([numbers, kind], [layers.Dense(3, "softmax")(x), layers.Dense(1)(x)])
+    x = layers.Dense(4, use_bias=False)(layers.Concatenate()([numbers, embedded]))
+    x = layers.Dropout(0.2, seed=3)(layers.Activation("relu")(layers.BatchNormalization()(x)))
+    return keras.Model([numbers, kind], [layers.Dense(3, "softmax")(x), layers.Rescaling(2.0, 1.0)(x)])
 
 
 def to_text(make: Callable[[Any], Any]) -> str:
@@ -128,6 +119,6 @@ def test_no_net_passes_that_keras_would_refuse(make: Callable[[Any], Any]) -> No
     """A net that passes with a wrong value somewhere is one that Keras takes, with as many weights."""
     tried = set(put_wrong_values(json.loads(to_text(make))))
     passing = [text for text in tried if is_usual(text, None, LIMIT)]
-    assert len(tried) > 1_000 and 100 < len(passing) < len(tried) / 4
+    assert len(tried) > 200 and 10 < len(passing) < len(tried) / 4
     for text in passing:
         assert is_usual(text, 4 * describe(text).parameters, LIMIT)

@@ -39,6 +39,11 @@ _POLICY = {
     "config": {"name": "float32"},
     "registered_name": None,
 }
+# The arguments that Keras writes for a layer's call.
+_ARGUMENTS: Mapping[str, Sequence[Mapping[str, Any]]] = {
+    "BatchNormalization": [{"mask": None}],
+    "Dropout": [{"training": False}],
+}
 # Parameters that all layers may have, and that are None unless something unusual is meant.
 _NONE = ("autocast", "lora_rank", "lora_alpha", "quantization_config")
 
@@ -121,7 +126,8 @@ def _check_call(node: LayerNode) -> None:
         _want((rows is None or _is_size(rows)) and all(size is None or _is_size(size) for size in sizes))
         taken = {"dtype": "float32", "keras_history": [source, 0, 0]}
         _want(_is_same(tensor, {"class_name": "__keras_tensor__", "config": taken}))
-    _want(_is_same(call["kwargs"], {}) and call.keys() == {"args", "kwargs"})
+    allowed = [{}, *_ARGUMENTS.get(node.layer["class_name"], ())]
+    _want(call.keys() == {"args", "kwargs"} and any(_is_same(call["kwargs"], one) for one in allowed))
 
 
 def _check_idle(config: Mapping[str, Any]) -> None:
