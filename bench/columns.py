@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import io
 import time
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import server
 import tables
 from details import Section, Tell
 from measure import Spread
+from sklearn.compose import ColumnTransformer
+from sklearn.impute import SimpleImputer
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import OneHotEncoder, OrdinalEncoder, StandardScaler
 from tables import Goal
 
 ROWS, PREDICTED, WIDTH = 300_000, 100_000, 2000
@@ -34,9 +41,13 @@ PLAIN = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "act
 
 
 def packing(repetitions: int, tell: Tell) -> Section:
-    """Measure packing mixed columns with `auto`, including their statistics, against COPY to /dev/null."""
+    """Measure packing mixed columns with `auto`, including their statistics.
+
+    The other ways are COPY to /dev/null, and pandas with scikit-learn, which leave words out.
+    """
     ways = {"without words": PLAIN, "with words": [*PLAIN, "note"]}
     rows, goals = [], []
+    encoded, beside = [], []
     with server.session() as connection:
         make(connection, ROWS)
         for name, columns in ways.items():
@@ -46,12 +57,20 @@ def packing(repetitions: int, tell: Tell) -> Section:
                 if number >= 0:
                     copies.append(copy)
                     packs.append(pack)
+                if number >= 0 and columns == PLAIN:
+                    encoded.append(_encode_exported(connection))
+                    beside.append(pack / encoded[-1])
             pairs = Spread.from_values([a / b for a, b in zip(packs, copies, strict=True)])
             rows += [
                 [f"COPY, {name}", tables.spread(Spread.from_values(copies)), ""],
                 [f"packing, {name}", tables.spread(Spread.from_values(packs)), tables.spread(pairs)],
             ]
             goals.append(Goal(f"packing mixed columns {name} ÷ COPY to /dev/null", 2.0, pairs))
+        rows.append(
+            ["pandas and scikit-learn, without words", tables.spread(Spread.from_values(encoded)), ""]
+        )
+        ratio = Spread.from_values(beside)
+        goals.append(Goal("packing mixed columns ÷ pandas and scikit-learn on exported rows", 0.5, ratio))
     tell(f"  packing mixed columns {rows}")
     return Section(
         "Packing mixed columns", tables.markdown([f"{ROWS:,} rows", "seconds", "÷ COPY"], rows), goals
@@ -67,6 +86,32 @@ def make(connection: Any, rows: int) -> None:
 def _copied(connection: Any, columns: list[str]) -> float:
     clock = time.perf_counter()
     server.query(connection, f"COPY mixed ({', '.join([*columns, 'gone'])}) TO '/dev/null'")
+    return time.perf_counter() - clock
+
+
+def _encode_exported(connection: Any) -> float:
+    """Export the columns without words and encode them by pandas and scikit-learn; return the seconds."""
+    clock = time.perf_counter()
+    text = io.StringIO()
+    with closing(connection.cursor()) as cursor:
+        cursor.copy_expert(f"COPY mixed ({', '.join(PLAIN)}) TO STDOUT (FORMAT csv, HEADER)", text)
+    text.seek(0)
+    found = pd.read_csv(text, parse_dates=["joined", "seen"])
+    for name in ("joined", "seen"):
+        for part in ("month", "weekday", "hour"):
+            found[f"{name}_{part}"] = getattr(found[name].dt, part)
+        found[name] = found[name].astype("int64") / 8.64e13
+    found["active"] = found["active"] == "t"
+    numbers = [name for name in found if name not in ("city", "plan")]
+    scaled = make_pipeline(SimpleImputer(add_indicator=True), StandardScaler())
+    encode = ColumnTransformer(
+        [
+            ("numbers", scaled, numbers),
+            ("few", OneHotEncoder(sparse_output=False), ["plan"]),
+            ("many", OrdinalEncoder(), ["city"]),
+        ]
+    )
+    np.asarray(encode.fit_transform(found), np.float32)
     return time.perf_counter() - clock
 
 
