@@ -79,6 +79,7 @@ def test_keras_own_json_of_usual_layers_needs_no_engine(make: Callable[[Any], An
     [
         ("Flatten(), Dense(16, 'relu'), Dropout(0.2)", CLASSES),
         ("Dense(16, activation='relu'), BatchNormalization(), Dense(8)", QUANTITY),
+        ("Rescaling(0.5), Rescaling(scale=2.0, offset=1.0), Dense(3)", QUANTITY),
     ],
 )
 def test_lines_of_usual_layers_need_no_engine(line: str, rows: NetRows) -> None:

@@ -25,11 +25,14 @@ PLACES: Mapping[str, tuple[str, ...]] = {
     "LSTM": ("units",),
     "MaxPooling1D": ("pool_size",),
     "MaxPooling2D": ("pool_size",),
+    "Rescaling": ("scale", "offset"),
     "Reshape": ("target_shape",),
     "SeparableConv2D": ("filters", "kernel_size", "strides"),
     "SpatialDropout1D": ("rate",),
     "SpatialDropout2D": ("rate",),
 }
+# Keras' layer may lack these arguments, but not the layer's JSON.
+_WRITTEN: Mapping[str, Mapping[str, Any]] = {"Rescaling": {"offset": 0.0}}
 RECURRENT = ("LSTM", "GRU", "SimpleRNN", "Bidirectional")
 # Layers that take one vector for each row: a map of features or a sequence before them is averaged.
 OF_VECTORS = ("Activation", "BatchNormalization", "Dense", "Dropout", "LayerNormalization")
@@ -54,7 +57,7 @@ def layers(text: str) -> list[tuple[str, dict[str, Any]]]:
             if name in config:
                 raise CerebroError(f"{call.name} is given {name} twice: {shorten(text, 100)}")
             config[name] = _json(value, name)
-        found.append((call.name, config))
+        found.append((call.name, {**_WRITTEN.get(call.name, {}), **config}))
     if not found:
         raise CerebroError("the net has no layers", hint="Write Dense(64, activation='relu'), or 'linear'.")
     return found
