@@ -18,6 +18,7 @@ from cerebro_plpy.engine.plain.layers import NotHere, Params, Size
 from cerebro_plpy.engine.plain.nodes import Layer, LayerNode, Wiring, wiring
 from cerebro_plpy.errors import CerebroError
 
+# Initializers whose defaults fit a kernel of any shape, and those without parameters.
 _SCALED = ("GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform")
 _FIXED = ("Ones", "Zeros")
 _SPELLED = frozenset(
@@ -31,8 +32,6 @@ _OF_MODELS = {
     "Sequential": {"name", "trainable", "dtype", "layers", "build_input_shape"},
     "Functional": {"name", "trainable", "layers", "input_layers", "output_layers"},
 }
-
-
 _POLICY = {
     "module": "keras",
     "class_name": "DTypePolicy",
@@ -66,7 +65,8 @@ def _measure(model: Mapping[str, Any]) -> tuple[int, int]:
     about, config = {key: value for key, value in model.items() if key != "config"}, model["config"]
     _want(about.pop("module") in _MODULES and about.keys() <= _ABOUT_MODELS)
     _want(config.keys() <= _OF_MODELS[model["class_name"]] and about.get("registered_name") in _REGISTERED)
-    _check_idle({"name": config["name"], "trainable": config.get("trainable", True)})
+    _want("name" in config)
+    _check_idle(config)
     wired = wiring(model)
     _check_connected(wired)
     made = {name: _row_shape(name, layer) for name, layer in wired.inputs.items()}
@@ -122,9 +122,9 @@ def _check_call(node: LayerNode) -> None:
     (call,) = node.layer["inbound_nodes"]
     tensors = call["args"] if node.layer["class_name"] != "Concatenate" else call["args"][0]
     for tensor, source in zip(tensors, node.sources, strict=True):
-        rows, *sizes = tensor["config"].pop("shape")
+        rows, *sizes = shape = tensor["config"]["shape"]
         _want((rows is None or _is_size(rows)) and all(size is None or _is_size(size) for size in sizes))
-        taken = {"dtype": "float32", "keras_history": [source, 0, 0]}
+        taken = {"shape": shape, "dtype": "float32", "keras_history": [source, 0, 0]}
         _want(_is_same(tensor, {"class_name": "__keras_tensor__", "config": taken}))
     allowed = [{}, *_ARGUMENTS.get(node.layer["class_name"], ())]
     _want(call.keys() == {"args", "kwargs"} and any(_is_same(call["kwargs"], one) for one in allowed))
