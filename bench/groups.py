@@ -120,7 +120,6 @@ def _ours(options: str) -> Mapping[str, float]:
 
 
 def _statements(options: str) -> list[tuple[str, list[object]]]:
-    fitted = json.dumps({"backend": "jax", **json.loads(options)})
     return [
         ("SELECT cerebro.training_preprocessor_dl('grouped', 'grouped_packed', 'y', 'x', options => %s)",
          [json.dumps({"group_by": "grp", "segments": PROCESSES})]),
@@ -129,7 +128,7 @@ def _statements(options: str) -> list[tuple[str, list[object]]]:
         ("SELECT cerebro.load_model_selection_table('grouped_nets', 'grouped_configs', ARRAY[1],"
          " ARRAY[%s]::varchar[], ARRAY[%s]::varchar[])", [_COMPILED, f"batch_size={BATCH}"]),
         ("SELECT cerebro.madlib_fit_multiple_model('grouped_packed', 'grouped_models', 'grouped_configs', %s,"
-         " options => %s)", [EPOCHS, fitted]),
+         " options => %s)", [EPOCHS, options]),
         ("SELECT cerebro.madlib_predict('grouped_models', 'grouped', 'id', 'x', 'grouped_predicted',"
          " 'response')", []),
     ]  # fmt: skip

@@ -20,7 +20,7 @@ visible AS (
     SELECT
         x.run_id,
         COALESCE((x.limits::json ->> 'restore_best')::boolean, FALSE) AS restores_best,
-        COALESCE((x.search::json ->> 'by_loss')::boolean, FALSE) AS by_loss,
+        COALESCE((x.limits::json ->> 'by_loss')::boolean OR (x.search::json ->> 'by_loss')::boolean, FALSE) AS by_loss,
         e.epoch AS reached
     FROM cerebro._visible_run AS x
     LEFT JOIN (

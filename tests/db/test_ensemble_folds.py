@@ -144,6 +144,21 @@ def test_rows_that_any_fold_has_seen_do_not_promote(trial: Trial) -> None:
         trial.sql("SELECT cerebro.promote('by_folds', 2, if_better_on => 'held_validation')")
 
 
+def test_folds_of_a_run_that_measured_once_train_all_its_epochs(trial: Trial) -> None:
+    trial.fit("held", "once", "held_mst", 40, validation_table="held_validation")
+    trial.sql("SELECT cerebro.ensemble('once', 'of_once', options => '{\"folds\": 2}')")
+    # After one epoch of so few rows, a net answers as chance does.
+    assert trial.value("SELECT validation_loss_final FROM of_once_summary") < 0.5
+
+
+@pytest.mark.postgresql
+def test_a_check_does_not_compare_with_rows_that_the_folds_have_learned(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.ensemble('whole', 'checked', options => '{\"folds\": 2}')")
+    trial.sql("SELECT cerebro.register('checked', 'of_folds')")
+    before = "SELECT DISTINCT before FROM cerebro.check('of_folds', 'rows') WHERE column_name IS NULL"
+    assert trial.sql(before) == [(None,)]
+
+
 @pytest.mark.parametrize(
     ("call", "said"),
     [

@@ -17,6 +17,7 @@ ROWS = 900
 # One net, and few steps: enough for a rule that one column tells.
 NET = "Dense(8, activation='relu')"
 OPTIONS = {"nets": [NET], "configs": 1, "epochs": 3, "exclude": ["id"], "single": True}
+OPTIONS_OF_ONE = {key: value for key, value in OPTIONS.items() if key != "exclude"}
 HISTORY = "SELECT event, alias, version FROM cerebro.model_history WHERE name = %s ORDER BY event_id"
 LEFT = "SELECT count(*) FROM pg_class WHERE relname LIKE 'cerebro\\_retrain%%'"
 
@@ -108,6 +109,24 @@ def test_rows_of_the_same_values_judge_each_time(trial: Trial) -> None:
     assert twice["judged_rows"] == 2 * once["judged_rows"]
 
 
+def test_settings_of_the_session_do_not_change_the_rows_that_judge(trial: Trial) -> None:
+    """Rows that judge may not have trained an earlier version, which may come from a session with others."""
+    trial.sql(
+        "CREATE VIEW timed AS SELECT timestamptz '2026-01-01' + id * interval '7 min' AS a, gone FROM january"
+    )
+    trial.sql(
+        "SELECT * FROM cerebro.train('timed', 'gone', 'timed_model', '1 minute', %s)",
+        json.dumps(OPTIONS_OF_ONE),
+    )
+    trial.sql("SELECT cerebro.register('timed_model', 'timely')")
+    found = set()
+    for zone in ("UTC", "America/New_York"):
+        trial.sql(f"SET TimeZone = '{zone}'")
+        found.add(retrain(trial, "'timely', promote => 'never'")["judged_rows"])
+    trial.sql("RESET TimeZone")
+    assert len(found) == 1
+
+
 def test_another_alias_moves_and_always_is_always(trial: Trial) -> None:
     trial.sql("SELECT cerebro.set_alias('leaves', 'trial', 1)")
     before = trial.value("SELECT default_version FROM cerebro.models WHERE name = 'leaves'")
@@ -116,6 +135,8 @@ def test_another_alias_moves_and_always_is_always(trial: Trial) -> None:
         "SELECT * FROM cerebro.retrain('leaves', 'january', '20 seconds', 'always', 'trial', %s)", options
     )
     assert (found["promoted"], found["previous"]) == (True, 1)
+    recipe = "SELECT (lineage -> 'recipe' ->> 'seconds')::integer FROM cerebro.model_versions"
+    assert trial.value(f"{recipe} WHERE name = 'leaves' AND version = %s", found["version"]) == 20
     assert found["reason"].startswith('promote is "always"; it is')
     aliases = trial.value("SELECT aliases FROM cerebro.models WHERE name = 'leaves'")
     assert aliases == {"default": before, "trial": found["version"]}
@@ -213,6 +234,33 @@ def test_rows_of_earlier_sources_train_as_well_but_do_not_judge(trial: Trial) ->
         total = ROWS + sum(sizes[name] for name in list(sizes)[: version - 1])
         assert trial.value(trained, f"grows@{version}") == pytest.approx(0.9 * 0.8 * total, rel=0.05)
         before = [*before, f"public.{source}"]
+
+
+def test_columns_can_be_left_out_from_a_version_on(trial: Trial) -> None:
+    trial.sql("CREATE VIEW wide AS SELECT id, a, a * 2 AS b, gone FROM january")
+    trial.sql(
+        "SELECT * FROM cerebro.train('wide', 'gone', 'wide_model', '1 minute', %s)", json.dumps(OPTIONS)
+    )
+    trial.sql("SELECT cerebro.register('wide_model', 'wide')")
+    recipe = "SELECT lineage -> 'recipe' -> 'inputs' FROM cerebro.model_versions"
+    recipe += " WHERE name = 'wide' AND version = %s"
+    assert trial.value(recipe, 1) == ["a", "b"]
+    retrain(trial, "'wide', promote => 'always', options => '{\"exclude\": [\"b\"]}'")
+    retrain(trial, "'wide', promote => 'always'")
+    assert trial.value(recipe, 2) == trial.value(recipe, 3) == ["a"]
+
+
+def test_a_target_that_cannot_be_compared_is_refused_before_anything_is_trained(trial: Trial) -> None:
+    trial.sql("CREATE VIEW pairs AS SELECT a, ARRAY[a, a * 2] AS both FROM january")
+    trial.sql(
+        "SELECT * FROM cerebro.train('pairs', 'both', 'pairs_model', '1 minute', %s)",
+        json.dumps(OPTIONS_OF_ONE),
+    )
+    trial.sql("SELECT cerebro.register('pairs_model', 'pairs')")
+    runs = trial.value("SELECT count(*) FROM cerebro.runs")
+    with pytest.raises(psycopg2.errors.DatatypeMismatch, match='column "both" of public.pairs is'):
+        retrain(trial, "'pairs'")
+    assert trial.value("SELECT count(*) FROM cerebro.runs") == runs
 
 
 WRONG = {

@@ -158,11 +158,35 @@ WRONG = {
         "have the same class, and auc compares rows of several",
     ),
     "a name that is taken": ("'small', 'gone', 'customers'", "42P07", "already exists"),
+    "a name beside which one is taken": ("'small', 'gone', 'half'", "42P07", "half_info"),
+    "a name beside which the folds have no room": (
+        "'small', 'gone', 'joined'",
+        "42P07",
+        "joined_ensemble_folds",
+    ),
+    "a name that is too long": (f"'small', 'gone', '{'n' * 39}'", "22023", "has a name longer than 63 bytes"),
+    "one net of folds": (
+        "'small', 'gone', options => '{\"single\": true, \"folds\": 3}'",
+        "22023",
+        "options single and folds are both given",
+    ),
+    "texts as a quantity": (
+        "'small', 'gone', options => '{\"task\": \"regression\"}'",
+        "42804",
+        "is no number",
+    ),
+    "the logarithm of a negative number": (
+        "'below', 'owed', options => '{\"target_scale\": \"log\"}'",
+        "22003",
+        '"owed" has the value -4',
+    ),
 }
 
 
 @pytest.mark.parametrize("said, code, text", WRONG.values(), ids=WRONG)
 def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, said: str, code: str, text: str) -> None:
+    trial.sql("CREATE TABLE IF NOT EXISTS half_info (); CREATE TABLE IF NOT EXISTS joined_ensemble_folds ()")
+    trial.sql("CREATE OR REPLACE VIEW below AS SELECT age, plan, id - 5.0::float8 AS owed FROM customers")
     before = trial.value("SELECT count(*) FROM pg_class")
     with pytest.raises(psycopg2.Error) as caught:
         trial.sql(f"SELECT cerebro.train({said})")

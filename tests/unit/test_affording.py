@@ -37,26 +37,33 @@ def test_a_run_that_tells_no_times_leaves_all() -> None:
 def test_a_config_gets_some_more_epochs_than_its_best() -> None:
     losses = [0.5, 0.4, 0.3, 0.2, 0.35, 0.36, 0.37, 0.38]
     row = {"validation_loss": losses, "validation_metrics": None, "compile_params": ADAM}
-    assert read_past(row, 2.0) == PastTraining(5, 2.0)
+    assert read_past(row, 2.0, by_loss=False) == PastTraining(5, 2.0)
     # The metric was at its best later, and was measured after every second epoch.
     best_later = [0.5, 0.6, 0.6, 0.7, 0.8, 0.7, 0.7, 0.7]
     row = {**row, "validation_metrics": best_later, "metrics_iters": list(range(2, 18, 2))}
-    assert read_past(row, 2.0) == PastTraining(13, 2.0)
+    assert read_past(row, 2.0, by_loss=False) == PastTraining(13, 2.0)
+    assert read_past(row, 2.0, by_loss=True) == PastTraining(10, 2.0)
+
+
+def test_losses_that_are_infinite_are_not_the_best() -> None:
+    row = {"validation_loss": ["Infinity", 0.5, "NaN", 0.2, None, 0.3], "compile_params": ADAM}
+    assert read_past(row, 2.0, by_loss=True) == PastTraining(5, 2.0)
 
 
 def test_a_config_whose_rate_comes_down_trains_until_it_is_down() -> None:
     losses = [0.9, 0.8, 0.7, 0.6, 0.5, 0.6, 0.6, 0.6, 0.6, 0.6]
     row = {"validation_loss": losses, "fit_params": "batch_size=8,anneal_at=[3, 9, 27]"}
-    assert read_past(row, 2.0) == PastTraining(9, 2.0)
-    assert read_past({**row, "validation_loss": losses[::-1]}, 2.0) == PastTraining(9, 2.0)
-    assert read_past({**row, "validation_loss": losses[4::-1]}, 2.0) == PastTraining(3, 2.0)
+    assert read_past(row, 2.0, by_loss=False) == PastTraining(9, 2.0)
+    assert read_past({**row, "validation_loss": losses[::-1]}, 2.0, by_loss=False) == PastTraining(9, 2.0)
+    assert read_past({**row, "validation_loss": losses[4::-1]}, 2.0, by_loss=False) == PastTraining(3, 2.0)
     late = {**row, "validation_loss": [0.9] * 11 + [0.5]}
-    assert read_past(late, 2.0) == PastTraining(12, 2.0)
+    assert read_past(late, 2.0, by_loss=False) == PastTraining(12, 2.0)
 
 
 @pytest.mark.parametrize("losses", [None, [None, None], []])
 def test_what_was_never_measured_gets_its_epochs(losses: list[None] | None) -> None:
-    assert read_past({"validation_loss": losses}, 1.0).worthwhile == max(1, len(losses or [None]))
+    past = read_past({"validation_loss": losses}, 1.0, by_loss=False)
+    assert past.worthwhile == max(1, len(losses or [None]))
 
 
 TAKEN = [(1, 0, 5.0), (1, 1, 0.3), (1, 0, 0.2), (1, 1, 0.3), (1, 0, 0.2), (2, 0, 1.9)]

@@ -12,7 +12,7 @@ import every_layer
 import nets
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.plain.activations import ACTIVATIONS
-from cerebro_plpy.engine.plain.forward import LAYERS, NotHere, plain_net
+from cerebro_plpy.engine.plain.forward import LAYERS, NotHere, is_dense, plain_net
 
 pytestmark = pytest.mark.usefixtures("engine")
 
@@ -171,6 +171,14 @@ def test_what_is_malformed_or_branches_is_left_to_an_engine() -> None:
     assert plain_net(json.dumps({**good, "class_name": "Functional"}), weights) is None
     good["config"]["layers"][1]["registered_name"] = "cerebro>mine@0"
     assert plain_net(json.dumps(good), weights) is None
+
+
+def test_nets_with_convolutions_recurrent_or_unknown_layers_are_not_dense() -> None:
+    assert is_dense(nets.mlp()) and is_dense(nets.mlp_with_dropout())
+    assert not is_dense(nets.cnn()) and not is_dense(nets.lstm())
+    other = json.loads(nets.mlp())
+    other["config"]["layers"][1]["registered_name"] = "cerebro>mine@0"
+    assert not is_dense(json.dumps(other)) and not is_dense("[]")
 
 
 def test_a_word_that_an_embedding_does_not_have_is_an_engines_matter() -> None:

@@ -13,7 +13,7 @@ import pytest
 from cerebro_plpy.engine import own
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks.architecture import build, describe
-from cerebro_plpy.engine.plain.forward import PlainNet, plain_net
+from cerebro_plpy.engine.plain.forward import PlainNet, is_dense, plain_net
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.nets.points import POINTS, nets
 
@@ -193,6 +193,7 @@ def test_every_net_by_name_is_known(name: str, activation: str) -> None:
     known = own.objects()
     model = weighed(runtime.keras().models.model_from_json(text, custom_objects=known))
     assert_same(model, text)
+    assert is_dense(text) is (name not in ("image", "series"))
 
 
 def test_numbers_in_pieces_are_known() -> None:

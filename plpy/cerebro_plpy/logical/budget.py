@@ -18,7 +18,8 @@ class Limits:
     """The limits and choices of a run, which are stored with it.
 
     `max_seconds` and `max_visits` end a run early, and it has at most `max_configs` configs. `restore_best`
-    makes the best state of each config its result. With `training_metrics`, metrics are also computed on the
+    makes the best state of each config its result: the one with the best metric, or with the least loss if
+    `by_loss`. With `training_metrics`, metrics are also computed on the
     training rows, and not only on those that decide. `replay` is the run to repeat. With `even`, no config is
     more than an epoch ahead of another. The states of all segments are averaged from epoch `average_from` on.
 
@@ -33,6 +34,7 @@ class Limits:
     """
 
     restore_best: bool = False
+    by_loss: bool = False
     training_metrics: bool = True
     max_seconds: int | None = None
     max_visits: int | None = None

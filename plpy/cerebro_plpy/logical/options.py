@@ -86,7 +86,7 @@ class FitOptions:
     groups: str | None = None
     # In a search on a table in groups: whether each group is searched by itself.
     search: str | None = None
-    # Whether a search compares configs by their losses or by the metric that decides.
+    # Whether epochs and configs are compared by their losses or by the metric that decides.
     compare_by: str | None = None
     # The configs that a search tries before those that it draws.
     try_first: Sequence[GridRow] = ()
@@ -102,6 +102,7 @@ class FitOptions:
     def limits(self) -> Limits:
         return Limits(
             restore_best=bool(self.restore_best),
+            by_loss=self.compare_by == LOSS,
             training_metrics=self.training_metrics is not False,
             max_seconds=self.max_seconds,
             max_visits=self.max_visits,
@@ -349,6 +350,7 @@ FIT_OPTIONS: Final[dict[str, Validator]] = {
     "min_delta": number(0.0),
     "target": number(),
     "restore_best": boolean(),
+    "compare_by": one_of(LOSS, METRIC),
     "training_metrics": boolean(),
     "max_seconds": integer(1),
     "max_visits": integer(1),

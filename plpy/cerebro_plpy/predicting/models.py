@@ -13,7 +13,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import custom
 from cerebro_plpy.engine.checks.architecture import DescribedModel, describe
-from cerebro_plpy.engine.plain import usual
+from cerebro_plpy.engine.plain import forward, usual
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
@@ -205,6 +205,11 @@ def start_chosen(
 def is_usual(model_arch: str, weights_bytes: int | None, max_parameters: int) -> bool:
     """Return whether a net, and weights of so many bytes, are surely right, so that no engine must look."""
     return usual.is_usual(model_arch, weights_bytes, max_parameters)
+
+
+def is_dense(model_arch: str) -> bool:
+    """Return whether a net consists of dense, embedding, normalization and such layers."""
+    return forward.is_dense(model_arch)
 
 
 def runs_engine() -> bool:

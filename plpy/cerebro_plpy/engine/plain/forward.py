@@ -26,6 +26,10 @@ _MODULES = (None, "keras.layers")
 # recurrent layers, of which each step counts as so many multiplications.
 _CONVOLUTIONS, _RECURRENT = ("Conv1D", "Conv2D"), ("GRU", "LSTM", "SimpleRNN")
 _OF_A_STEP = 250_000
+_DENSE = LAYERS.keys() - {*_CONVOLUTIONS, *_RECURRENT}
+# Raised for nets that need an engine. If the JSON has something in a wrong place, the engine raises the right
+# error.
+_MALFORMED = (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Up to so much work, calling an engine costs as much as NumPy.
 _LIGHT = 100_000
 
@@ -74,9 +78,17 @@ def plain_net(
     """
     try:
         return _make(canonical(model_arch, input_shapes), weights)
-    # The JSON has something in a wrong place: the engine knows which error to raise.
-    except (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except _MALFORMED:
         return None
+
+
+def is_dense(model_arch: str) -> bool:
+    """Return whether NumPy knows all layers of a net, and none of them is a convolution or recurrent."""
+    try:
+        nodes = wiring(canonical(model_arch)).nodes
+        return all(_is_at_home(node.layer) and node.layer["class_name"] in _DENSE for node in nodes)
+    except _MALFORMED:
+        return False
 
 
 def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:

@@ -17,7 +17,7 @@ from cerebro_plpy.executor.running import run as runner
 from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.metrics import standing
-from cerebro_plpy.logical.options import FIT_OPTIONS, LOSS, METRIC, FitOptions, boolean, one_of, parse_options
+from cerebro_plpy.logical.options import FIT_OPTIONS, METRIC, FitOptions, boolean, one_of, parse_options
 from cerebro_plpy.logical.search.automl import SearchCall, read_first
 from cerebro_plpy.logical.search.method import WHO, SearchMethod
 from cerebro_plpy.logical.search.methods import read_method
@@ -33,7 +33,6 @@ _FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_valida
 OPTIONS = {
     **{key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS},
     "search": one_of(*SCOPES),
-    "compare_by": one_of(LOSS, METRIC),
     "try_first": read_first,
     experience.OPTION: boolean(),
 }

@@ -421,8 +421,10 @@ def _tell_best(db: Database, tested: Backtest) -> None:
     mase, rows = tested.score(best).mase, len(tested.jobs.reports)
     plain = next(one for one in tested.answers if one.name == SEASONAL_NAIVE)
     naive = tested.score(plain).mase
-    said = f"{best.name} answers: MASE {mase:.3g} in {rows} backtests that trained and chose nothing"
-    if best is not plain:
+    said = f"{best.name} answers: MASE {mase:.3g} in {rows} backtests that neither trained nor chose a net"
+    if best is not plain and naive == 0:
+        said += f", {SEASONAL_NAIVE} 0"
+    elif best is not plain:
         change = 1 - mase / naive
         said += f", {SEASONAL_NAIVE} {naive:.3g}: {abs(change):.0%} {'less' if change >= 0 else 'more'} error"
     said += f". Intervals of 90 % held {tested.coverage(best):.0%} of the values"

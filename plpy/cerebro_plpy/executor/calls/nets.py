@@ -182,6 +182,14 @@ def add_nets(
     return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
 
 
+def refuse_negative(label: str, value: float) -> CerebroError:
+    return CerebroError(
+        f'"{label}" has the value {value:g}, and target_scale log takes no value below 0',
+        hint="Use target_scale standard, or add a constant in a view.",
+        sqlstate=OUT_OF_RANGE,
+    )
+
+
 def measure_label(db: Database, packed_table: str, label: str, scale: TargetScale) -> Moments | None:
     """Return the moments of a numeric label, such as its mean and its deviation.
 
@@ -196,11 +204,7 @@ def measure_label(db: Database, packed_table: str, label: str, scale: TargetScal
         values = buffer.astype(np.float64).reshape(len(buffer), -1)
         if scale.way == LOG:
             if values.min() < 0:
-                raise CerebroError(
-                    f'"{label}" has the value {values.min():g}, and target_scale log takes no value below 0',
-                    hint="Use target_scale standard, or add a constant in a view.",
-                    sqlstate=OUT_OF_RANGE,
-                )
+                raise refuse_negative(label, values.min())
             values = np.log1p(values)
         apart, before = values.mean(axis=0) - mean, rows
         rows += len(values)

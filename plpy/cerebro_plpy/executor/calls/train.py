@@ -17,6 +17,7 @@ from cerebro_plpy.executor.calls import experience, nets, train_ensemble
 from cerebro_plpy.executor.calls.automl import AutomlCall
 from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble
+from cerebro_plpy.executor.ensembles.folding import FOLD_TABLES
 from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.logical.options import (
     BACKENDS,
@@ -38,7 +39,7 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, session
 from cerebro_plpy.store.models import retraining
-from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed import packed, source_rows, statistics
 from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology, find_started
 
@@ -218,6 +219,16 @@ def choose_backend(db: Database, *, here: bool) -> str:
     return session.setting(db, "backend") or running or session.default_backend()
 
 
+# The tables that a call makes: suffixes of their names, and of other tables beside each and its summary.
+_MADE: Mapping[str, Sequence[str]] = {
+    "": ("_info",),
+    "_packed": (preprocess.VALIDATION, preprocess.VALIDATION + "_summary"),
+    "_nets": (),
+    "_best": (),
+    ensemble.SUFFIX: FOLD_TABLES,
+}
+
+
 def _task(db: Database, call: TrainCall) -> TrainOrder:
     for what, value in (("source_table", call.source_table), ("target", call.target)):
         if value is None or not value.strip():
@@ -225,13 +236,19 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     source, label = str(call.source_table), str(call.target)
     parse_options(call.options, OPTIONS)
     given = json.loads(call.options or "{}")
+    if given.get("single") and given.get("folds"):
+        raise CerebroError(
+            "options single and folds are both given",
+            detail="Folds are for the models of an ensemble, and single makes none.",
+            hint="Leave one of them out.",
+        )
     name = call.name or names.with_suffix(source, "_model")
     budget = call.budget or "1 minute"
     seconds = session.seconds(db, budget)
     if seconds < LEAST_SECONDS:
         raise CerebroError(f"budget is {budget}", hint="It must be at least one second.")
-    for suffix in ("", "_packed", "_nets", "_best", ensemble.SUFFIX):
-        names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary",))
+    for suffix, others in _MADE.items():
+        names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", *others))
     return TrainOrder(source, label, name, given, round(seconds), call.recipe)
 
 
@@ -242,7 +259,7 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     label = sources.find_named(task.target, "target", known, source.quoted)
     options = {key: value for key, value in task.given.items() if key in _PACKING}
     found = target.settle(db, source, label, options.get("task"), splits="validation" not in task.given)
-    if label.element in sources.INTEGERS:
+    if label.element in (*sources.INTEGERS, "bool"):
         options["task"] = found.task
     options.setdefault("columns", "auto")
     options.setdefault("also_categories", True)
@@ -251,7 +268,11 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     scoring.check_metric(task.metric, not quantity)
     if task.scale_params and not quantity:
         raise nets.refuse_scale(task.target, next(iter(task.scale_params)))
-    nets.check_scale(task.target_scale)
+    scale = nets.check_scale(task.target_scale)
+    if quantity and scale.way == nets.LOG and not label.is_array:
+        least = statistics.spread(db, source, label).least
+        if least < 0:
+            raise nets.refuse_negative(label.name, least)
     share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
@@ -261,9 +282,13 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
         tables.begin_start(db, source.oid, backend, trained, options.get("segments"))
     if found.nulls:
         db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
-    arguments = (task.source, task.table("_packed"), task.target, "*")
-    preprocess.pack_training(db, *arguments, options=json.dumps(options), labelled=True)
-    return write_statement("training_preprocessor_dl", arguments, options)
+    arguments = (task.table("_packed"), task.target, "*")
+    preprocess.pack_training(db, task.source, *arguments, options=json.dumps(options), labelled=True)
+    if not found.nulls:
+        return write_statement("training_preprocessor_dl", (task.source, *arguments), options)
+    labelled = task.table("_labelled")
+    packing = write_statement("training_preprocessor_dl", (labelled, *arguments), options)
+    return f"{source_rows.view_with_values(labelled, source, label)}\n{packing}"
 
 
 def _check_held_out(db: Database, task: TrainOrder) -> None:

@@ -83,8 +83,11 @@ def _past(db: Database, contest: Contest, candidates: Sequence[Candidate]) -> li
     table = contest.best.holder.weights_table(db)
     info, run_id = names.quote(table.schema, table.name + "_info"), int(contest.about.get("run_id") or 0)
     seconds = seconds_per_epoch(rates.visits(db, run_id), rates.evaluations(db, run_id))
-    rows = {one.key: results.config_row(db, info, one.key) for one in candidates}
-    return [read_past(row, seconds.get(key, 0.0)) for key, row in rows.items()]
+    measured = contest.about.get("metrics_iters")
+    rows = {
+        one.key: {"metrics_iters": measured, **results.config_row(db, info, one.key)} for one in candidates
+    }
+    return [read_past(row, seconds.get(key, 0.0), by_loss=contest.goes_by_loss) for key, row in rows.items()]
 
 
 def seconds_per_epoch(visits: Sequence[Row], evaluations: Sequence[Row]) -> Mapping[int, float]:
@@ -105,26 +108,26 @@ def seconds_per_epoch(visits: Sequence[Row], evaluations: Sequence[Row]) -> Mapp
     return found
 
 
-def read_past(row: Mapping[str, Any], seconds: float) -> PastTraining:
+def read_past(row: Mapping[str, Any], seconds: float, *, by_loss: bool) -> PastTraining:
     """Return the earlier training of a config, from its row in the info table.
 
     `seconds` are the seconds of one of its epochs.
     """
     losses = row.get("validation_loss") or [None]
     epochs = row.get("metrics_iters") or range(1, len(losses) + 1)
-    params = row.get("compile_params")
-    way = direction(reparse_compile(params)) if params else "min"
-    best = max(_best_place(losses, "min"), _best_place(row.get("validation_metrics") or losses, way))
+    best = _best_place(losses, "min")
+    if not by_loss and (values := row.get("validation_metrics")):
+        best = max(best, _best_place(values, direction(reparse_compile(row["compile_params"]))))
     # A config that lowers its learning rate (anneal_at) trains until the rate is down.
     ends = [end for end in parse_fit(row.get("fit_params") or "").anneal_at or () if end >= epochs[best]]
     return PastTraining(min(epochs[-1], *ends[:1] or [math.ceil(MORE_EPOCHS * epochs[best])]), seconds)
 
 
-def _best_place(values: Sequence[float | None], way: Direction) -> int:
+def _best_place(values: Sequence[float | str | None], way: Direction) -> int:
     """Return the index of the largest value if `way` is "max", else of the smallest.
 
-    Return the last index if all values are None.
+    Return the last index if none of the values is a number. Infinity is a text in JSON.
     """
     sign = -1 if way == "max" else 1
-    known = [(sign * value, place) for place, value in enumerate(values) if value is not None]
+    known = [(sign * value, place) for place, value in enumerate(values) if isinstance(value, int | float)]
     return min(known)[1] if known else len(values) - 1

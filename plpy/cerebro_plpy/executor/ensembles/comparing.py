@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -17,8 +18,9 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.store.packed import partitions
 
-# Enough rows to compare models: more would not change the order.
-ENOUGH_ROWS = 50_000
+# Enough rows to compare models: more would not change the order. With many classes, fewer rows are read, as
+# the answers of all models are held in memory.
+ENOUGH_ROWS, MOST_NUMBERS = 50_000, 2_000_000
 # How far from 1 the probabilities of a row may add up.
 NEAR_ONE = 1e-3
 
@@ -67,12 +69,14 @@ class JudgingRows:
 
 
 def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
-    """Return the rows of a packed table with one label, at most about `ENOUGH_ROWS` of them."""
+    """Return rows of a packed table with one label: about `ENOUGH_ROWS`, fewer with many classes."""
     if len(rows.summary.dependent_varname) != 1:
         raise CerebroError("nets of several outputs cannot be compared", sqlstate=NOT_SUPPORTED)
-    inputs = [_read(db, rows, name, FEATURES) for name in rows.summary.independent_varname]
+    width = math.prod(rows.summary.target_shapes[0])
+    most = max(1, min(ENOUGH_ROWS, MOST_NUMBERS // width))
+    inputs = [_read(db, rows, name, FEATURES, most) for name in rows.summary.independent_varname]
     is_classes = rows.summary.one_hot[0]
-    truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES)
+    truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES, most)
     return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes)
 
 
@@ -86,8 +90,8 @@ def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> Judgi
     return replace(judging, folds=folds)
 
 
-def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype) -> np.ndarray:
-    found = list(scan(db, rows.table.quoted, name, dtype, ENOUGH_ROWS))
+def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype, most: int) -> np.ndarray:
+    found = list(scan(db, rows.table.quoted, name, dtype, most))
     if not found:
         raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
     return np.concatenate(found)

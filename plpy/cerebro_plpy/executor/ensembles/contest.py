@@ -64,6 +64,11 @@ class Contest:
         """The Keras name of the loss that the summaries of ensembles have."""
         return "categorical_crossentropy" if self.judging.is_classes else "mse"
 
+    @property
+    def goes_by_loss(self) -> bool:
+        """Whether the best epoch of a config is the one with the least loss, not with the best metric."""
+        return not self.is_asked or self.metric in (scoring.LOGLOSS, scoring.RMSE)
+
     def measure_loss(self, answers: np.ndarray, places: slice | list[int]) -> float:
         """Return the loss of the answers for the rows at `places`; `loss_type` says which loss."""
         own = answers[places], self.judging.truth[places]
@@ -204,5 +209,7 @@ def _answers(db: Database, parts: Sequence[CandidatePart], judging: comparing.Ju
     answers = np.full(judging.truth.shape, np.nan)
     for part in parts:
         places = judging.folds == part.fold
-        answers[places] = judging.answer(db, part.model, places)
+        # The rows that are read of a large table may be of other folds.
+        if places.any():
+            answers[places] = judging.answer(db, part.model, places)
     return answers

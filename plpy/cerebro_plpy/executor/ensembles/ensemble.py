@@ -89,7 +89,10 @@ def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
         all_rows = None if by_fold is None else open_contest(db, by_fold, None, call.metric)
         if all_rows is None or not all_rows.candidates:
             return _join(db, target, contest, chosen)
-        contest = replace(all_rows, best=contest.best, about=contest.about, rows=contest.rows)
+        # Models of folds have learned from the rows that the compared models held out, whichever rows chose.
+        held = results.named_table(contest.about, "validation_table")
+        rows = (held and names.find_table(db, held)) or contest.rows
+        contest = replace(all_rows, best=contest.best, about=contest.about, rows=rows)
         return _join(db, target, contest, _choose(contest, size))
 
 
@@ -225,7 +228,8 @@ def _check_joined(
     mean = np.sum([share * judging.answer(db, one.model, some) for one, share in chosen.nets], axis=0)
     expected = mean if chosen.temperature is None else tempering.temper(mean, chosen.temperature)
     apart = np.abs(judging.answer(db, joined, some) - expected)
-    if (apart > comparing.NEAR_ONE * (1 + np.abs(expected))).any():
+    largest = 1 if judging.is_classes else np.abs(expected).max()
+    if (apart > comparing.NEAR_ONE * largest).any():
         keys = ", ".join(str(one.key) for one, _ in chosen.parts)
         raise CerebroError(
             f"the nets of mst_key {keys} cannot be joined: the joined net does not answer with their mean",

@@ -19,6 +19,7 @@ from cerebro_plpy.executor.running import resume
 from cerebro_plpy.executor.running import run as runner
 from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.options import LOSS, METRIC
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.packing.dividing import folds
@@ -29,14 +30,15 @@ from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import by_fold, models
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
-from cerebro_plpy.store.runs import results
+from cerebro_plpy.store.runs import results, runs
 from cerebro_plpy.topology.choose import RowsToHand, find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 from cerebro_plpy.topology.local import count_started
 
 # The suffixes of tables that are created beside the ensemble's table, and dropped again.
 FOLDED = "_folds"
-_CONFIGS, _MODELS = FOLDED + "_configs", FOLDED + "_models"
+# They are short, since the names of tables are limited.
+_CONFIGS, _MODELS = FOLDED + "_c", FOLDED + "_m"
 FOLD_TABLES = (
     *(FOLDED + end for end in ("", packed.SUMMARY)),
     *(_CONFIGS + end for end in ("", "_summary")),
@@ -108,12 +110,16 @@ def _train(
     if isinstance(topology, InlineTopology):
         # This session trains by itself: if it already runs an engine, it cannot start another.
         backend = running_engine() or backend
+    run_id = contest.about.get("run_id")
+    parts = None if run_id is None else runs.read_limit(db, run_id, "epochs_per_pass")
     options = {
         "seed": contest.about["seed"],
         "backend": backend,
         "restore_best": True,
+        "compare_by": LOSS if contest.goes_by_loss else METRIC,
         "training_metrics": False,
         "cross_validate": {"models": True},
+        **({} if parts is None else {"epochs_per_pass": parts}),
         **({} if seconds is None else {"max_seconds": seconds}),
     }
     begin.begin(

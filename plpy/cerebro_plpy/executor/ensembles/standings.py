@@ -95,4 +95,6 @@ def _named(contest: Contest, metric: str) -> str:
     if metric in (LOGLOSS, AUC):
         return f"the shares of the classes of {label}"
     frequent = int(contest.judging.truth.sum(axis=0).argmax())
-    return f"'{(summary.class_values[0] or [])[frequent]}'"
+    # One-hot vectors have no names of classes.
+    values = summary.class_values[0]
+    return f"class {frequent}" if values is None else f"'{values[frequent]}'"

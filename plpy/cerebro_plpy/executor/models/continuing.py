@@ -41,7 +41,9 @@ def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) 
     training = _packed_like(db, found, given)
     source = names.resolve_table(db, call.source_table, "source table")
     backend = given.get("backend") or train.choose_backend(db, here=True)
-    rows = _pack(db, source, training, str(call.target), str(call.source_table))
+    validation = given.get("validation")
+    said = None if validation is None else holdout.option("validation", validation)
+    rows = _pack(db, source, training, said, (str(call.source_table), str(call.target)))
     retraining.keep_recipe(db, rows.quoted, json.dumps(call.recipe))
     tables.start_early(db, InlineTopology(db), backend, training.segments)
     model_id = tables.load_model(
@@ -120,15 +122,20 @@ def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) ->
 
 
 def _pack(
-    db: Database, source: names.Table, training: packed.PackedSummary, target: str, spelled: str
+    db: Database,
+    source: names.Table,
+    training: packed.PackedSummary,
+    said: Mapping[str, Any] | None,
+    spelled: tuple[str, str],
 ) -> names.Table:
     """Pack the source's rows in two tables: rows to train on, and rows by which the best epoch is chosen.
 
-    Return the summary table of the rows to train on.
+    `said` says which rows these are, None for a share of them; `spelled` are the source and the target as the
+    call names them. Return the summary table of the rows to train on.
     """
     known = packed.columns_of(db, source)
     label = known[training.dependent_varname[0]]
-    said = {"share": min(holdout.SHARE, train.HELD_ROWS / max(1, source_rows.count(db, source)))}
+    said = said or {"share": min(holdout.SHARE, train.HELD_ROWS / max(1, source_rows.count(db, source)))}
     parts = holdout.tables(db, source, known, said=said, label=label, seed=training.seed)
     memory = pack_options.parse(None, pack_options.VALIDATION).memory_mb << 20
     for part, what in zip(parts, ("packed", "packed" + preprocess.VALIDATION), strict=True):
@@ -140,8 +147,8 @@ def _pack(
                 training,
                 source=part,
                 target=made,
-                spelled=(spelled, _named(what)),
-                dependents=target,
+                spelled=(spelled[0], _named(what)),
+                dependents=spelled[1],
                 independents=None,
                 memory=memory,
             ),

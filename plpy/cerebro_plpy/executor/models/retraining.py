@@ -178,12 +178,14 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
         source_rows.with_values(one, packed.columns_of(db, one)[recipe["target"]])
         for one in (table, *asked.before)
     )
-    deciding = [*recipe["inputs"], recipe["target"]]
+    known = packed.columns_of(db, table)
+    deciding = {name: known[name].element for name in (*recipe["inputs"], recipe["target"])}
     rows = retraining.split(
         db,
         labelled,
         deciding,
-        _share(db, labelled),
+        JUDGED_SHARE,
+        min(JUDGED_SHARE, MOST_JUDGED / max(1, source_rows.count(db, labelled))),
         before=before,
         listed=_common(db, [table, *asked.before]),
     )
@@ -316,8 +318,12 @@ def _call(
 
     The source of this call lacks the rows that are kept for comparing the versions.
     """
-    given = {**recipe["options"], **json.loads(options)}
-    used = [*recipe["inputs"], recipe["target"]]
+    asked = json.loads(options)
+    given = {**recipe["options"], **asked}
+    # The source of the earlier training may have had other columns to leave out.
+    left_out = asked.get("exclude", [])
+    inputs = [name for name in recipe["inputs"] if name not in left_out]
+    used = [*inputs, recipe["target"]]
     for table in tables:
         known = packed.columns_of(db, table)
         missing = [column for column in used if column not in known]
@@ -328,25 +334,20 @@ def _call(
                 sqlstate=UNDEFINED_COLUMN,
             )
     weight = given.get("weight")
-    # The source of the earlier training may have had other columns.
     given.pop("exclude", None)
     others = [column for column in _common(db, tables) if column not in (*used, weight)]
     if others:
         given["exclude"] = others
-    kept = {**recipe, "options": given}
+    seconds = recipe["seconds"] if budget is None else round(session.seconds(db, budget))
+    kept = {**recipe, "options": given, "inputs": inputs, "seconds": seconds}
     return train.TrainCall(
         source_table=retraining.temporary(retraining.LEARNED),
         target=names.quote(recipe["target"]),
         name=retraining.temporary(retraining.MODELS),
-        budget=budget or f"{recipe['seconds']} seconds",
+        budget=f"{seconds} seconds",
         options=json.dumps(given),
         recipe=kept,
     )
-
-
-def _share(db: Database, table: Table) -> float:
-    rows = source_rows.count(db, table)
-    return min(JUDGED_SHARE, MOST_JUDGED / max(1, rows))
 
 
 def _result(db: Database) -> str:

@@ -174,6 +174,9 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     examples = call.examples(request)
     requests.check_class_weights(request, examples)
     groups.check_epochs(request, examples)
+    reason, handed = find_sessions(db, request.tables, request.handed_rows)
+    if reason is None or handed:
+        request = choosing.with_engine_of_groups(db, request, examples)
     replay.order(db, request)
     request = fusing.replayed(db, choosing.replayed(db, request))
     for backend in request.backends:
@@ -189,7 +192,6 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     cutting.check_device(request)
     cutting.check_recomputed(request, described)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
-    reason, handed = find_sessions(db, request.tables, request.handed_rows)
     if reason is not None:
         # Without other sessions, this one does the work of every segment in turn.
         work = replace(work, sessions=min(work.sessions, handed) or 1, warm=False)

@@ -73,7 +73,7 @@ class Decider:
         self._planned = planned
         self._rows = {row.mst_key: row for row in rows}
         self._procedure = search.procedure if search else None
-        self._by_loss = search.by_loss if search else False
+        self._by_loss = limits.by_loss or (search is not None and search.by_loss)
         self._order = list(search.order) if search else []
         self._limits = limits
         self._configs = len(rows)

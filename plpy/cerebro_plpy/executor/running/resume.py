@@ -176,11 +176,7 @@ def request_of(db: Database, run: runs.RunRow) -> requests.Request:
     source, validation = requests.training_and_validation(db, run.source_table, run.validation_table)
     rows = runs.configs(db, run.run_id)
     limit = requests.MAX_PARAMETERS
-    # A search that has not begun has no configs yet; its description names the engines.
-    searched = runs.searched(run) or {}
-    backend = searched["backend"] if "backend" in searched else rows[0].backend
-    by_model = {int(model_id): name for model_id, name in searched.get("backends", {}).items()}
-    by_model |= {row.model_id: row.backend for row in rows}
+    backend, by_model = runs.engines_of(run, rows)
     engines = requests.Engines(
         backend=backend,
         threads=run.threads,

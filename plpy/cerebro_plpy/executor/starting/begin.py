@@ -15,7 +15,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DUPLICATE_TABLE, UNDEFINED_TABLE, WRONG_OBJECT, CerebroError
 from cerebro_plpy.executor.running import averaging, background, replay
 from cerebro_plpy.executor.running import run as runner
-from cerebro_plpy.executor.starting import cutting, fusing, groups, warm_groups
+from cerebro_plpy.executor.starting import choosing, cutting, fusing, groups, warm_groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.store import session
@@ -121,12 +121,7 @@ def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
             db.notice("no group has changed: nothing is trained")
             return
     examples = call.examples(request)
-    requests.check_class_weights(request, examples)
-    _check_measured(request)
-    groups.check_epochs(request, examples)
-    requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
-    averaging.tell(db, request)
-    order = replay.order(db, request)
+    _check_configs(db, request, examples)
     tables = targets(db, name, made.suffixes, earlier)
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
@@ -134,6 +129,10 @@ def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
         replacing.tell_readers(db, tables[0])
     handed = None if given.background or earlier else request.handed_rows
     topology = choose(db, request.tables, handed and replace(handed, started=started))
+    # If this session trains by itself, it can run only one engine.
+    if topology.name != "inline":
+        request = choosing.with_engine_of_groups(db, request, examples, earlier)
+    order = replay.order(db, request)
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)
     cutting.check_device(request)
@@ -161,6 +160,15 @@ def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
         return
     write = writer(db, call.result_tables, tables, request, replaces=earlier is not None)
     runner.perform(db, topology, new, write)
+
+
+def _check_configs(db: Database, request: requests.Request, examples: Sequence[requests.Chosen]) -> None:
+    """Check the configs as far as no engine is needed; send notices of what is special about them."""
+    requests.check_class_weights(request, examples)
+    _check_measured(request)
+    groups.check_epochs(request, examples)
+    requests.tell_what_is_left_out(db, [config.fit_params for config in examples])
+    averaging.tell(db, request)
 
 
 def _check_measured(request: requests.Request) -> None:

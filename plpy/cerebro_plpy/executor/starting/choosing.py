@@ -1,4 +1,4 @@
-"""Settle the choices that a call leaves to the planner, before the run is stored, and report them."""
+"""Settle the engine of groups and the choices left to the planner, before the run is stored."""
 
 from __future__ import annotations
 
@@ -9,15 +9,58 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError
 from cerebro_plpy.executor.plans import calibrating
+from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import Aim
 from cerebro_plpy.planner.choosing import Settled, by_engine, choose, fits_memory
 from cerebro_plpy.planner.estimating.estimates import Estimate
 from cerebro_plpy.planner.estimating.simulation import MB
 from cerebro_plpy.planner.explanation import counted
+from cerebro_plpy.planner.fusion import JAX
 from cerebro_plpy.planner.tree import seconds as spelled
+from cerebro_plpy.predicting.models import is_dense
 from cerebro_plpy.store import session
-from cerebro_plpy.store.runs import runs
+from cerebro_plpy.store.models import functions as registry
+from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.runs import results, runs
+
+# JAX pays for so many groups, of at most so many sizes.
+MANY_GROUPS, SIZES_COMPILED = 100, 3
+
+
+def with_engine_of_groups(
+    db: Database,
+    request: requests.Request,
+    examples: Sequence[requests.Chosen],
+    earlier: Sequence[Table] | None = None,
+) -> requests.Request:
+    """Return the request with JAX for many groups, unless the call or a setting names an engine.
+
+    JAX trains many small nets in half the time of TensorFlow, but compiles each size of a group anew. It is
+    chosen only if the groups have few sizes, and for nets without convolutions and recurrent layers.
+    Functions of users may be written for TensorFlow. A run that goes on from `earlier` result tables, or that
+    replays another run, stays on the engines of that run.
+    """
+    engines, among = request.engines, request.choosable
+    if request.groups is None or not engines.is_default or (among is not None and among.backends):
+        return request
+    if earlier is not None:
+        return request.on(replace(engines, by_model=results.engines_of(db, earlier[1].quoted)))
+    if request.limits.replay is not None:
+        run = runs.own_run(db, request.limits.replay, session.current_user(db))
+        return request.on(_with_engines_of(db, engines, run))
+    sizes = (groups.rows_trained(request) or {}).values()
+    pays = len(sizes) >= MANY_GROUPS and len({*sizes}) <= SIZES_COMPILED and request.validation is None
+    if not pays or request.object_table is not None or not session.engines_here(JAX):
+        return request
+    nets = [architecture.model_arch for architecture in request.architectures]
+    own = registry.needed(db, [config.compile_params for config in examples], nets)
+    return request if own or not all(map(is_dense, nets)) else request.on(replace(engines, backend=JAX))
+
+
+def _with_engines_of(db: Database, given: requests.Engines, run: runs.RunRow) -> requests.Engines:
+    backend, by_model = runs.engines_of(run, runs.configs(db, run.run_id))
+    return replace(given, backend=backend, by_model=by_model)
 
 
 def replayed(db: Database, request: requests.Request) -> requests.Request:
@@ -31,8 +74,7 @@ def replayed(db: Database, request: requests.Request) -> requests.Request:
     run = runs.own_run(db, run_id, session.current_user(db))
     engines = request.engines
     if len(request.choosable.backends) > 1:
-        by_model = {row.model_id: row.backend for row in runs.configs(db, run_id)}
-        engines = replace(engines, by_model=by_model)
+        engines = _with_engines_of(db, engines, run)
     frequency = run.metrics_frequency if request.choosable.measures else None
     return replace(request.on(replace(engines, threads=run.threads), frequency), choosable=None)
 

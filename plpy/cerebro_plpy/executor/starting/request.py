@@ -91,6 +91,8 @@ class Engines:
     max_parameters: int
     by_model: Mapping[int, str] = field(default_factory=dict)
     cache_folder: str | None = None
+    # Whether neither the call nor a setting names the engine.
+    is_default: bool = False
 
     def start(self, backend: str, use_gpus: bool | Sequence[Sequence[Any]]) -> Engine:
         """Return the description with which a session starts the engine named `backend`."""
@@ -348,19 +350,17 @@ def engines(
     if fixed.get("choosing") == OFF:
         at_a_time = None
     named = given.backend if isinstance(given.backend, str) and given.backend != parse.AUTO else None
-    backend = named or usual_backend or fixed.get("backend") or session.default_backend()
+    wanted = named or usual_backend or fixed.get("backend")
     by_model = given.backend if isinstance(given.backend, Mapping) else {}
-    threads = _threads(db, given.threads, segments, at_a_time)
-    memory = given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments))
-    limit = int(fixed.get("max_parameters") or MAX_PARAMETERS)
     return Engines(
-        backend=backend,
-        threads=threads,
+        backend=wanted or session.default_backend(),
+        threads=_threads(db, given.threads, segments, at_a_time),
         use_gpus=use_gpus,
-        memory_mb=memory,
-        max_parameters=limit,
+        memory_mb=given.memory_mb or int(fixed.get("memory_mb") or _memory_mb(segments)),
+        max_parameters=int(fixed.get("max_parameters") or MAX_PARAMETERS),
         by_model=by_model,
         cache_folder=fixed.get(session.CACHE_FOLDER),
+        is_default=wanted is None and given.backend is None,
     )
 
 

@@ -159,6 +159,7 @@ def _known_labels(
         raise CerebroError(
             f'column "{column.part.name}" has class values that the training table does not have: {shown}',
             detail=f"The training table has {', '.join('NULL' if v is None else v for v in values[:100])}.",
-            hint="Class values of validation rows must be a subset of those of the training rows.",
+            hint="Validation rows may have only classes of the training rows: leave the others out, or hold"
+            ' out a share of each class: options => \'{"validation": {"share": 0.2, "stratify": true}}\'.',
         )
     return Labels(values, len(values), place_of_labels(labels, places, null_place))

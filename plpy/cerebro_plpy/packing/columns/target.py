@@ -50,6 +50,8 @@ def settle(
     If `splits`, a fifth of the rows will be held out, so enough rows must be left.
     """
     _check_type(source, column)
+    if task == REGRESSION and column.element not in (*asked.NUMBERS, "bool"):
+        raise _unfit(column, "no number, and so no quantity", "Without option task, texts are classes.")
     nulls = source_rows.nulls(db, source, column)
     present, distinct, frequent = source_rows.count(db, source) - nulls, 0, []
     if not column.is_array:

@@ -355,9 +355,16 @@ def find_judge(
 
 
 def check_columns(db: Database, name: str, table: Table) -> None:
-    """Raise an error if the table lacks an input column of the model, or has it with another type."""
-    model = models.trained(db, trained.find_model(db, name, None))
-    _open_columns(db, model, table, packed.columns_of(db, table), Faults())
+    """Raise an error if the table lacks a column of the model, or has it with another type.
+
+    Also raise an error if the model has no label that this module can compare.
+    """
+    found, known = trained.find_model(db, name, None), packed.columns_of(db, table)
+    _open_columns(db, models.trained(db, found), table, known, Faults())
+    labels = found.holder.summary(db)["dependent_varname"]
+    for label, values in zip(labels, found.holder.class_values(db, labels), strict=True):
+        if values is None:
+            _check_number(sources.find_column(label, known, table.quoted), table)
 
 
 def _only_output(model: models.Model, described: DescribedModel, name: str) -> Output:
@@ -373,13 +380,19 @@ def _only_output(model: models.Model, described: DescribedModel, name: str) -> O
 
 def _find_label(output: Output, known: Mapping[str, SourceColumn], table: Table) -> SourceColumn:
     label = sources.find_column(output.name, known, table.quoted)
-    if output.values is None and label.element not in (*sources.INTEGERS, *sources.FLOATS):
+    if output.values is None:
+        _check_number(label, table)
+    return label
+
+
+def _check_number(label: SourceColumn, table: Table) -> None:
+    if label.is_array or label.element not in (*sources.INTEGERS, *sources.FLOATS):
         raise CerebroError(
-            f'column "{label.name}" of {table.quoted} is {label.shown_type}, and the model predicts numbers',
-            hint="Cast it in a view.",
+            f'column "{label.name}" of {table.quoted} is {label.shown_type}, and not a number with which'
+            " the model's answers can be compared",
+            hint="Learn a number, or cast the column in a view.",
             sqlstate=DATATYPE_MISMATCH,
         )
-    return label
 
 
 def _find_nets(

@@ -77,6 +77,8 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
     if training is None:
         return None
     measured, judged = WAYS["validation"], rows["validation"]
+    # An ensemble of folds was trained on the held-out rows as well.
+    in_folds = summary.get(results.FOLDS[0]) is not None
     if judged is None:
         measured, judged = WAYS["source"], training
     unseen = dict(_unseen(training))
@@ -99,9 +101,11 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
         for metric in scoring.of_task(output.values is not None)
         if scoring.can_measure(metric, truth.sum(axis=0))
     ]
+    known = replace(known, answers=describe_answers(output, answers))
+    if in_folds:
+        return known
     return replace(
         known,
-        answers=describe_answers(output, answers),
         measured=measured,
         metrics={
             metric: scoring.shown(metric, scoring.ERRORS[metric](answers, truth))

@@ -11,6 +11,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, find_table, quote, temporary
 from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.plain import as_json
 from cerebro_plpy.store.runs import results
 
 # The column of the recipe in the summary of a packed table.
@@ -65,30 +66,32 @@ def find_recipe(db: Database, summary: Mapping[str, Any]) -> dict[str, Any]:
 def split(
     db: Database,
     source: Table,
-    columns: Sequence[str],
+    columns: Mapping[str, str],
     share: float,
+    judging: float,
     *,
     before: Sequence[Table],
     listed: Sequence[str],
 ) -> int:
-    """Create a table with a share of the rows, to judge models by, and a view of the others.
+    """Set a share of the rows apart; create a table of some of these, to judge models by, and a view of the
+    other rows.
 
-    Return the number of rows in the table. The values of `columns` decide whether a row goes into the table,
-    so every later call decides the same, and a larger share has all rows of a smaller one. The view has the
-    columns `listed`. It also has the rows of the tables `before`, except rows that the same rule would put
-    into the table.
+    Return the number of rows in the table: the part `judging` of all rows. The values of `columns`, which are
+    given with their types, decide whether a row is set apart, so every later call decides the same. The view
+    has the columns `listed`. It also has the rows of the tables `before`, except rows that the same rule sets
+    apart.
     """
     decide = ", ".join(f"s.{quote(name)}" for name in columns)
-    part = f"pg_catalog.hashtextextended((ROW({decide}))::pg_catalog.text, 0)"
+    part = f"pg_catalog.hashtextextended({as_json(f'ROW({decide})', list(columns.values()))}, 0)"
     place = f"pg_catalog.abs({part} % {_PARTS})"
-    limit = round(share * _PARTS)
+    limit, judged = round(share * _PARTS), round(judging * _PARTS)
     named = ", ".join(f"s.{quote(name)}" for name in listed)
     parts = [f"SELECT {named} FROM {one.rows} WHERE {place} >= {limit}" for one in (source, *before)]
     db.query(f"CREATE TEMPORARY VIEW {quote(LEARNED)} AS {' UNION ALL '.join(parts)}")
     db.query(
         f"CREATE TEMPORARY TABLE {quote(JUDGED)} AS"
         f" SELECT s.*, (pg_catalog.row_number() OVER ())::integer AS {quote(NUMBER)}"
-        f" FROM {source.rows} WHERE {place} < {limit}"
+        f" FROM {source.rows} WHERE {place} < {judged}"
     )
     return db.query(f"SELECT pg_catalog.count(*) AS found FROM {temporary(JUDGED)}")[0]["found"]
 

@@ -27,6 +27,11 @@ def with_values(source: Table, column: SourceColumn) -> Table:
     return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {condition})")
 
 
+def view_with_values(view: str, source: Table, column: SourceColumn) -> str:
+    """Return the statement that creates a view of the rows in which a column is not NULL."""
+    return f"CREATE VIEW {view} AS SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL;"
+
+
 def draw_rows(source: Table, most: int, seed: int) -> Table:
     """Return the table, limited to `most` rows chosen at random; with equal rows and seeds, the same rows are
     chosen."""

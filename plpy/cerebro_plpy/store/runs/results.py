@@ -410,6 +410,12 @@ def trained_models(db: Database, info: str) -> dict[int, int]:
     return {row["mst_key"]: row["model_id"] for row in rows}
 
 
+def engines_of(db: Database, info: str) -> dict[int, str]:
+    """Return the engine of each architecture in the table that describes a run's models, by `model_id`."""
+    rows = db.query(f"SELECT DISTINCT model_id, backend FROM {info}")
+    return {row["model_id"]: row["backend"] for row in rows}
+
+
 @dataclass(frozen=True)
 class Stored:
     model_arch: str

@@ -297,6 +297,16 @@ def configs(db: Database, run_id: int) -> list[ConfigRow]:
     return [ConfigRow(**row) for row in rows]
 
 
+def engines_of(run: RunRow, rows: Sequence[ConfigRow]) -> tuple[str, dict[int, str]]:
+    """Return the engine of a run with these configs, and other engines by `model_id`."""
+    # A search that has not begun has no configs yet; its description names the engines.
+    described = searched(run) or {}
+    by_model = {int(model_id): name for model_id, name in described.get("backends", {}).items()}
+    by_model |= {row.model_id: row.backend for row in rows}
+    backend = described["backend"] if "backend" in described else rows[0].backend
+    return backend, {model_id: name for model_id, name in by_model.items() if name != backend}
+
+
 @as_owner
 def architectures(db: Database, run_id: int) -> list[ArchitectureRow]:
     rows = db.query(

@@ -1,0 +1,56 @@
+"""cerebro.train with long names, one-hot vectors, and rows without a target."""
+
+from __future__ import annotations
+
+import json
+
+import psycopg2
+import pytest
+
+from trial import Trial
+
+
+@pytest.fixture(scope="module", autouse=True)
+def customers(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE customers AS SELECT i AS id, 18 + i * 7 % 60 AS age, chr(97 + i % 3) AS plan,"
+        " CASE WHEN i * 7 % 60 > 30 THEN 'yes' ELSE 'no' END AS gone FROM generate_series(1, 600) AS i;"
+        " CREATE TABLE small AS SELECT age, plan, gone FROM customers"
+    )
+
+
+def test_a_name_has_room_for_all_tables(trial: Trial) -> None:
+    """37 bytes is the longest name that packing takes, and an ensemble of folds adds more tables."""
+    options = json.dumps({"nets": "linear", "configs": 2, "epochs": 2, "folds": 2})
+    trial.sql("SELECT cerebro.train('small', 'gone', %s, options => %s)", "n" * 37, options)
+
+
+def test_one_hot_vectors_that_chance_drew_are_told_from_classes(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE vectors AS SELECT hashint4(i) % 100 AS x,"
+        " CASE WHEN hashint4(i * 31) % 2 = 0 THEN ARRAY[1, 0] ELSE ARRAY[0, 1] END AS side,"
+        " ARRAY[i % 2 = 0, i % 3 = 0] AS flags FROM generate_series(1, 600) AS i"
+    )
+    options = {"nets": "linear", "configs": 2, "epochs": 2, "single": True, "metric": "accuracy"}
+    asked = "SELECT cerebro.train('vectors', %s, %s, options => %s)"
+    trial.notices()
+    trial.sql(asked, "side", "sides", json.dumps({**options, "task": "classification", "exclude": ["flags"]}))
+    assert "no better than always answering class " in trial.notices()
+    # Several values of an array may be true at once: they are quantities.
+    with pytest.raises(psycopg2.Error, match="the model predicts a quantity, for which no metric is called"):
+        trial.sql(asked, "flags", "flagged", json.dumps(options))
+
+
+def test_rows_without_a_target_are_left_out_by_hand_as_well(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE half_known AS SELECT age, CASE WHEN id % 2 = 0 THEN gone END AS gone FROM customers"
+    )
+    trial.notices()
+    options = json.dumps({"nets": "linear", "configs": 1, "epochs": 1, "single": True})
+    trial.sql("SELECT cerebro.train('half_known', 'gone', 'known', options => %s)", options)
+    by_hand = trial.notices().split("the same by hand:\n")[1].split("SELECT cerebro.load_net")[0]
+    counted = trial.value("SELECT total_rows FROM known_packed_summary")
+    trial.sql("DROP TABLE known_packed, known_packed_summary")
+    trial.sql("DROP TABLE known_packed_validation, known_packed_validation_summary")
+    trial.sql(by_hand)
+    assert trial.value("SELECT total_rows FROM known_packed_summary") == counted
