@@ -170,11 +170,6 @@ WRONG = {
         "22023",
         "options single and folds are both given",
     ),
-    "texts as a quantity": (
-        "'small', 'gone', options => '{\"task\": \"regression\"}'",
-        "42804",
-        "is no number",
-    ),
     "the logarithm of a negative number": (
         "'below', 'owed', options => '{\"target_scale\": \"log\"}'",
         "22003",
@@ -383,24 +378,6 @@ def test_a_result_that_is_no_better_than_a_guess_says_so(trial: Trial) -> None:
         other = "number" if target == "came" else "came"
         trial.sql("SELECT cerebro.train('dice', %s, %s, options => %s)", target, name, options % other)
         assert said in trial.notices()
-
-
-def test_a_target_that_is_a_key_is_told(trial: Trial) -> None:
-    trial.notices()
-    options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
-    trial.sql("SELECT cerebro.train('customers', 'id', 'keyed', options => %s)", options)
-    assert 'target "id" is a key: it tells rows apart' in trial.notices()
-
-
-def test_a_target_with_a_value_far_from_the_rest_is_told(trial: Trial) -> None:
-    trial.sql("CREATE TABLE far_off AS SELECT age, (id % 101)::float8 AS paid FROM customers")
-    trial.sql("INSERT INTO far_off VALUES (30, 1e12)")
-    trial.notices()
-    options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
-    trial.sql("SELECT cerebro.train('far_off', 'paid', 'from_far', options => %s)", options)
-    said = trial.notices()
-    assert said.count('target "paid": its value 1e+12 is 3e+10 deviations away from the rest') == 1
-    assert "Correct such rows or leave them out, in a view" in said
 
 
 def test_read_only_transactions_are_refused_before_any_work(trial: Trial) -> None:

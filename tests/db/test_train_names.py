@@ -1,4 +1,4 @@
-"""cerebro.train with long names, one-hot vectors, and rows without a target."""
+"""cerebro.train with long names and unusual targets: vectors, keys, values far off, and none."""
 
 from __future__ import annotations
 
@@ -54,3 +54,26 @@ def test_rows_without_a_target_are_left_out_by_hand_as_well(trial: Trial) -> Non
     trial.sql("DROP TABLE known_packed_validation, known_packed_validation_summary")
     trial.sql(by_hand)
     assert trial.value("SELECT total_rows FROM known_packed_summary") == counted
+
+
+def test_a_target_that_is_a_key_is_told(trial: Trial) -> None:
+    trial.notices()
+    options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
+    trial.sql("SELECT cerebro.train('customers', 'id', 'keyed', options => %s)", options)
+    assert 'target "id" is a key: it tells rows apart' in trial.notices()
+
+
+def test_a_target_with_a_value_far_from_the_rest_is_told(trial: Trial) -> None:
+    trial.sql("CREATE TABLE far_off AS SELECT age, (id % 101)::float8 AS paid FROM customers")
+    trial.sql("INSERT INTO far_off VALUES (30, 1e12)")
+    trial.notices()
+    options = '{"configs": 1, "epochs": 1, "nets": "linear"}'
+    trial.sql("SELECT cerebro.train('far_off', 'paid', 'from_far', options => %s)", options)
+    said = trial.notices()
+    assert said.count('target "paid": its value 1e+12 is 3e+10 deviations away from the rest') == 1
+    assert "Correct such rows or leave them out, in a view" in said
+
+
+def test_texts_are_no_quantity(trial: Trial) -> None:
+    with pytest.raises(psycopg2.errors.DatatypeMismatch, match='target "gone" of type text is no number'):
+        trial.sql("SELECT cerebro.train('small', 'gone', 'no_bill', options => '{\"task\": \"regression\"}')")
