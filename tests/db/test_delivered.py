@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import psycopg2
 import pytest
 
 import nets
@@ -96,6 +97,25 @@ def test_a_search_keeps_by_the_loss_and_says_so(trial: Trial) -> None:
         info = trial.read_row("SELECT * FROM found_info WHERE mst_key = %s", mst_key)
         assert loss == info["training_loss_final"] == min(info["training_loss"])
         assert value == info["training_metrics_final"]
+
+
+def test_a_fit_keeps_by_the_loss_if_the_call_says_so(trial: Trial) -> None:
+    options = {"restore_best": True, "compare_by": "loss"}
+    run_id = trial.fit("packed", "by_loss", "restless", 10, options=options)
+    # The rows are so few that the first epoch with the best accuracy is not the one with the least loss.
+    apart = 0
+    for mst_key, _, value, loss, epoch, *_ in board(trial, run_id):
+        info = trial.read_row("SELECT * FROM by_loss_info WHERE mst_key = %s", mst_key)
+        losses, values = info["training_loss"], info["training_metrics"]
+        assert loss == info["training_loss_final"] == min(losses) == losses[epoch - 1]
+        assert value == info["training_metrics_final"] == values[epoch - 1]
+        apart += values.index(max(values)) != epoch - 1
+    assert apart
+
+
+def test_what_to_compare_by_needs_something_to_compare(trial: Trial) -> None:
+    with pytest.raises(psycopg2.Error, match="compare_by is given without restore_best, patience or target"):
+        trial.fit("packed", "never", "restless", 1, options={"compare_by": "loss"})
 
 
 def test_of_equally_good_configs_the_one_with_the_lower_loss_is_first(trial: Trial) -> None:

@@ -129,6 +129,11 @@ def parse_fit_options(text: str | None) -> FitOptions:
     options = FitOptions(**parse_options(text, FIT_OPTIONS))
     if options.min_delta is not None and options.patience is None:
         raise CerebroError("option min_delta is given without patience")
+    if options.compare_by is not None and not options.measures_each_epoch:
+        raise CerebroError(
+            "option compare_by is given without restore_best, patience or target",
+            hint="They compare the epochs of a config: give one of them, or leave compare_by out.",
+        )
     return options
 
 

@@ -341,6 +341,12 @@ def host_facts(db: Database) -> dict[str, Any]:
     return json.loads(db.query("SELECT cerebro._host_facts() AS facts")[0]["facts"])
 
 
+def writes_floats_in_full(db: Database) -> bool:
+    """Return whether texts of floats have all their digits; a session may have switched that off."""
+    asked = "SELECT pg_catalog.current_setting('extra_float_digits')::integer > 0 AS found"
+    return db.query(asked)[0]["found"]
+
+
 def isolation(db: Database) -> str:
     return db.query("SELECT pg_catalog.current_setting('transaction_isolation') AS level")[0]["level"]
 

@@ -17,8 +17,7 @@ from cerebro_plpy.engine.checks.architecture import DescribedModel, Shape, canon
 from cerebro_plpy.engine.plain import layers, members
 from cerebro_plpy.engine.plain.activations import linear
 from cerebro_plpy.engine.plain.layers import Array, LayerCall, NotHere, Params, Size
-from cerebro_plpy.engine.plain.nodes import LayerNode, wiring
-from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.engine.plain.nodes import MALFORMED, LayerNode, wiring
 
 LAYERS = {**layers.LAYERS, **members.LAYERS}
 _MODULES = (None, "keras.layers")
@@ -27,9 +26,6 @@ _MODULES = (None, "keras.layers")
 _CONVOLUTIONS, _RECURRENT = ("Conv1D", "Conv2D"), ("GRU", "LSTM", "SimpleRNN")
 _OF_A_STEP = 250_000
 _DENSE = LAYERS.keys() - {*_CONVOLUTIONS, *_RECURRENT}
-# Raised for nets that need an engine. If the JSON has something in a wrong place, the engine raises the right
-# error.
-_MALFORMED = (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 # Up to so much work, calling an engine costs as much as NumPy.
 _LIGHT = 100_000
 
@@ -78,7 +74,7 @@ def plain_net(
     """
     try:
         return _make(canonical(model_arch, input_shapes), weights)
-    except _MALFORMED:
+    except MALFORMED:
         return None
 
 
@@ -87,7 +83,7 @@ def is_dense(model_arch: str) -> bool:
     try:
         nodes = wiring(canonical(model_arch)).nodes
         return all(_is_at_home(node.layer) and node.layer["class_name"] in _DENSE for node in nodes)
-    except _MALFORMED:
+    except MALFORMED:
         return False
 
 

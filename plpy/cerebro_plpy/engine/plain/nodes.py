@@ -7,9 +7,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.engine.plain.layers import NotHere
+from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.madlib.layers import TAKE
 
 Layer = Mapping[str, Any]
+# Raised for nets that need an engine. If the JSON has something in a wrong place, the engine raises the right
+# error.
+MALFORMED = (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ from typing import Any
 from cerebro_plpy.engine.checks.architecture import canonical
 from cerebro_plpy.engine.plain.activations import ACTIVATIONS
 from cerebro_plpy.engine.plain.layers import NotHere, Params, Size
-from cerebro_plpy.engine.plain.nodes import Layer, LayerNode, Wiring, wiring
-from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.engine.plain.nodes import MALFORMED, Layer, LayerNode, Wiring, wiring
 
 # Initializers whose defaults fit a kernel of any shape, and those without parameters.
 _SCALED = ("GlorotNormal", "GlorotUniform", "HeNormal", "HeUniform", "LecunNormal", "LecunUniform")
@@ -54,8 +53,7 @@ def is_usual(model_arch: str, weights_bytes: int | None, max_parameters: int) ->
     """
     try:
         parameters, largest = _measure(canonical(model_arch))
-    # The JSON has something in a wrong place: the engine knows which error to raise.
-    except (NotHere, CerebroError, AttributeError, LookupError, RecursionError, TypeError, ValueError):
+    except MALFORMED:
         return False
     return max(parameters, largest) <= max_parameters and weights_bytes in (None, 4 * parameters)
 

@@ -77,8 +77,6 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
     if training is None:
         return None
     measured, judged = WAYS["validation"], rows["validation"]
-    # An ensemble of folds was trained on the held-out rows as well.
-    in_folds = summary.get(results.FOLDS[0]) is not None
     if judged is None:
         measured, judged = WAYS["source"], training
     unseen = dict(_unseen(training))
@@ -95,15 +93,16 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
     if answered is None:
         return known
     output, answers = answered
+    known = replace(known, answers=describe_answers(output, answers))
+    # An ensemble of folds was trained on the held-out rows as well.
+    if summary.get(results.FOLDS[0]) is not None:
+        return known
     truth = judged.truth.astype(np.float64)
     metrics = [
         metric
         for metric in scoring.of_task(output.values is not None)
         if scoring.can_measure(metric, truth.sum(axis=0))
     ]
-    known = replace(known, answers=describe_answers(output, answers))
-    if in_folds:
-        return known
     return replace(
         known,
         measured=measured,

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.store import session
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, find_table, quote, temporary
 from cerebro_plpy.store.packed import packed
@@ -82,8 +83,10 @@ def split(
     apart.
     """
     decide = ", ".join(f"s.{quote(name)}" for name in columns)
-    part = f"pg_catalog.hashtextextended({as_json(f'ROW({decide})', list(columns.values()))}, 0)"
-    place = f"pg_catalog.abs({part} % {_PARTS})"
+    # Settings of the session must not change the text of a row.
+    shortest = session.writes_floats_in_full(db)
+    text = as_json(f"ROW({decide})", list(columns.values()), shortest=shortest)
+    place = f"pg_catalog.abs(pg_catalog.hashtextextended({text}, 0) % {_PARTS})"
     limit, judged = round(share * _PARTS), round(judging * _PARTS)
     named = ", ".join(f"s.{quote(name)}" for name in listed)
     parts = [f"SELECT {named} FROM {one.rows} WHERE {place} >= {limit}" for one in (source, *before)]

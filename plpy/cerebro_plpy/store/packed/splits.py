@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import citus
+from cerebro_plpy.store import citus, session
 from cerebro_plpy.store.dialect import distributed, is_greenplum
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote, target
 from cerebro_plpy.store.packed.packed import FOLD, SourceColumn
@@ -137,27 +137,17 @@ def hold_out(
     """Return two selections from a table: the rows that stay, and the rows that are held out."""
     names = list(known)
     if holdout.after is None and source.selection is None and not is_greenplum(db):
-        stored = _look_at(db, source)
         elements = [one.element for one in ([holdout.by] if holdout.by else known.values())]
-        number = _number(holdout, elements, shortest=stored.writes_floats_in_full)
-        places = _find_places(db, source, holdout, number) if stored.has_places else []
+        number = _number(holdout, elements, shortest=session.writes_floats_in_full(db))
+        places = _find_places(db, source, holdout, number) if _has_places(db, source) else []
         # Of none, the query says so when it is asked for rows.
         if 0 < len(places) <= _MOST_PLACES:
             return _by_place(source, names, places)
     return _by_content(db, source, names, holdout)
 
 
-@dataclass(frozen=True)
-class StoredRows:
-    """Whether a table's rows can be named by their places (ctid), and whether the session writes floats in
-    full."""
-
-    has_places: bool
-    writes_floats_in_full: bool
-
-
-def _look_at(db: Database, source: Table) -> StoredRows:
-    """Return how a table stores its rows.
+def _has_places(db: Database, source: Table) -> bool:
+    """Return whether a table's rows can be named by their places (ctid).
 
     Only a role that may read the whole table may read places. Before PostgreSQL 14 places are not used
     either, since the server would search the whole list of them for each row.
@@ -165,14 +155,12 @@ def _look_at(db: Database, source: Table) -> StoredRows:
     rows = db.query(
         "SELECT c.relkind IN ('r', 'm') AND NOT c.relhassubclass"
         " AND pg_catalog.has_table_privilege(c.oid, 'SELECT')"
-        " AND pg_catalog.current_setting('server_version_num')::integer >= 140000 AS has_places,"
-        " pg_catalog.current_setting('extra_float_digits')::integer > 0 AS writes_floats_in_full"
+        " AND pg_catalog.current_setting('server_version_num')::integer >= 140000 AS found"
         " FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
         ["oid"],
         [source.oid],
     )
-    found = StoredRows(**rows[0])
-    return replace(found, has_places=found.has_places and not citus.has_shards(db, source))
+    return bool(rows[0]["found"]) and not citus.has_shards(db, source)
 
 
 def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> list[str]:
