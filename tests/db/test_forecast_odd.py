@@ -58,3 +58,15 @@ def test_an_option_that_is_too_large_is_called_by_its_name(trial: Trial) -> None
         with pytest.raises(psycopg2.errors.InvalidParameterValue, match=f"option {option} is 20000"):
             trial.sql("SELECT cerebro.train_forecast('steady', 't', 'v', horizon => 3, options => %s)",
                       json.dumps({option: 20_000}))  # fmt: skip
+
+
+def test_a_series_that_has_come_to_rest_is_forecast(trial: Trial) -> None:
+    """The seasonal naive forecast has no error in the last backtests, so there is no share of its error."""
+    trial.sql(
+        "CREATE TABLE rests AS SELECT date '2024-01-01' + i AS day,"
+        " CASE WHEN i < 89 THEN 10 + 3 * sin(i) + i % 5 ELSE 0 END AS y FROM generate_series(0, 99) AS i"
+    )
+    options = '{"nets": "nlinear", "configs": 1, "epochs": 1}'
+    trial.notices()
+    trial.sql("SELECT cerebro.train_forecast('rests', 'day', 'y', name => 'rest', options => %s)", options)
+    assert "naive answers: MASE 0 in 4 backtests" in trial.notices()
