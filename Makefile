@@ -59,9 +59,8 @@ test-all: test ## all tests: besides, each layer and net on each engine, attacks
 	@$(SLOW) tests/unit $(ARGS)
 
 # What continuous integration adds to `make test`, the same on every day: some of each kind of long test.
-CHOSEN = tests/contract/test_attacks_sessions.py tests/contract/test_docs.py tests/contract/test_dump.py \
-	tests/contract/test_rights.py tests/contract/test_update.py tests/faults/test_resume.py \
-	tests/client/test_guide.py tests/client/shell/test_dashboard_browser.py tests/db/test_fused.py tests/db/test_groups.py
+CHOSEN = tests/contract/test_attacks_sessions.py tests/contract/test_dump.py tests/contract/test_rights.py \
+	tests/contract/test_update.py tests/db/test_session_settings.py
 
 test-chosen: ## what continuous integration runs of the rest
 	@tools/setup dev

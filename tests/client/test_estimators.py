@@ -126,6 +126,7 @@ def mixed(rows: int = 300) -> tuple[pd.DataFrame, np.ndarray]:
     return frame, paid.to_numpy("float64")
 
 
+@pytest.mark.slow
 def test_a_frame_of_mixed_columns_goes_as_it_is(client: Database) -> None:
     x, paid = mixed()
     labels = np.where(paid > 1.5, "dear", "cheap")

@@ -103,6 +103,7 @@ def test_a_report_shows_how_groups_are_spread_and_the_lowest(grouped: Run, tmp_p
     assert grouped.plot().figure.axes[0].get_title() == "The best of each group"
 
 
+@pytest.mark.slow
 def test_the_command_knows_groups(grouped: Run, client_database: str, tmp_path: Path) -> None:
     run = str(grouped.run_id)
     listed = json.loads(cerebro("groups", run, "--worst", "--format", "json", database=client_database).out)

@@ -100,6 +100,7 @@ def test_the_commands_show_the_same(client: Database, client_database: str, judg
     assert len(shown(client_database, "advise", str(judged.run_id))) == len(judged.advise())
 
 
+@pytest.mark.slow
 @explains
 def test_the_command_explains_rows(client: Database, client_database: str, judged: Run) -> None:
     found = shown(client_database, "explain", "kinds", "cars", "7", "--id", "id", "--top", "1")

@@ -195,6 +195,7 @@ def test_a_file_of_another_kind_is_refused(run: Run, tmp_path: Path) -> None:
         run.best().save(tmp_path / "best.h5")
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_has_no_models_yet(client: Database, packed: Packed, model: int) -> None:
     run = client.fit(packed, {"model": model, "loss": "mse", "batch_size": 1}, epochs=500, backend="jax")
     try:

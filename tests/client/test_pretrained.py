@@ -61,6 +61,7 @@ def flat(model: Any) -> bytes:
     return b"".join(array.astype("<f4").tobytes() for array in model.get_weights())
 
 
+@pytest.mark.slow
 def test_a_frozen_trunk_gets_a_head_for_the_labels(db: Database, packed: Packed) -> None:
     base = trunk()
     before = base.to_json(), flat(base)

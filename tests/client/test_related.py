@@ -117,6 +117,7 @@ def test_known_labels_of_nodes_mend_predictions(tables: Database, client_databas
     )
 
 
+@pytest.mark.slow
 def test_series_are_forecast(tables: Database, client_database: str, tmp_path: Path) -> None:
     board = tables.train_forecast("beats", "day", "beat", series=["name"], horizon=3, name="beats_f", **QUICK)
     assert list(board.columns) == ["answer", "mst_key", "parameters", "mase", "mae", "coverage", "best"]

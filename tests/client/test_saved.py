@@ -309,6 +309,7 @@ def test_the_command_takes_a_model_to_mlflow_and_back(
     assert done.code == 1 and "MLflow has no registered model nobody" in done.err
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_folder(client_database: str, tmp_path: Path) -> None:
     done = cerebro("export", "churn@2", tmp_path / "out", database=client_database)
     assert (done.code, done.out) == (0, f"{tmp_path / 'out'}\n")

@@ -75,6 +75,7 @@ def test_a_session_that_ran_another_engine_is_no_hindrance(client: Database) -> 
     assert run.status == "finished" and {row["metric"] for row in ranked(run)} == {"auc"}
 
 
+@pytest.mark.slow
 def test_the_command_takes_the_metric_that_decides(client_database: str, client: Database) -> None:
     how = ("--name", "by_f1", "--configs", "2", "--epochs", "1", "--metric", "f1")
     done = cerebro("train", "churn_rows", "gone", *how, database=client_database)
@@ -141,6 +142,7 @@ def test_a_report_says_what_columns_became(client: Database, tmp_path: Path) -> 
         assert wanted in text, wanted
 
 
+@pytest.mark.slow
 def test_the_command_names_both_files(client_database: str, client: Database, tmp_path: Path) -> None:
     run = client.rows("SELECT run_id FROM churn_summary")[0]["run_id"]
     done = cerebro("export", str(run), "--model", str(tmp_path / "best.keras"), database=client_database)

@@ -65,11 +65,15 @@ $$
 
 
 class Shared:
-    """The database that all test modules use in turn, and the connection that they share."""
+    """The database that all test modules use in turn, and the connections that they share.
+
+    Modules that need a process without an engine have a connection of their own. So a module that starts an
+    engine there ends no session of the other modules.
+    """
 
     def __init__(self, name: str) -> None:
         self.name = name
-        self._connection: Connection | None = None
+        self._connections: dict[bool, Connection] = {}
 
     def empty(self) -> None:
         """Empty the extension's tables, and drop everything else in the database."""
@@ -84,10 +88,12 @@ class Shared:
 
         If `fresh` is true, no engine has started in the process behind the connection.
         """
-        if self._connection is None or not self._is_fit(self._connection, fresh=fresh):
-            self.close()
-            self._connection = _open(self.name)
-        return self._connection
+        connection = self._connections.get(fresh)
+        if connection is None or not self._is_fit(connection, fresh=fresh):
+            if connection is not None:
+                connection.close()
+            self._connections[fresh] = _open(self.name)
+        return self._connections[fresh]
 
     def _is_fit(self, connection: Connection, *, fresh: bool) -> bool:
         """Reset the session; return whether it works, has few sessions and, if `fresh`, no engine."""
@@ -103,8 +109,8 @@ class Shared:
         return sessions <= MOST_SESSIONS
 
     def close(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
+        for connection in self._connections.values():
+            connection.close()
 
 
 def _open(database: str) -> Connection:

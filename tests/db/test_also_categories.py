@@ -95,6 +95,7 @@ def value(trial: Trial, query: str) -> float:
     return float(trial.value(query))
 
 
+@pytest.mark.slow
 def test_a_net_learns_each_value_by_itself(trial: Trial) -> None:
     trial.sql(
         "SELECT * FROM cerebro.train('fares', 'fare', 'plain', options => %s)",

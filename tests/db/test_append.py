@@ -77,6 +77,7 @@ def test_the_order_of_the_rows_has_no_say(trial: Trial, packed: str) -> None:
     assert stored(trial) == found
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_with_the_version_that_it_began_with(trial: Trial, packed: str) -> None:
     trial.fit("p", "expected", "mst", 40)
     options = {"threads": 1, "seed": 7, "background": True}

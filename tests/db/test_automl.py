@@ -145,6 +145,7 @@ def test_a_search_goes_on_into_prediction_and_a_fit(data: Trial) -> None:
     assert data.sql("SELECT mst_key FROM on_fit") == [(key,)]
 
 
+@pytest.mark.slow
 def test_without_validation_training_decides_and_is_said_once(data: Trial) -> None:
     said = search(data, "blind", "median", METHODS["median"], validation_table=None, random_state=None)
     assert said.count("no validation table was given: the training rows decide") == 1
@@ -165,7 +166,7 @@ def test_a_random_state_that_was_not_given_is_null_in_the_summary_and_said_once(
     assert data.value("SELECT random_state FROM repeated_summary") == str(seed)
 
 
-@pytest.mark.parametrize("method", ["hyperband", "pbt"])
+@pytest.mark.parametrize("method", ["hyperband", pytest.param("pbt", marks=pytest.mark.slow)])
 def test_the_same_random_state_gives_the_same_weights(data: Trial, method: str) -> None:
     for out in ("one", "two"):
         search(data, f"{out}_{method}", method, METHODS[method], random_state=0)

@@ -94,6 +94,7 @@ DAMAGE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damaged",
     [

@@ -144,6 +144,7 @@ def test_rows_that_any_fold_has_seen_do_not_promote(trial: Trial) -> None:
         trial.sql("SELECT cerebro.promote('by_folds', 2, if_better_on => 'held_validation')")
 
 
+@pytest.mark.slow
 def test_folds_of_a_run_that_measured_once_train_all_its_epochs(trial: Trial) -> None:
     trial.fit("held", "once", "held_mst", 40, validation_table="held_validation")
     trial.sql("SELECT cerebro.ensemble('once', 'of_once', options => '{\"folds\": 2}')")

@@ -34,6 +34,7 @@ def test_an_epoch_trains_on_its_part_of_each_segment(trial: Trial) -> None:
     assert losses == [(2 * EPOCHS,)] * 2
 
 
+@pytest.mark.slow
 def test_configs_that_share_visits_come_to_the_same_bits(trial: Trial) -> None:
     found = []
     for fuse in ("off", "exact"):

@@ -92,6 +92,7 @@ def test_a_table_that_is_unlike_gets_no_configs(data: Trial) -> None:
     assert "experience: no earlier search of yours has trained these nets on a table like this one" in said
 
 
+@pytest.mark.slow
 def test_searches_of_others_do_not_count(data: Trial, connect: Connect, role: MakeRole) -> None:
     user = role()
     # No owner is set: Greenplum would check whether the owner may create schemas.

@@ -89,6 +89,7 @@ $$
 """
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_layers_in_common_are_computed_in_one_pass_and_kept_as_long_as_needed(trial: Trial) -> None:
     """Two nets share one pass over the rows. The test looks into its own process, not into a cluster's."""

@@ -75,6 +75,7 @@ def test_every_segment_is_visited(trial: Trial, run: int) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_it_comes_to_what_keras_alone_comes_to(trial: Trial, run: int) -> None:
     rows = {}
     for segment, x, y in trial.buffers("packed"):

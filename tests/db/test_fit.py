@@ -470,6 +470,7 @@ def packed_rows(trial: Trial, packed: str) -> tuple[dict[str, np.ndarray], list[
     return found, [counts[segment] for segment in sorted(counts)]
 
 
+@pytest.mark.slow
 def test_metrics_and_class_weight_are_those_of_plain_keras(trial: Trial) -> None:
     compile_params = f"loss='categorical_crossentropy',optimizer='Adam(lr=0.01)',metrics={METRIC_TEXT}"
     trial.select(

@@ -133,6 +133,7 @@ def test_a_registered_loss_trains_to_the_bits_of_keras_own(trial: Trial, mine: s
     assert facts[0]["compile_params"] == MINE
 
 
+@pytest.mark.slow
 def test_a_run_keeps_its_version_until_its_end(trial: Trial, mine: str) -> None:
     """A resumed run uses the function's version with which it began; a new run uses the newest version."""
     trial.fit("packed", "whole", mine, 2, options={"backend": "jax"})
@@ -380,6 +381,7 @@ def test_a_search_names_functions(trial: Trial, mine: str) -> None:
     assert trial.value("SELECT count(*) FROM cerebro._run_function WHERE run_id = %s", run_id) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_configs_that_come_in_later_name_functions(trial: Trial, mine: str) -> None:
     """Configs added to a run use its versions of its functions, and the newest versions of others."""

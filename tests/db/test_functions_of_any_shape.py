@@ -10,7 +10,10 @@ from trial import Trial, blobs, rows_of
 pytestmark = pytest.mark.fresh_caller
 
 FEATURES = 12
-BACKENDS = ["jax", pytest.param("tensorflow", marks=pytest.mark.tensorflow)]
+BACKENDS = [
+    pytest.param("jax", marks=pytest.mark.slow),
+    pytest.param("tensorflow", marks=pytest.mark.tensorflow),
+]
 MINE = "optimizer='SGD(lr=0.1)',loss='my_loss',metrics=['accuracy']"
 FITTED = "batch_size=16,epochs=1"
 

@@ -63,6 +63,7 @@ def apart(trial: Trial, selection: str, backend: str, fuse: str = "off") -> str:
     return out
 
 
+@pytest.mark.slow
 def test_configs_that_sum_gradients_of_several_batches_train_alone(trial: Trial) -> None:
     summing = [f"{LOSS}'Adam(lr={rate},gradient_accumulation_steps=3)'" for rate in RATES]
     trial.select("summing", [1], summing, ["batch_size=8"])
@@ -77,7 +78,7 @@ def test_configs_that_sum_gradients_of_several_batches_train_alone(trial: Trial)
             pytest.param(selection, fuse, "tensorflow", marks=pytest.mark.tensorflow)
             for selection, fuse in (("adams", None), ("adams", "exact"), ("momenta", "exact"))
         ),
-        ("adams", "exact", "jax"),
+        pytest.param("adams", "exact", "jax", marks=pytest.mark.slow),
         pytest.param("adams", None, "jax", marks=pytest.mark.slow),
         pytest.param("momenta", "exact", "jax", marks=pytest.mark.slow),
     ],
@@ -113,11 +114,12 @@ def test_fast_is_close_and_gives_the_same_bits_whoever_is_in_the_bundle(trial: T
     assert trial.weights("few_fast") == {key: fast[key] for key in (1, 2, 5)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("fuse", "backend"),
     [
-        pytest.param("exact", "jax", marks=pytest.mark.slow),
-        pytest.param("fast", "jax", marks=pytest.mark.slow),
+        ("exact", "jax"),
+        ("fast", "jax"),
         ("exact", "tensorflow"),
     ],
 )
@@ -148,6 +150,7 @@ def test_one_that_fails_leaves_the_others_alone(trial: Trial, fuse: str | None, 
     assert trial.weights(out) == {key: data for key, data in off.items() if key not in (5, 6)}
 
 
+@pytest.mark.slow
 def test_configs_are_stopped_by_themselves(trial: Trial) -> None:
     ended = "SELECT mst_key, status, reason, training_loss FROM {}_info ORDER BY 1"
     for fuse in ("exact", "off"):
@@ -157,6 +160,7 @@ def test_configs_are_stopped_by_themselves(trial: Trial) -> None:
     assert trial.sql(ended.format("patient_exact")) == trial.sql(ended.format("patient_off"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ENGINES)
 def test_a_search_shares_visits_and_compares_as_it_does_without(trial: Trial, backend: str) -> None:
     grid = (
@@ -214,6 +218,7 @@ def test_the_plan_says_which_share_visits_and_why(trial: Trial) -> None:
     assert (other["Together"], other["Form"]) == (2, "exact")
 
 
+@pytest.mark.slow
 def test_fast_is_refused_or_declined_where_there_is_no_such_form(trial: Trial) -> None:
     with pytest.raises(psycopg2.Error, match="option fuse is fast, and tensorflow has no such form"):
         trial.fit("packed", "none", "adams", 1, options={"fuse": "fast", "backend": "tensorflow"})

@@ -325,6 +325,7 @@ def test_numbers_of_all_kinds_name_groups_in_queries(trial: Trial) -> None:
     assert trial.value(without) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layers", ["Reshape((3, 2)), LSTM(4)", "Reshape((3, 2)), Conv1D(4, 2), Flatten()"])
 def test_groups_are_predicted_by_an_engine_where_it_is_faster(trial: Trial, layers: str) -> None:
     trial.sql(

@@ -95,6 +95,7 @@ def test_models_stay_on_the_engine_that_trained_them(trial: Trial) -> None:
     assert trial.sql("SELECT DISTINCT backend FROM unnamed_search_info") == [("jax",)]
 
 
+@pytest.mark.slow
 def test_groups_in_the_callers_session_stay_on_its_engine(trial: Trial) -> None:
     trial.sql("BEGIN")
     try:

@@ -77,6 +77,7 @@ def test_a_plan_writes_nothing(trial: Trial) -> None:
     assert trial.sql(counted) == before
 
 
+@pytest.mark.slow
 def test_what_is_left_to_the_planner_is_chosen(trial: Trial) -> None:
     trial.notices()
     for out, options in (("fastest", {"plan": "fastest"}), ("chosen", {"backend": "auto"})):

@@ -71,6 +71,7 @@ def expect(trial: Trial, out: str, asked: dict[str, int]) -> None:
     assert trial.value(f"SELECT count(*) FROM {out}") == 7
 
 
+@pytest.mark.slow
 def test_configs_of_groups_are_stopped_cloned_and_added(run: Run, trial: Trial) -> None:
     asked = steered(run, "steered")
     run.steer("resume")

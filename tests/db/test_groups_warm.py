@@ -53,6 +53,7 @@ def test_two_runs_of_two_epochs_equal_one_of_four(trial: Trial, fuse: str) -> No
     assert ours == pytest.approx(theirs, rel=1e-6)
 
 
+@pytest.mark.slow
 def test_it_is_resumed_with_the_same_bits(trial: Trial) -> None:
     fresh(trial, "whole", "torn")
     trial.fit("packed", "whole", "configs", 80, options={**JAX, "fuse": "off"})

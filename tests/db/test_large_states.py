@@ -25,6 +25,7 @@ def tables(trial: Trial) -> None:
     trial.select("mst", [1], params, ["batch_size=8,epochs=1,anneal_at=[2]"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_measuring_stopping_and_sharing_visits_change_no_bit(trial: Trial, backend: str) -> None:
     options = {"backend": backend, "fuse": "off"}

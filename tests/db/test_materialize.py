@@ -119,6 +119,7 @@ def test_rows_that_are_not_kept_in_memory_are_read_for_the_trunk(trial: Trial) -
     assert found[0][1] == found[1][1]
 
 
+@pytest.mark.slow
 def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
     trial.pack("blobs", "folded", options={"folds": 3})
     trial.keep("in_folds", "mst", [1])

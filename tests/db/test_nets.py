@@ -70,20 +70,25 @@ def test_a_line_of_layers_stands_between_the_tables_inputs_and_outputs(trial: Tr
     ]
 
 
+SELDOM = [
+    ("mixed", "linear", {}, ("Dense", [2])),
+    ("mixed", "tabm", {"width": 8, "members": 3, "pieces": 4}, ("GlobalAveragePooling1D", [2])),
+    ("prices", "realmlp", {"width": 4, "frequencies": 3}, ("Rescaling", [1])),
+    ("prices", "image", {"width": 4, "depth": 1}, ("Rescaling", [1])),
+    ("series", "LSTM(4)", {}, ("Dense", [2])),
+]
+
+
 @pytest.mark.parametrize(
     "packed, net, params, last",
     [
-        ("mixed", "linear", {}, ("Dense", [2])),
+        *(pytest.param(*one, marks=pytest.mark.slow) for one in SELDOM),
         ("mixed", "tabular", {"width": 8, "depth": 1}, ("Dense", [2])),
-        ("mixed", "tabm", {"width": 8, "members": 3, "pieces": 4}, ("GlobalAveragePooling1D", [2])),
         ("prices", "tabm", {"width": 4, "members": 2}, ("Rescaling", [1])),
         ("mixed", "realmlp", {"width": 8, "depth": 2}, ("Dense", [2])),
-        ("prices", "realmlp", {"width": 4, "frequencies": 3}, ("Rescaling", [1])),
         ("mixed", "text", {"width": 4}, ("Dense", [2])),
         ("pictures", "image", {"width": 4, "depth": 2}, ("Dense", [3])),
-        ("prices", "image", {"width": 4, "depth": 1}, ("Rescaling", [1])),
         ("series", "series", {"width": 4, "depth": 3}, ("Dense", [2])),
-        ("series", "LSTM(4)", {}, ("Dense", [2])),
         ("pictures", "Conv2D(4, 3), MaxPooling2D(2)", {}, ("Dense", [3])),
     ],
 )

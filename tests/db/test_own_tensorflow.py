@@ -52,7 +52,7 @@ def fresh(trial: Trial) -> Iterator[Connection]:
     [
         pytest.param((LIGHT, OWN, PREDICT, OWN), marks=pytest.mark.slow),
         (PREDICT, OWN),
-        (LIGHT, COMPILED, OWN, PREDICT),
+        pytest.param((LIGHT, COMPILED, OWN, PREDICT), marks=pytest.mark.slow),
         pytest.param((LIGHT, OWN, COMPILED, PREDICT), marks=pytest.mark.slow),
     ],
     ids=["before", "after", "after_jit", "before_jit"],

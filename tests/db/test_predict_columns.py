@@ -160,6 +160,7 @@ def test_a_config_is_named_by_its_key(trial: Trial) -> None:
     assert np.abs(np.array(found)[:, 0] - expected.max(axis=1)).max() < 1e-5
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_a_first_answer_of_a_graph_needs_no_engine_and_is_the_same(trial: Trial, connect: Connect) -> None:
     trial.sql("SELECT cerebro.load_net('points', 'packed', 'tabular', %s)", json.dumps({"width": 8}))
@@ -191,7 +192,15 @@ MANY_ROWS = {
 
 
 @pytest.mark.postgresql
-@pytest.mark.parametrize("door", MANY_ROWS)
+@pytest.mark.parametrize(
+    "door",
+    [
+        "predict_query",
+        "worst_rows",
+        pytest.param("confusion_matrix", marks=pytest.mark.slow),
+        pytest.param("ensemble", marks=pytest.mark.slow),
+    ],
+)
 def test_many_rows_of_a_plain_net_need_no_engine(trial: Trial, connect: Connect, door: str) -> None:
     if door == "ensemble":
         trial.call("validation_preprocessor_dl", "customers", "others", "gone", "*", "packed")

@@ -83,6 +83,7 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
     assert [row[2] for row in by_numpy] == pytest.approx([row[2] for row in by_engine], abs=1e-5)
 
 
+@pytest.mark.slow
 def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: Connect) -> None:
     """If an embedding has no vector for a code, the engine answers, since each engine has its own rule."""
     net = nets.sequential(
@@ -116,6 +117,7 @@ def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: C
         assert one == tuple(pytest.approx(value, abs=1e-5, nan_ok=True) for value in other)
 
 
+@pytest.mark.slow
 def test_many_rows_of_a_heavy_net_bring_an_engine_up(trial: Trial, connect: Connect) -> None:
     """Many rows of an LSTM start an engine, which is far faster than NumPy; ten rows do not."""
     net = nets.sequential(

@@ -179,6 +179,7 @@ def test_who_may_not_read_a_table_gets_no_features_of_it(
         assert len(Trial(connection).sql(ask)) == 3
 
 
+@pytest.mark.slow
 def test_retraining_makes_the_features_of_new_labels(trial: Trial, trained: str, greenplum: bool) -> None:
     trial.sql("INSERT INTO labels SELECT id, '2026-06-20', gone FROM labels")
     found = trial.read_row("SELECT * FROM cerebro.retrain('leaving', promote => 'always')")

@@ -162,6 +162,7 @@ def close(ours: list[tuple[int, str, float]], theirs: list[tuple[int, str, float
     return all(a[:2] == b[:2] and math.isclose(a[2], b[2], abs_tol=1e-6) for a, b in same)
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_three_forms_give_the_same_for_every_type_under_all_settings(trial: Trial) -> None:
     expected, *others = answers(trial)

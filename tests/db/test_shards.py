@@ -30,6 +30,7 @@ def tables(trial: Trial) -> None:
     trial.select("mst", [trial.model(DEEP)], [ADAM], ["batch_size=16"])
 
 
+@pytest.mark.slow
 def test_a_net_of_three_times_the_memory_learns_the_same(trial: Trial) -> None:
     trial.fit("packed", "whole", "mst", EPOCHS, options=WHOLE)
     with cancelled(trial, at_visits=3):

@@ -53,7 +53,7 @@ def test_a_quantity_is_learned_as_it_is_if_that_is_wanted(trial: Trial) -> None:
     assert not any("rescaling" in kind for kind in kinds)
 
 
-@pytest.mark.parametrize("way", ["standard", "log"])
+@pytest.mark.parametrize("way", [pytest.param("standard", marks=pytest.mark.slow), "log"])
 def test_answers_stay_within_the_values_seen_if_that_is_wanted(trial: Trial, way: str) -> None:
     trial.sql("CREATE TABLE IF NOT EXISTS far AS SELECT id, a * 30 AS a, b * 30 AS b, sold FROM prices")
     ends: list[list[float]] = []

@@ -48,6 +48,7 @@ def fit_one(trial: Trial, out: str, **options: Any) -> int:
     return threads(trial)
 
 
+@pytest.mark.slow
 def test_a_run_of_one_config_by_its_kind_has_all_cores(trial: Trial) -> None:
     assert fit_one(trial, "single") == CORES
     assert fit_one(trial, "single_1", threads=1) == 1

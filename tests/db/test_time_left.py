@@ -83,6 +83,7 @@ class Model:
         return (self.visits.seconds(kind, visits * units) + measuring) * self.pace.factor(SEGMENTS)
 
 
+@pytest.mark.slow
 def test_the_view_says_what_the_run_says(trial: Trial) -> None:
     run = begin(trial, "out")
     remaining, known = set[bool](), 0

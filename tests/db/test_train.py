@@ -109,6 +109,7 @@ def test_one_statement_leads_from_a_table_to_predictions(trial: Trial) -> None:
         assert together > 0.9
 
 
+@pytest.mark.slow
 @pytest.mark.postgresql
 def test_a_session_that_runs_an_engine_trains_on_it(trial: Trial, connect: Connect) -> None:
     options = {"configs": 1, "epochs": 1, "nets": "linear", "single": True}
@@ -189,6 +190,7 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(trial: Trial, said: str, co
     assert trial.value("SELECT count(*) FROM pg_class") == before
 
 
+@pytest.mark.slow
 def test_one_config_is_the_best_everywhere(trial: Trial) -> None:
     """The config with the best accuracy is used everywhere, although another has a lower loss."""
     trial.sql(
@@ -334,7 +336,7 @@ def test_a_target_that_cannot_be_learned_is_refused_at_once(
     assert "validation" not in str(caught.value)
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1e5, 1e12])
+@pytest.mark.parametrize("unit", [1e-6, *(pytest.param(one, marks=pytest.mark.slow) for one in (1e5, 1e12))])
 def test_a_quantity_is_learned_in_any_unit(trial: Trial, unit: float) -> None:
     trial.sql(
         "DROP TABLE IF EXISTS houses, home, home_info, home_summary, home_best, home_best_summary, said"

@@ -55,7 +55,9 @@ def held_out(trial: Trial, model: str, target: str) -> tuple[np.ndarray, np.ndar
     return truth, answers / answers.sum(axis=1, keepdims=True) if width > 1 else answers[:, 0]
 
 
-@pytest.mark.parametrize("metric", METRICS)
+@pytest.mark.parametrize(
+    "metric", [pytest.param(one, marks=pytest.mark.slow if one == "logloss" else ()) for one in METRICS]
+)
 def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
     target, measure = METRICS[metric]
     options = {
@@ -99,6 +101,7 @@ def test_the_metric_that_is_named_decides(trial: Trial, metric: str) -> None:
         assert re.search(rf"\b{metric} -?\d", trial.notices())
 
 
+@pytest.mark.slow
 def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> None:
     """With random labels, the loss soon grows; the epoch that is kept is the best by the metric."""
     trial.sql(

@@ -50,6 +50,7 @@ def parts(weights: bytes) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.slow
 def test_layers_train_from_their_epoch_on(trial: Trial) -> None:
     seen = {}
     for epochs in (1, 2, 3):

@@ -13,7 +13,7 @@ import kinds
 from harness import Harness
 
 ROUNDS = 24
-QUICK_ROUNDS = 8
+QUICK_ROUNDS = 4
 
 
 def test_every_kind_has_its_round(harness: Harness) -> None:

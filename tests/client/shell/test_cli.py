@@ -363,6 +363,7 @@ def test_a_run_that_is_not_there_is_refused(database: str, run: int) -> None:
         assert done.code == 1 and "you have no run 99" in done.err, command
 
 
+@pytest.mark.slow
 @pytest.mark.doors("shell", "watch steer")
 def test_a_run_is_stopped_and_resumed(database: str, run: int, trial: Trial) -> None:
     trial.select("long", [1], [SGD, SGD.replace("0.1", "0.2")], ["batch_size=1,epochs=50"])

@@ -226,6 +226,7 @@ def test_the_servers_own_words_come_through(page: Page, run: int) -> None:
     assert "is finished" in json.loads(text)["error"]
 
 
+@pytest.mark.slow
 def test_a_run_that_is_resumed_here_ends_well_without_the_page(
     database: str, run: int, sql: Sql, connect: Connect
 ) -> None:
