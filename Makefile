@@ -58,7 +58,7 @@ test-all: test ## all tests: besides, each layer and net on each engine, attacks
 	@eval "$$(tools/cluster env)" && $(SLOW) tests/contract tests/db tests/faults tests/client $(ARGS)
 	@$(SLOW) tests/unit $(ARGS)
 
-# What continuous integration adds to `make test`, the same on every day: some of each kind of long test.
+# What continuous integration adds to `make test`, the same on every day: attacks, dumps, rights, updates, settings.
 CHOSEN = tests/contract/test_attacks_sessions.py tests/contract/test_dump.py tests/contract/test_rights.py \
 	tests/contract/test_update.py tests/db/test_session_settings.py
 

@@ -6,6 +6,7 @@ the same. So a comparison that takes hours can be measured in several runs.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import subprocess
 import tempfile
@@ -36,6 +37,8 @@ BEST, ENSEMBLE = "best config", "ensemble"
 PEERS = ("CatBoost", "LightGBM", "HistGradientBoosting", "MLP")
 # These need PyTorch, and so an environment of their own.
 RIVALS = ("AutoGluon", "RealMLP-TD", "TabM-D")
+# Code that no server of one machine runs.
+ELSEWHERE = tuple(f"plpy/cerebro_plpy/{name}" for name in ("citus/", "cluster/", "store/citus"))
 # The difference of two means is noise if it is smaller than so many of its standard errors.
 NOISE = 2.0
 
@@ -142,8 +145,9 @@ def _measure(everything: Sequence[Rows], names: Sequence[str], seeds: int, tell:
 def _version(name: str) -> str:
     """Return the version of a contender: that of its package, or of the server's code."""
     if name in (BEST, ENSEMBLE):
-        trees = _run(["git", "rev-parse", "HEAD:plpy", "HEAD:sql"]).split()
-        return " ".join(tree[:10] for tree in trees)
+        listed = _run(["git", "ls-tree", "-r", "--full-tree", "HEAD", "plpy", "sql"]).splitlines()
+        here = [line for line in listed if not line.partition("\t")[2].startswith(ELSEWHERE)]
+        return hashlib.sha256("\n".join(here).encode()).hexdigest()[:20]
     asked = f"from importlib.metadata import version; print(version({PACKAGES[name]!r}))"
     return _run([_python(name), "-c", asked]).strip()
 

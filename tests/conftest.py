@@ -107,15 +107,16 @@ def _server() -> tuple[bool, int] | None:
 # Files whose tests take half a minute or more together, as `pytest --durations=0` counts them. They begin
 # first, or one of them would be at work alone at the end.
 LONGEST = (
-    "faults/test_faults db/test_invariants client/test_train db/test_fused db/test_train db/test_automl"
-    " db/test_groups_warm client/shell/test_cli client/test_models db/test_steering db/test_groups"
-    " client/test_judged db/test_fit db/test_relate_models db/test_functions client/test_groups"
-    " db/test_cancel client/test_saved db/test_nets db/test_session_settings db/test_groups_limits"
-    " db/test_columns_bits db/test_columns_sources db/test_views client/shell/test_cli_hints"
-    " db/test_append db/test_registry_rights db/test_hostile_names client/shell/test_dashboard"
-    " db/test_ensemble db/test_ensemble_folds db/test_columns_attacks db/test_groups_steering"
-    " client/test_estimators db/test_predict_one db/test_lora contract/test_docs db/test_epochs_per_pass"
-    " db/test_materialize db/test_few_rows client/shell/test_dashboard_ended"
+    "faults/test_faults db/test_invariants client/test_train db/test_train db/test_groups_warm"
+    " contract/test_docs client/test_models db/test_automl db/test_functions db/test_registry_rights"
+    " db/test_ensemble_folds db/test_cancel db/test_forecast client/shell/test_cli db/test_hostile_names"
+    " db/test_groups db/test_columns db/test_views db/test_session_settings db/test_fused"
+    " db/test_retrain db/test_registry db/test_nets db/test_ensemble db/test_madlib_walkthroughs"
+    " db/test_fit db/test_packing db/test_registry_aliases db/test_madlib_words db/test_steering"
+    " db/test_predict_one db/test_relate_models client/shell/test_cli_server db/test_madlib_scripts"
+    " db/test_ensemble_groups client/test_run db/test_predict db/test_predict_columns client/test_saved"
+    " client/test_groups db/test_columns_sources db/test_inspect_net db/test_target_scale"
+    " client/shell/test_dashboard db/test_append db/test_materialize_steered"
 ).split()
 _PLACES = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONGEST)}
 

@@ -112,7 +112,12 @@ def name_kind(distribution: str, threads: int) -> str:
     """
     found = hashlib.sha256()
     # RECORD has a digest of each file of the distribution.
-    record = importlib.metadata.distribution(distribution).read_text("RECORD") or ""
+    try:
+        record = importlib.metadata.distribution(distribution).read_text("RECORD")
+    except importlib.metadata.PackageNotFoundError:
+        record = None
+    if not record:
+        raise NotTrusted(f"{distribution} has no list of its files, so its builds cannot be told apart")
     for part in (record, platform.machine(), _processor(), str(threads)):
         found.update(part.encode() + b"\0")
     return found.hexdigest()[:_KIND_LETTERS]
@@ -134,9 +139,10 @@ class Programs:
 
     def __init__(self, folder: Path, kind: str) -> None:
         """Make the subfolder of a kind; raise NotTrusted or OSError if this is impossible."""
-        self._all = folder
-        self._folder = folder / kind
         check_folder(folder)
+        # A link on the way could lead elsewhere later.
+        self._all = folder.resolve()
+        self._folder = self._all / kind
         check_folder(self._folder)
         self._room = _MOST_BYTES // 8
         self._clean()

@@ -16,6 +16,8 @@ from cerebro_db import CerebroError, Database, Packed
 
 import applications
 
+pytestmark = pytest.mark.slow
+
 SIDE, CLASSES, ROWS = 8, 3, 60
 GRID = {"loss": "categorical_crossentropy", "metrics": ["accuracy"], "batch_size": 10}
 
@@ -61,7 +63,6 @@ def flat(model: Any) -> bytes:
     return b"".join(array.astype("<f4").tobytes() for array in model.get_weights())
 
 
-@pytest.mark.slow
 def test_a_frozen_trunk_gets_a_head_for_the_labels(db: Database, packed: Packed) -> None:
     base = trunk()
     before = base.to_json(), flat(base)

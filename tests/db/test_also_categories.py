@@ -12,7 +12,7 @@ import pytest
 from packing import column
 from trial import Trial
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 ROWS, ROUTES = 1800, 150
 SMALL: dict[str, Any] = {"configs": 2, "epochs": 27, "nets": ["tabular"], "single": True, "exclude": ["id"]}
@@ -95,7 +95,6 @@ def value(trial: Trial, query: str) -> float:
     return float(trial.value(query))
 
 
-@pytest.mark.slow
 def test_a_net_learns_each_value_by_itself(trial: Trial) -> None:
     trial.sql(
         "SELECT * FROM cerebro.train('fares', 'fare', 'plain', options => %s)",

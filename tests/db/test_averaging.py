@@ -14,7 +14,7 @@ import nets
 from fixtures import Connect
 from trial import ADAM, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES, ROWS = 12, 121
 SGD = "optimizer='SGD(learning_rate=0.1)',loss='categorical_crossentropy',metrics=['accuracy']"
@@ -94,7 +94,6 @@ DAMAGE = {
 }
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "damaged",
     [

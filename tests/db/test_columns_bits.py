@@ -13,7 +13,7 @@ import reference
 from mixed import CUSTOMERS, picture
 from trial import Trial
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 ROWS, EPOCHS = 240, 2
 # Numbers, dates and a one-hot category make one vector; each of the others is an input of its own.

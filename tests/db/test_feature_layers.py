@@ -10,7 +10,7 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 UNITS, EPOCHS = 1500, 6
 NET = "Dense(8, 'relu', name='new')"
@@ -89,7 +89,6 @@ $$
 """
 
 
-@pytest.mark.slow
 @pytest.mark.postgresql
 def test_layers_in_common_are_computed_in_one_pass_and_kept_as_long_as_needed(trial: Trial) -> None:
     """Two nets share one pass over the rows. The test looks into its own process, not into a cluster's."""

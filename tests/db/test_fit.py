@@ -478,13 +478,12 @@ def test_metrics_and_class_weight_are_those_of_plain_keras(trial: Trial) -> None
         ["batch_size=16,epochs=1", "batch_size=16,epochs=1,class_weight={0: 2.0, 2: 0.5}"],
     )  # fmt: skip
     run_id = trial.fit("packed", "measured_models", "measured_mst", 2)
-    optimizer = ["Adam", {"learning_rate": 0.01}]
     rows, buffers = packed_rows(trial, "packed")
     texts = dict(trial.sql("SELECT mst_key, fit_params FROM measured_mst"))
     configs = [
         reference.Config(
-            key, nets.mlp(FEATURES), optimizer, "categorical_crossentropy", 16, metrics=METRICS,
-            class_weight={0: 2.0, 2: 0.5} if "class_weight" in text else None,
+            key, nets.mlp(FEATURES), ["Adam", {"learning_rate": 0.01}], "categorical_crossentropy", 16,
+            metrics=METRICS, class_weight={0: 2.0, 2: 0.5} if "class_weight" in text else None,
         )
         for key, text in texts.items()
     ]  # fmt: skip

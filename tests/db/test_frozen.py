@@ -19,7 +19,7 @@ import reference
 from fixtures import Connect
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 UNITS, EPOCHS, SEGMENTS, SEED = 200, 2, 2, 7
 # Enough epochs for a test to interrupt the run.

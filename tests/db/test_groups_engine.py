@@ -11,7 +11,7 @@ import nets
 from trial import ADAM, Trial, blobs, rows_of
 
 # JAX starts in sessions of its own, and in this one after the transactions.
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES, ROWS, GROUPS = nets.FEATURES, 300, 100
 TENSORFLOW = {"backend": "tensorflow"}
@@ -95,7 +95,6 @@ def test_models_stay_on_the_engine_that_trained_them(trial: Trial) -> None:
     assert trial.sql("SELECT DISTINCT backend FROM unnamed_search_info") == [("jax",)]
 
 
-@pytest.mark.slow
 def test_groups_in_the_callers_session_stay_on_its_engine(trial: Trial) -> None:
     trial.sql("BEGIN")
     try:

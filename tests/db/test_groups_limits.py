@@ -8,7 +8,7 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES, ROWS = 6, 240
 JAX = {"backend": "jax"}
@@ -35,8 +35,7 @@ def fresh(trial: Trial, *names: str) -> None:
     trial.sql(f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
+@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "tensorflow"])
 def test_classes_are_balanced_within_each_group(trial: Trial, backend: str) -> None:
     fresh(trial, "even", "uneven")
     options = {"backend": backend}

@@ -11,7 +11,7 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES, ROWS = 6, 240
 JAX = {"backend": "jax", "threads": 1, "seed": 1}
@@ -77,7 +77,6 @@ def test_a_plan_writes_nothing(trial: Trial) -> None:
     assert trial.sql(counted) == before
 
 
-@pytest.mark.slow
 def test_what_is_left_to_the_planner_is_chosen(trial: Trial) -> None:
     trial.notices()
     for out, options in (("fastest", {"plan": "fastest"}), ("chosen", {"backend": "auto"})):

@@ -12,7 +12,7 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES, ROWS = 6, 160
 JAX = {"backend": "jax", "threads": 1, "fuse": "off"}

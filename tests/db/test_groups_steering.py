@@ -10,7 +10,7 @@ from fixtures import execute
 from steering import Run
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES = 6
 EPOCHS = 400
@@ -71,7 +71,6 @@ def expect(trial: Trial, out: str, asked: dict[str, int]) -> None:
     assert trial.value(f"SELECT count(*) FROM {out}") == 7
 
 
-@pytest.mark.slow
 def test_configs_of_groups_are_stopped_cloned_and_added(run: Run, trial: Trial) -> None:
     asked = steered(run, "steered")
     run.steer("resume")

@@ -16,7 +16,7 @@ from cerebro_plpy.store.runs.handed import HandedPlace, HandedRows, refusing_ful
 from trial import ADAM, Trial, blobs, rows_of
 
 # A cluster hands no rows over. Few rows train in the caller.
-pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller]
+pytestmark = [pytest.mark.postgresql, pytest.mark.fresh_caller, pytest.mark.slow]
 ROWS = 2600
 
 
@@ -92,7 +92,6 @@ def test_nothing_is_left_of_a_run_that_fails(trial: Trial) -> None:
     assert trial.sql("SELECT run_id FROM cerebro.runs") == before
 
 
-@pytest.mark.slow
 def test_a_run_goes_on_when_its_tables_are_committed(trial: Trial) -> None:
     """A run that is resumed after the commit reads its rows from the tables, because the file is gone."""
     trial.sql("BEGIN")

@@ -7,7 +7,7 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES, EPOCHS = 64, 3
 ADAM = "loss='categorical_crossentropy',optimizer='Adam(learning_rate={})',metrics=['accuracy']"
@@ -25,7 +25,6 @@ def tables(trial: Trial) -> None:
     trial.select("mst", [1], params, ["batch_size=8,epochs=1,anneal_at=[2]"])
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["tensorflow", "jax"])
 def test_measuring_stopping_and_sharing_visits_change_no_bit(trial: Trial, backend: str) -> None:
     options = {"backend": backend, "fuse": "off"}

@@ -16,7 +16,7 @@ import nets
 import reference
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 EPOCHS, SEGMENTS, SEED = 2, 2, 7
 LOSS = "categorical_crossentropy"
@@ -56,7 +56,6 @@ def plain_keras(trial: Trial, backend: str, keys: Sequence[int]) -> reference.Fo
         return reference.run(job, rows, Path(folder))
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 def test_the_weights_are_those_of_keras_own_fit(trial: Trial, done: int) -> None:
     assert trial.weights("adapted") == plain_keras(trial, "tensorflow", [1, 2]).weights
@@ -69,7 +68,6 @@ def test_the_weights_are_those_of_keras_own_fit_on_jax(trial: Trial) -> None:
     assert trial.weights("adapted_jax") == plain_keras(trial, "jax", [1]).weights
 
 
-@pytest.mark.slow
 @pytest.mark.postgresql
 def test_what_hops_is_small(trial: Trial, done: int) -> None:
     full = trial.value("SELECT max(state_bytes) FROM cerebro.visits WHERE run_id <> %s", done)
@@ -79,7 +77,6 @@ def test_what_hops_is_small(trial: Trial, done: int) -> None:
     assert trial.value(digests, done) == 1
 
 
-@pytest.mark.slow
 def test_all_else_is_as_it_was(trial: Trial, done: int) -> None:
     before = np.frombuffer(bytes(trial.value("SELECT model_weights FROM arch WHERE model_id = 2")), "<f4")
     state = trial.sql("SELECT name, kind, data FROM cerebro.config_state(%s, 1)", done)
@@ -94,7 +91,6 @@ def test_all_else_is_as_it_was(trial: Trial, done: int) -> None:
     assert moved == {"kind/kernel", "kind/bias", *biases}
 
 
-@pytest.mark.slow
 def test_predictions_are_those_that_were_measured(trial: Trial, done: int) -> None:
     value = trial.value(
         "SELECT value FROM cerebro.metrics WHERE run_id = %s AND mst_key = 1 AND metric = 'accuracy'"

@@ -11,7 +11,7 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 UNITS, EPOCHS = 1500, 6
 
@@ -119,7 +119,6 @@ def test_rows_that_are_not_kept_in_memory_are_read_for_the_trunk(trial: Trial) -
     assert found[0][1] == found[1][1]
 
 
-@pytest.mark.slow
 def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
     trial.pack("blobs", "folded", options={"folds": 3})
     trial.keep("in_folds", "mst", [1])

@@ -12,6 +12,8 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 FEATURES = 12
 
 

@@ -12,7 +12,7 @@ import nets
 from fixtures import Connection, execute
 from trial import Trial, blobs, rows_of
 
-pytestmark = pytest.mark.tensorflow
+pytestmark = [pytest.mark.tensorflow, pytest.mark.slow]
 FEATURES, UNITS = 6, 8
 LIGHT = "SELECT cerebro.version()"
 PREDICT = "SELECT cerebro.madlib_keras_predict_byom('arch', 1, 'rows', 'id', 'x', 'out', 'prob')"
@@ -52,7 +52,7 @@ def fresh(trial: Trial) -> Iterator[Connection]:
     [
         pytest.param((LIGHT, OWN, PREDICT, OWN), marks=pytest.mark.slow),
         (PREDICT, OWN),
-        pytest.param((LIGHT, COMPILED, OWN, PREDICT), marks=pytest.mark.slow),
+        (LIGHT, COMPILED, OWN, PREDICT),
         pytest.param((LIGHT, OWN, COMPILED, PREDICT), marks=pytest.mark.slow),
     ],
     ids=["before", "after", "after_jit", "before_jit"],

@@ -329,6 +329,25 @@ def test_rights_are_looked_at_in_each_statement(trial: Trial, role: MakeRole, co
 
 
 @pytest.mark.postgresql
+def test_a_model_that_changes_within_a_procedure_answers_anew(trial: Trial) -> None:
+    """A procedure that commits is one statement, and begins to count its commands anew."""
+    asked = f"SELECT p.probability FROM (SELECT {listed()}) c, cerebro.predict('models', c, mst_key => 1) p"
+    trial.sql("CREATE TABLE answers (number serial, probability float8)")
+    trial.sql(
+        "CREATE PROCEDURE serve() LANGUAGE plpgsql AS $p$ BEGIN"
+        f" INSERT INTO answers (probability) {asked}; COMMIT;"
+        " UPDATE models SET model_weights = (SELECT model_weights FROM models WHERE mst_key = 2)"
+        " WHERE mst_key = 1; COMMIT;"
+        f" INSERT INTO answers (probability) {asked}; END $p$"
+    )
+    kept = trial.weights("models")[1]
+    trial.sql("CALL serve()")
+    trial.sql("UPDATE models SET model_weights = %s WHERE mst_key = 1", kept)
+    first, second = trial.sql("SELECT probability FROM answers ORDER BY number")
+    assert first != second
+
+
+@pytest.mark.postgresql
 def test_a_model_that_changes_within_a_transaction_answers_anew(trial: Trial) -> None:
     before = predict_row(trial, listed())
     trial.sql(

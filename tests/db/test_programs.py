@@ -11,7 +11,7 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES = 12
 FILES = "SELECT count(*), max(modification) FROM pg_ls_dir(%s) AS d, pg_stat_file(%s || '/' || d)"

@@ -12,7 +12,7 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 EPOCHS = 3
 DEEP = nets.sequential(
@@ -52,7 +52,6 @@ FROZEN = nets.sequential(
 )
 
 
-@pytest.mark.slow
 @pytest.mark.tensorflow
 @pytest.mark.parametrize(
     ("packing", "fit", "options"),
@@ -87,7 +86,6 @@ def test_the_weights_are_the_same_beside_other_ways_to_train(
     assert len(found[0][0]) == (0 if "folds" in packing else 2 if packing else 1) and found[0][1]
 
 
-@pytest.mark.slow
 def test_an_interrupted_run_is_resumed(trial: Trial) -> None:
     with cancelled(trial, at_visits=3):
         trial.fit("packed", "resumed", "mst", EPOCHS, options=AGAIN)

@@ -11,7 +11,7 @@ import pytest
 import nets
 from trial import ADAM, Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 EPOCHS = 3
 DEEP = nets.sequential(
@@ -30,7 +30,6 @@ def tables(trial: Trial) -> None:
     trial.select("mst", [trial.model(DEEP)], [ADAM], ["batch_size=16"])
 
 
-@pytest.mark.slow
 def test_a_net_of_three_times_the_memory_learns_the_same(trial: Trial) -> None:
     trial.fit("packed", "whole", "mst", EPOCHS, options=WHOLE)
     with cancelled(trial, at_visits=3):

@@ -13,7 +13,7 @@ from scipy import sparse
 from fixtures import Connect, MakeRole
 from trial import Trial
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 NODES = 400
 TRAIN = "SELECT value FROM cerebro.train(%s, 'subject', %s, '30 s', %s) WHERE best"
 OPTIONS = {"nets": "graph", "configs": 2, "epochs": 9, "single": True, "backend": "jax"}
@@ -43,7 +43,6 @@ def accuracies(trial: Trial) -> dict[str, float]:
     return {name: trial.value(TRAIN, name, f"{name}_model", json.dumps(OPTIONS)) for name in ("own", "hops")}
 
 
-@pytest.mark.slow
 def test_a_net_over_the_hops_is_better_by_twenty_points(accuracies: dict[str, float], trial: Trial) -> None:
     assert accuracies["hops"] > accuracies["own"] + 0.2
     layers = [row[0] for row in trial.sql("SELECT layer FROM cerebro.show_net('hops_model_nets', 1)")]
@@ -51,7 +50,6 @@ def test_a_net_over_the_hops_is_better_by_twenty_points(accuracies: dict[str, fl
 
 
 # It compares with cerebro.predict in a query, which Greenplum cannot answer.
-@pytest.mark.slow
 @pytest.mark.postgresql
 def test_known_labels_mend_what_a_model_answers(accuracies: dict[str, float], trial: Trial) -> None:
     trial.sql("ALTER TABLE papers_h ADD known text")

@@ -10,6 +10,8 @@ import nets
 from fixtures import Connect
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 EPOCHS = 3
 NET = nets.sequential(
     [nets.FEATURES],

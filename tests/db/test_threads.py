@@ -12,7 +12,7 @@ import pytest
 import nets
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES = 12
 CORES = len(os.sched_getaffinity(0))
@@ -48,7 +48,6 @@ def fit_one(trial: Trial, out: str, **options: Any) -> int:
     return threads(trial)
 
 
-@pytest.mark.slow
 def test_a_run_of_one_config_by_its_kind_has_all_cores(trial: Trial) -> None:
     assert fit_one(trial, "single") == CORES
     assert fit_one(trial, "single_1", threads=1) == 1

@@ -13,7 +13,7 @@ import nets
 from cerebro_plpy.planner.estimating.costs import EVALUATION_SHARE, CostModel, RunPace, evaluations_due
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 FEATURES = 12
 # What has been done: visits, and what was measured of a config on a segment.
@@ -83,7 +83,6 @@ class Model:
         return (self.visits.seconds(kind, visits * units) + measuring) * self.pace.factor(SEGMENTS)
 
 
-@pytest.mark.slow
 def test_the_view_says_what_the_run_says(trial: Trial) -> None:
     run = begin(trial, "out")
     remaining, known = set[bool](), 0

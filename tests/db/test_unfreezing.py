@@ -15,7 +15,7 @@ import pytest
 import nets
 from trial import Trial, blobs, cancelled, rows_of
 
-pytestmark = pytest.mark.fresh_caller
+pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
 
 LOSS = "loss='categorical_crossentropy',optimizer='{}',metrics=['accuracy']"
 SGD, ADAM = LOSS.format("SGD(learning_rate=0.1)"), LOSS.format("Adam(learning_rate=0.01)")
@@ -50,7 +50,6 @@ def parts(weights: bytes) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.slow
 def test_layers_train_from_their_epoch_on(trial: Trial) -> None:
     seen = {}
     for epochs in (1, 2, 3):

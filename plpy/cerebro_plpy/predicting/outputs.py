@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
 
@@ -38,6 +38,13 @@ class Output:
         if self.values is None:
             return flat.astype(np.float64)
         return choices.probabilities(flat, self.logits, self.is_binary)[:, : len(self.values)]
+
+    @property
+    def as_read(self) -> Output:
+        """The output whose results are what `read` returns for the results of this one."""
+        if self.values is None:
+            return self
+        return replace(self, width=len(self.values), logits=None, is_binary=False)
 
     @cached_property
     def shown(self) -> list[str]:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 from cerebro_plpy.database import Database, as_owner, kept_for_call
 from cerebro_plpy.store import citus
@@ -159,22 +159,30 @@ def _counter(name: str, kind: Any, *arguments: Any) -> Any:
     return counter
 
 
+Moment: TypeAlias = tuple[int, int, int, int, int]
+
+
 @functools.lru_cache(maxsize=1)
-def _counters() -> tuple[Any, Any, Any]:
-    """Return the server's C functions for the statement's start, the command counter and the user; only a
-    server process has them."""
+def _counters() -> tuple[Any, ...]:
+    """Return the server's C functions that `statement` calls; only a server process has them."""
     return (
         _counter("GetCurrentStatementStartTimestamp", ctypes.c_int64),
         _counter("GetCurrentCommandId", ctypes.c_uint32, ctypes.c_bool),
         _counter("GetUserId", ctypes.c_uint32),
+        _counter("GetCurrentTransactionStartTimestamp", ctypes.c_int64),
+        _counter("GetCurrentSubTransactionId", ctypes.c_uint32),
     )
 
 
-def statement() -> tuple[int, int, int]:
-    """Return the current statement's start time, the transaction's command counter, and the current user's
-    oid; they change when earlier look-ups may be out of date."""
-    began, command, user = _counters()
-    return began(), command(False), user()
+def statement() -> Moment:
+    """Return numbers that change when earlier look-ups may be out of date.
+
+    These are the current statement's start time, the transaction's command counter, the current user's oid,
+    the transaction's start time and the subtransaction. A procedure that commits has the same statement
+    before and after, and a block that is rolled back the same commands.
+    """
+    began, command, user, transaction, part = _counters()
+    return began(), command(False), user(), transaction(), part()
 
 
 @functools.lru_cache(maxsize=1)

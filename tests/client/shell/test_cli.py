@@ -363,10 +363,16 @@ def test_a_run_that_is_not_there_is_refused(database: str, run: int) -> None:
         assert done.code == 1 and "you have no run 99" in done.err, command
 
 
+@pytest.fixture(scope="module")
+def long(trial: Trial, run: int) -> None:
+    """Select configs that train for longer than a test takes."""
+    trial.select("long", [1], [SGD, SGD.replace("0.1", "0.2")], ["batch_size=1,epochs=50"])
+
+
 @pytest.mark.slow
 @pytest.mark.doors("shell", "watch steer")
-def test_a_run_is_stopped_and_resumed(database: str, run: int, trial: Trial) -> None:
-    trial.select("long", [1], [SGD, SGD.replace("0.1", "0.2")], ["batch_size=1,epochs=50"])
+@pytest.mark.usefixtures("long")
+def test_a_run_is_stopped_and_resumed(database: str, trial: Trial) -> None:
     trial.call(
         "madlib_fit_multiple_model", "packed", "long_models", "long", 100, options={"background": True}
     )
@@ -392,6 +398,7 @@ def test_a_run_is_stopped_and_resumed(database: str, run: int, trial: Trial) -> 
     assert cerebro("stop", str(number), database=database).code == 1
 
 
+@pytest.mark.usefixtures("long")
 def test_a_run_that_ends_badly_ends_its_watch_badly_and_can_be_forgotten(
     database: str, trial: Trial, connect: Connect
 ) -> None:

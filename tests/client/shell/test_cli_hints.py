@@ -16,6 +16,8 @@ from fixtures import Sql
 from shell import CLIENT, cerebro
 from trial import SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 FEATURES = 6
 # Modules whose hints no command shows.
 OF_PYTHON = (
@@ -44,13 +46,11 @@ def run(database: str) -> Iterator[int]:
         yield trial.fit("packed", "models", "configs", 1)
 
 
-@pytest.mark.slow
 def test_a_leaderboard_of_groups_has_as_many_rows_as_are_asked_for(database: str, run: int) -> None:
     done = cerebro("leaderboard", str(run), "--limit", "2", database=database)
     assert len(done.out.splitlines()) == 3 and "--limit shows more" not in done.err
 
 
-@pytest.mark.slow
 def test_rows_of_groups_are_predicted_in_sql(database: str, run: int, sql: Sql) -> None:
     for more in ((), ("--config", "1"), ("--into", "found")):
         done = cerebro("predict", "sales", "--x", "x", "--id", "id", *more, database=database)

@@ -17,6 +17,8 @@ from fixtures import MakeRole, Sql
 from shell import Page, dashboard
 from trial import SGD, Trial, blobs, rows_of
 
+pytestmark = pytest.mark.slow
+
 FEATURES, ROWS = 6, 60
 END_DRIVER = """SELECT pg_terminate_backend(pid) FROM pg_stat_activity
     WHERE datname = current_database() AND application_name LIKE 'cerebro drive%%'"""

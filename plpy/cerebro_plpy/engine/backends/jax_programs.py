@@ -44,7 +44,7 @@ def keep_programs(folder: Path, threads: int) -> str | None:
     """Keep the compiled programs of this process in a folder; return the reason if this is not possible."""
     try:
         programs = Programs(folder, name_kind("jaxlib", threads))
-    except NotTrusted as error:
+    except (NotTrusted, OSError) as error:
         return str(error)
     cache = _Cache(programs)
     for name, value in _OPTIONS.items():
@@ -52,7 +52,12 @@ def keep_programs(folder: Path, threads: int) -> str | None:
     _use(cache)
     tried = programs.get(_TRIED)
     if tried is None:
-        tried = _YES if _loads(cache) else b"no"
+        loads = _loads(cache)
+        if loads is None:
+            # A full disk may have room later.
+            _use(None)
+            return f"compiled programs cannot be written to {folder}"
+        tried = _YES if loads else b"no"
         programs.put(_TRIED, tried)
     if tried == _YES:
         return None
@@ -67,8 +72,11 @@ def _use(cache: _Cache | None) -> None:
     compilation_cache._cache_initialized = cache is not None
 
 
-def _loads(cache: _Cache) -> bool:
-    """Return whether a small program gives the same result when JAX loads it from the cache."""
+def _loads(cache: _Cache) -> bool | None:
+    """Return whether a small program gives the same result when JAX loads it from the cache.
+
+    Return None if the cache did not keep the program.
+    """
     numbers = jnp.arange(16.0).reshape(4, 4)
     compiled = jax.jit(_try)(numbers)
     jax.clear_caches()
@@ -76,7 +84,10 @@ def _loads(cache: _Cache) -> bool:
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         loaded = jax.jit(_try)(numbers)
-    return cache.loaded > 0 and not said and bool((compiled == loaded).all())
+    if cache.loaded == 0:
+        return None
+    refused = any("compilation cache" in str(one.message) for one in said)
+    return not refused and bool((compiled == loaded).all())
 
 
 def _try(numbers: jax.Array) -> jax.Array:

@@ -129,7 +129,7 @@ class Inference:
             except (NotHere, ValueError, IndexError):
                 return False
             for one, other in zip(found, by_engine(rows), strict=True):
-                if one.shape != other.shape or not np.allclose(one, other, rtol=1e-4, atol=TOLERANCE):
+                if one.shape != other.shape or not np.allclose(one, other, rtol=TOLERANCE, atol=TOLERANCE):
                     return False
         return True
 

@@ -17,8 +17,10 @@ from cerebro_plpy.engine.plain.layers import NotHere
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.features.rows import exact
 from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting.answering.net import AnsweringNet
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import Model
+from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table
@@ -94,8 +96,19 @@ class NetOfConfig:
 
     model: Model
     shapes: tuple[tuple[int, ...], ...]
+    # How results are read, if configs have different outputs.
+    outputs: Sequence[Output] = ()
 
     def answer(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
+        """Return the net with these weights. Its results are those of `share_outputs`."""
+        net = self._find_net(db, weights, rows, tick)
+        if not self.outputs:
+            return net
+        return lambda inputs: [
+            output.read(result) for output, result in zip(self.outputs, net(inputs), strict=True)
+        ]
+
+    def _find_net(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
         plain = plain_net(self.model.model_arch, weights, self.shapes)
 
         def by_engine(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
@@ -116,8 +129,21 @@ class NetOfConfig:
 
     def _forward(self, db: Database) -> Inference:
         with session.own_names(db):
-            models.start_engine(db, self.model.backend, False)
-        return inference(models.described(self.model, self.shapes))
+            return inference(models.describe_by_engine(db, self.model, self.shapes))
+
+
+def share_outputs(
+    each: Mapping[int, Sequence[Output]],
+) -> tuple[Sequence[Output], Mapping[int, Sequence[Output]]]:
+    """Return the outputs of the nets of all configs, and how to read the results of each config's nets.
+
+    `each` has the outputs of each config. Where they differ, one config may answer with logits and another
+    with a probability, so the results of all are read as probabilities. Else the second value is empty.
+    """
+    first = next(iter(each.values()))
+    if all(outputs == first for outputs in each.values()):
+        return first, {}
+    return [output.as_read for output in first], each
 
 
 class Answers:
@@ -130,14 +156,26 @@ class Answers:
         # The shapes of the inputs, which architectures may leave open.
         self.shapes: tuple[tuple[int, ...], ...] = ()
         self._made: dict[str, NetOfGroup] = {}
+        self._outputs: Mapping[int, Sequence[Output]] = {}
         # The keys of groups that have a model, by the form in which keys are compared.
         self._own = {} if found.models.held is None else {normal_key(key): key for key in self._weights}
         self._keys = GroupKeys(db, found.models, self._own) if self._own else None
 
     @property
     def any_model(self) -> Model:
-        """The model of any one of the groups. The models of all groups have the same inputs and outputs."""
+        """The model of any one of the groups. The models of all groups have the same inputs."""
         return next(iter(self.models.values()))
+
+    def settle_outputs(self, shapes: Sequence[Sequence[int]]) -> Sequence[Output]:
+        """Return the outputs that `answer_rows` gives for inputs of these shapes."""
+        self.shapes = tuple(tuple(shape) for shape in shapes)
+        nets = {key: AnsweringNet(self._db, model, shapes) for key, model in self.models.items()}
+        return self.share({key: model.outputs(nets[key].described) for key, model in self.models.items()})
+
+    def share(self, each: Mapping[int, Sequence[Output]]) -> Sequence[Output]:
+        """Return the outputs that `answer_rows` gives, if the configs have the outputs `each`."""
+        shared, self._outputs = share_outputs(each)
+        return shared
 
     @property
     def weights(self) -> Mapping[str, bytes]:
@@ -194,7 +232,7 @@ class Answers:
             return None
         if key not in self._made:
             mst_key, data = self._weights[key]
-            net = NetOfConfig(self.models[mst_key], self.shapes)
+            net = NetOfConfig(self.models[mst_key], self.shapes, self._outputs.get(mst_key, ()))
             self._made[key] = net.answer(self._db, data, BATCH, tick)
         return self._made[key]
 

@@ -17,6 +17,7 @@ from cerebro_plpy.predicting.answering import ready as readiness
 from cerebro_plpy.predicting.answering.ready import Kept
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.holders import ModelMark
+from cerebro_plpy.store import session
 from cerebro_plpy.store.models.group_models import GroupModels
 
 
@@ -35,7 +36,7 @@ class KeptGroups:
     text: str = ""
     # Digests of the registered layers that the nets consist of.
     functions: tuple[str, ...] = ()
-    looked: tuple[int, int, int] | None = None
+    looked: session.Moment | None = None
 
     @functools.cached_property
     def keys(self) -> grouped.GroupKeys:

@@ -14,7 +14,6 @@ import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
-from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
@@ -95,7 +94,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
     with tell_of_forecast(db, found.holder):
         parts = _parts(db, model, rows)
         net = AnsweringNet(db, model, model.input_shapes)
-        output = _output(name, model, net.described)
+        output = _only_output(name, model.outputs(net.described))
     net.load()
     count = models.count_sessions(db)
 
@@ -110,8 +109,7 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     """Return a reader in which the model of a row's group answers for the row."""
     nets = grouped.Answers(db, found)
     model = nets.any_model
-    nets.shapes = model.input_shapes
-    output = _output(found.models.name, model, AnsweringNet(db, model, nets.shapes).described)
+    output = _only_output(found.models.name, nets.settle_outputs(model.input_shapes))
 
     def answer(inputs: list[np.ndarray], keys: Sequence[Any], tick: Callable[[], None]) -> NetReplies:
         results, answered = nets.answer_rows(inputs, keys, output.width, tick)
@@ -120,8 +118,7 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
     return Reader(_parts(db, model, rows), model.divisor, answer, output)
 
 
-def _output(name: str, model: models.Model, described: DescribedModel) -> Output:
-    outputs = model.outputs(described)
+def _only_output(name: str, outputs: Sequence[Output]) -> Output:
     if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
         raise CerebroError(
             f"{name} has several outputs", hint="Use cerebro.madlib_predict.", sqlstate=NOT_SUPPORTED

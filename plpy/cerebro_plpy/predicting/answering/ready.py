@@ -70,7 +70,7 @@ class Kept:
     # Whether the model was trained on columns (it has a feature specification).
     by_columns: bool = False
     # The last statement that has checked that the model is unchanged and the caller may use it.
-    looked: tuple[int, int, int] | None = None
+    looked: session.Moment | None = None
     explainer: RowExplainer | None = None
 
     def parse(self, row: str) -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol
 
@@ -233,11 +233,14 @@ def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
     source = _source(db, rows, model)
     grouped.check_columns(found.models, packed.columns_of(db, source.table), source.table)
     asked = _prepared(db, model, source, found.models.name, uses_gpus=False)
-    predictions.create(db, asked.output, source.table, asked.about)
     shapes = tuple(tuple(column.shape) for column in asked.columns)
-    _run_groups(
-        db, asked, found.models, kept, {key: grouped.NetOfConfig(net, shapes) for key, net in nets.items()}
+    outputs, each = grouped.share_outputs(
+        {key: net.outputs(models.describe_by_engine(db, net, shapes)) for key, net in nets.items()}
     )
+    asked = replace(asked, outputs=outputs, output=_output(db, source, outputs))
+    predictions.create(db, asked.output, source.table, asked.about)
+    configs = {key: grouped.NetOfConfig(net, shapes, each.get(key, ())) for key, net in nets.items()}
+    _run_groups(db, asked, found.models, kept, configs)
 
 
 def _run_groups(

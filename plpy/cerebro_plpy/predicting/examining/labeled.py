@@ -10,7 +10,6 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
-from cerebro_plpy.engine.checks.architecture import DescribedModel
 from cerebro_plpy.errors import DATATYPE_MISMATCH, INTERNAL, NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
@@ -125,6 +124,7 @@ class Judge:
     output: Output
     table: Table
     columns: Sequence[reading.Column]
+    batch_rows: int
     # None where a table without labels will do.
     label: SourceColumn | None
     # What is read of each row besides its label and its inputs.
@@ -186,11 +186,11 @@ class Judge:
     def _scan(self, table: Table, label: Sequence[Expression]) -> Iterator[list[Row]]:
         expressions = [*label, *self.texts, *reading.fields([column.part for column in self.columns])]
         if isinstance(self.found, TrainedModel):
-            return self.db.scan(packed.select_rows(table, expressions), batch=reading.BATCH_ROWS)
+            return self.db.scan(packed.select_rows(table, expressions), batch=self.batch_rows)
         models_of_groups = self.found.models
         table = models_of_groups.with_keys(table, packed.columns_of(self.db, table))
         statement = packed.select_rows(table, [*expressions, Expression(packed.TEXT, (_KEY,))])
-        return self.db.scan(statement, *models_of_groups.parameters, batch=reading.BATCH_ROWS)
+        return self.db.scan(statement, *models_of_groups.parameters, batch=self.batch_rows)
 
     def _texts(self, rows: Sequence[Row], first: int) -> list[tuple[str | None, ...]]:
         """Return the further columns of some rows as text. Field `first` has the first of these columns."""
@@ -330,11 +330,13 @@ def find_judge(
         answers = grouped.Answers(db, found)
         model = answers.any_model
     with trained.tell_of_forecast(db, found.holder):
-        columns = _open_columns(db, model, table, known, seen)
-        net = AnsweringNet(db, model, [column.shape for column in columns])
-        output = _only_output(model, net.described, str(name))
+        columns, batch_rows = _open_columns(db, model, table, known, seen)
+        nets, outputs = _find_nets(db, model, answers, [column.shape for column in columns])
+        output = _only_output(outputs, str(name))
         has_label = needs_label or output.name in known
         label = _find_label(output, known, table) if has_label else None
+    if isinstance(nets, OneNet):
+        nets.net.load()
     texts = [Expression(packed.TEXT, (sources.find_column(key, known, table.quoted),)) for key in keys]
     if whole_rows:
         shown = [column for column in known.values() if column.element != "bytea"]
@@ -346,9 +348,10 @@ def find_judge(
         output=output,
         table=table,
         columns=columns,
+        batch_rows=batch_rows,
         label=label,
         texts=texts,
-        nets=_find_nets(net, columns, answers, output),
+        nets=nets,
         seen=seen,
         tick=ticker(db),
     )
@@ -367,8 +370,7 @@ def check_columns(db: Database, name: str, table: Table) -> None:
             _check_number(sources.find_column(label, known, table.quoted), table)
 
 
-def _only_output(model: models.Model, described: DescribedModel, name: str) -> Output:
-    outputs = model.outputs(described)
+def _only_output(outputs: Sequence[Output], name: str) -> Output:
     if len(outputs) != 1 or (outputs[0].values is None and outputs[0].width > 1):
         raise CerebroError(
             f"{name} has several outputs, and this function takes a model with one",
@@ -396,18 +398,20 @@ def _check_number(label: SourceColumn, table: Table) -> None:
 
 
 def _find_nets(
-    net: AnsweringNet, columns: Sequence[reading.Column], answers: grouped.Answers | None, output: Output
-) -> RowNets:
-    if answers is None:
-        net.load()
-        return OneNet(net)
-    answers.shapes = tuple(tuple(column.shape) for column in columns)
-    return NetsOfGroups(answers, output.width)
+    db: Database, model: models.Model, answers: grouped.Answers | None, shapes: Sequence[Sequence[int]]
+) -> tuple[RowNets, Sequence[Output]]:
+    """Return what answers rows whose inputs have these shapes, and the outputs that it gives."""
+    if answers is not None:
+        outputs = answers.settle_outputs(shapes)
+        return NetsOfGroups(answers, outputs[0].width), outputs
+    net = AnsweringNet(db, model, shapes)
+    return OneNet(net), model.outputs(net.described)
 
 
 def _open_columns(
     db: Database, model: models.Model, table: Table, known: Mapping[str, SourceColumn], seen: Faults
-) -> list[reading.Column]:
+) -> tuple[list[reading.Column], int]:
+    """Return the model's columns of a table, and the number of rows to fetch at a time."""
     parts: Sequence[reading.PackedPart] = (
         sources.inputs([Item((name,), False) for name in model.independents], known, table.quoted)
         if model.features is None
@@ -416,7 +420,8 @@ def _open_columns(
     sample = packed.first_row(db, packed.select_rows(table, reading.fields(parts)))
     if sample is None:
         raise CerebroError(f"{table.quoted} has no rows", sqlstate=WRONG_STATE)
-    return [
+    columns = [
         reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
         for part, value in zip(parts, reading.samples(sample, parts), strict=True)
     ]
+    return columns, reading.batch_rows(sample, columns)

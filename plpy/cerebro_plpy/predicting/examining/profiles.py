@@ -228,11 +228,15 @@ def _answer_groups(
     Return None if an engine would have to start.
     """
     nets.shapes = _shapes(rows.inputs)
-    outputs = [_find_output(db, model, nets.shapes) for model in nets.models.values()]
-    if None in outputs or outputs[0] is None:
-        return None
-    answers, _ = nets.answer_rows(rows.inputs, rows.groups, outputs[0].width, partial(interrupts.tick, db))
-    return outputs[0], outputs[0].read(answers)
+    each: dict[int, Sequence[Output]] = {}
+    for key, model in nets.models.items():
+        output = _find_output(db, model, nets.shapes)
+        if output is None:
+            return None
+        each[key] = [output]
+    (shared,) = nets.share(each)
+    answers, _ = nets.answer_rows(rows.inputs, rows.groups, shared.width, partial(interrupts.tick, db))
+    return shared, shared.read(answers)
 
 
 def _shapes(inputs: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:

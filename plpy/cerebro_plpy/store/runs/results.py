@@ -412,7 +412,7 @@ def trained_models(db: Database, info: str) -> dict[int, int]:
 
 def engines_of(db: Database, info: str) -> dict[int, str]:
     """Return the engine of each architecture in the table that describes a run's models, by `model_id`."""
-    rows = db.query(f"SELECT DISTINCT model_id, backend FROM {info}")
+    rows = db.query(f"SELECT DISTINCT model_id, backend FROM {info} WHERE backend IS NOT NULL")
     return {row["model_id"]: row["backend"] for row in rows}
 
 
