@@ -176,7 +176,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     groups.check_epochs(request, examples)
     reason, handed = find_sessions(db, request.tables, request.handed_rows)
     if reason is None or handed:
-        request = choosing.with_usual_engine(db, request, examples)
+        request = choosing.with_engine_of_groups(db, request, examples)
     replay.order(db, request)
     request = fusing.replayed(db, choosing.replayed(db, request))
     for backend in request.backends:

@@ -28,15 +28,13 @@ from cerebro_plpy.store.runs import results, runs
 MANY_GROUPS, SIZES_COMPILED = 100, 3
 
 
-def with_usual_engine(
+def with_engine_of_groups(
     db: Database,
     request: requests.Request,
     examples: Sequence[requests.Chosen],
     earlier: Sequence[Table] | None = None,
 ) -> requests.Request:
-    """Return the request with the engines of earlier models, or with JAX for many groups.
-
-    It is returned unchanged if the call or a setting names an engine.
+    """Return the request with JAX for many groups, unless the call or a setting names an engine.
 
     JAX trains many small nets in half the time of TensorFlow, but compiles each size of a group anew. It is
     chosen only if the groups have few sizes, and for nets without convolutions and recurrent layers.
@@ -44,12 +42,10 @@ def with_usual_engine(
     replays another run, stays on the engines of that run.
     """
     engines, among = request.engines, request.choosable
-    if not engines.is_default or (among is not None and among.backends):
+    if request.groups is None or not engines.is_default or (among is not None and among.backends):
         return request
     if earlier is not None:
         return request.on(replace(engines, by_model=results.engines_of(db, earlier[1].quoted)))
-    if request.groups is None:
-        return request
     if request.limits.replay is not None:
         run = runs.own_run(db, request.limits.replay, session.current_user(db))
         return request.on(_with_engines_of(db, engines, run))
