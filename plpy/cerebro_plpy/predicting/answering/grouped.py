@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from typing import Any
 
@@ -94,27 +95,27 @@ class GroupKeys:
 class NetOfConfig:
     """The net of a config, which can load the weights of any of the config's groups."""
 
+    db: Database
     model: Model
     shapes: tuple[tuple[int, ...], ...]
     # How results are read, if configs have different outputs.
     outputs: Sequence[Output] = ()
 
-    def answer(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
+    def answer(self, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
         """Return the net with these weights. Its results are those of `share_outputs`."""
-        net = self._find_net(db, weights, rows, tick)
+        net = self._find_net(weights, rows, tick)
         if not self.outputs:
             return net
         return lambda inputs: [
             output.read(result) for output, result in zip(self.outputs, net(inputs), strict=True)
         ]
 
-    def _find_net(self, db: Database, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
+    def _find_net(self, weights: bytes, rows: int, tick: Callable[[], None]) -> NetOfGroup:
         plain = plain_net(self.model.model_arch, weights, self.shapes)
 
         def by_engine(inputs: list[np.ndarray]) -> Sequence[np.ndarray]:
-            forward = self._forward(db)
-            loaded, batch_rows = forward.load(weights), min(rows, forward.rows)
-            return forward.predict_many(loaded, inputs, batch_rows, Threads(1, tick))
+            loaded, batch_rows = self._forward.load(weights), min(rows, self._forward.rows)
+            return self._forward.predict_many(loaded, inputs, batch_rows, Threads(1, tick))
 
         if plain is None or not plain.is_light:
             return by_engine
@@ -127,9 +128,11 @@ class NetOfConfig:
 
         return by_numpy
 
-    def _forward(self, db: Database) -> Inference:
-        with session.own_names(db):
-            return inference(models.describe_by_engine(db, self.model, self.shapes))
+    @cached_property
+    def _forward(self) -> Inference:
+        """The compiled net. Its registered functions are looked up once for all groups."""
+        with session.own_names(self.db):
+            return inference(models.describe_by_engine(self.db, self.model, self.shapes))
 
 
 def share_outputs(
@@ -157,6 +160,7 @@ class Answers:
         self.shapes: tuple[tuple[int, ...], ...] = ()
         self._made: dict[str, NetOfGroup] = {}
         self._outputs: Mapping[int, Sequence[Output]] = {}
+        self._configs: dict[int, NetOfConfig] = {}
         # The keys of groups that have a model, by the form in which keys are compared.
         self._own = {} if found.models.held is None else {normal_key(key): key for key in self._weights}
         self._keys = GroupKeys(db, found.models, self._own) if self._own else None
@@ -232,9 +236,14 @@ class Answers:
             return None
         if key not in self._made:
             mst_key, data = self._weights[key]
-            net = NetOfConfig(self.models[mst_key], self.shapes, self._outputs.get(mst_key, ()))
-            self._made[key] = net.answer(self._db, data, BATCH, tick)
+            self._made[key] = self._find_config(mst_key).answer(data, BATCH, tick)
         return self._made[key]
+
+    def _find_config(self, mst_key: int) -> NetOfConfig:
+        if mst_key not in self._configs:
+            outputs = self._outputs.get(mst_key, ())
+            self._configs[mst_key] = NetOfConfig(self._db, self.models[mst_key], self.shapes, outputs)
+        return self._configs[mst_key]
 
 
 def models_of(db: Database, found: GroupsHolder, keys: Collection[int]) -> dict[int, Model]:

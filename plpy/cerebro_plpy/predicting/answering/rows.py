@@ -239,7 +239,7 @@ def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
     )
     asked = replace(asked, outputs=outputs, output=_output(db, source, outputs))
     predictions.create(db, asked.output, source.table, asked.about)
-    configs = {key: grouped.NetOfConfig(net, shapes, each.get(key, ())) for key, net in nets.items()}
+    configs = {key: grouped.NetOfConfig(db, net, shapes, each.get(key, ())) for key, net in nets.items()}
     _run_groups(db, asked, found.models, kept, configs)
 
 
@@ -269,7 +269,7 @@ def _run_groups(
                 without += place.stop - place.start
             elif not asked.seen:
                 mst_key, weights = kept[key]
-                answer = nets[mst_key].answer(db, weights, asked.batch_rows, tick)
+                answer = nets[mst_key].answer(weights, asked.batch_rows, tick)
                 parts.append(list(answer([array[place] for array in inputs])))
                 ids += [row["c0"] for row in batch[place]]
         tick()
