@@ -36,6 +36,13 @@ resource.setrlimit(resource.RLIMIT_FSIZE, (10_000, 10_000))
 kept.put("large", bytes(100_000))
 kept.put("small", b"fits")
 """
+NO_ROOM = """
+import resource, sys
+from pathlib import Path
+from cerebro_plpy.engine.backends.jax_programs import keep_programs
+resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
+print(keep_programs(Path(sys.argv[1]), 1))
+"""
 COMPILE = """
 import sys
 from pathlib import Path
@@ -92,6 +99,24 @@ def test_a_link(folder: Path, tmp_path: Path) -> None:
     folder.symlink_to(tmp_path / "elsewhere")
     with pytest.raises(NotTrusted, match=r"programs is a link or a file, not a folder"):
         check_folder(folder)
+
+
+def test_a_link_on_the_way_is_followed_once(tmp_path: Path) -> None:
+    for name in ("ours", "theirs"):
+        (tmp_path / name).mkdir(mode=0o700)
+    way = tmp_path / "way"
+    way.symlink_to(tmp_path / "ours")
+    kept = Programs(way / "programs", "a" * 32)
+    kept.put("a", b"ours")
+    way.unlink()
+    way.symlink_to(tmp_path / "theirs")
+    Programs(way / "programs", "a" * 32).put("a", b"theirs")
+    assert kept.get("a") == b"ours"
+
+
+def test_a_full_disk_is_no_reason_for_good(folder: Path) -> None:
+    assert run(NO_ROOM, folder).startswith("compiled programs cannot be written to")
+    assert run(COMPILE, folder).startswith("None\n")
 
 
 def test_a_file(folder: Path) -> None:
