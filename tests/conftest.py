@@ -116,7 +116,7 @@ LONGEST = (
     " db/test_predict_one db/test_relate_models client/shell/test_cli_server db/test_madlib_scripts"
     " db/test_ensemble_groups client/test_run db/test_predict db/test_predict_columns client/test_saved"
     " client/test_groups db/test_columns_sources db/test_inspect_net db/test_target_scale"
-    " client/shell/test_dashboard db/test_append db/test_materialize_steered"
+    " client/shell/test_dashboard db/test_append"
 ).split()
 _PLACES = {ROOT / "tests" / f"{name}.py": place for place, name in enumerate(LONGEST)}
 

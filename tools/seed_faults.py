@@ -35,8 +35,8 @@ CHOICE = [
 
 # The tests with a server that test a room, or a folder in it, most.
 SERVED = {
-    "cluster": "db/cancel db/segment_process db/direct_commands db/programs",
-    "engine": "db/nets db/invariants db/engines db/fused db/lora db/recompute",
+    "cluster": "db/cancel db/segment_process db/direct_commands",
+    "engine": "db/nets db/invariants db/engines db/fused",
     "executor/calls": "db/train db/functions db/automl db/predict",
     "executor/ensembles": "db/ensemble db/ensemble_folds",
     "executor/models": "db/registry db/registry_rights db/registry_aliases db/retrain client/brought",
@@ -58,14 +58,14 @@ SERVED = {
     "relations": "db/relate db/relate_models db/propagate db/refresh_propagation",
     "segment": "db/invariants db/fit db/fused db/groups db/threads db/materialize",
     "store/models": "db/registry db/registry_rights db/registry_aliases db/functions",
-    "store/packed": "db/packing db/columns db/append db/split db/stored_features",
+    "store/packed": "db/packing db/columns db/append db/split",
     "store/related": "db/relate db/propagate db/forecast",
     "store/runs": "db/fit db/views db/groups db/steering",
     "store": "db/views db/fit db/groups db/registry db/relate contract/catalog",
-    "topology": "db/cancel db/handed db/elsewhere db/segment_process",
-    "cerebro_plpy": "db/functions db/direct_commands db/threads db/programs",
+    "topology": "db/cancel db/elsewhere db/segment_process",
+    "cerebro_plpy": "db/functions db/direct_commands",
     "cerebro_db": "client/models client/train client/registry client/saved client/files client/plan",
-    "cli": "client/shell/cli client/shell/cli_hints client/shell/cli_server",
+    "cli": "client/shell/cli client/shell/cli_server",
     "dashboard": "client/shell/dashboard client/shell/dashboard_groups client/shell/dashboard_hostile",
 }  # fmt: skip
 ALL = [f"tests/{folder}" for folder in ("unit", "contract", "db", "faults", "client")]

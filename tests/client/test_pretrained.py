@@ -196,7 +196,6 @@ def test_features_are_stored_and_completed(db: Database, packed: Packed) -> None
     assert len(features) == ROWS
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("backend", [pytest.param("tensorflow", marks=pytest.mark.tensorflow), "jax"])
 def test_a_frozen_net_of_keras_is_computed_once_to_the_same_bits(db: Database, backend: str) -> None:
     random = np.random.default_rng(1)

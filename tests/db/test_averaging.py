@@ -97,9 +97,9 @@ DAMAGE = {
 @pytest.mark.parametrize(
     "damaged",
     [
-        pytest.param("nothing", marks=pytest.mark.slow),
+        "nothing",
         "the newest",
-        pytest.param("what waits to be averaged", marks=pytest.mark.slow),
+        "what waits to be averaged",
     ],
 )
 def test_a_run_that_was_killed_goes_on_to_the_same_bits(trial: Trial, connect: Connect, damaged: str) -> None:

@@ -56,7 +56,7 @@ def test_all_kinds_are_there(trial: Trial) -> None:
     "backend",
     [
         pytest.param("tensorflow", marks=pytest.mark.tensorflow),
-        pytest.param("jax", marks=pytest.mark.slow),
+        "jax",
     ],
 )
 def test_columns_are_trained_on_as_by_plain_keras_and_again(trial: Trial, backend: str) -> None:

@@ -87,7 +87,6 @@ def test_a_run_equals_plain_keras(trial: Trial) -> None:
     assert trial.weights("of_seeds") == plain_keras(trial, "tensorflow", [1, 2, 3, 4]).weights
 
 
-@pytest.mark.slow
 def test_a_run_on_jax_equals_plain_keras(trial: Trial) -> None:
     trial.keep("two", "seeded", [1, 4])
     trial.fit("packed", "of_jax", "two", EPOCHS, options={"backend": "jax"})
@@ -165,7 +164,6 @@ def stopped(trial: Trial, connect: Connect, out: str) -> int:
     return run
 
 
-@pytest.mark.slow
 def test_a_killed_run_resumes_to_the_same_bits(trial: Trial, connect: Connect) -> None:
     run = stopped(trial, connect, "killed")
     trial.sql("SELECT cerebro.resume(%s)", run)
@@ -173,7 +171,6 @@ def test_a_killed_run_resumes_to_the_same_bits(trial: Trial, connect: Connect) -
     assert trial.weights("killed") == trial.weights("whole")
 
 
-@pytest.mark.slow
 @parted
 def test_damaged_frozen_weights_are_named(trial: Trial, connect: Connect) -> None:
     run = stopped(trial, connect, "hurt")
@@ -184,7 +181,6 @@ def test_damaged_frozen_weights_are_named(trial: Trial, connect: Connect) -> Non
     assert "is damaged: The checksum of part 0 does not match." in reason
 
 
-@pytest.mark.slow
 @parted
 def test_groups_share_what_is_frozen(trial: Trial) -> None:
     trial.sql("CREATE TABLE grouped AS SELECT *, y % 2 AS kind FROM blobs")

@@ -35,7 +35,7 @@ def fresh(trial: Trial, *names: str) -> None:
     trial.sql(f"DROP TABLE IF EXISTS {', '.join(tables)}")
 
 
-@pytest.mark.parametrize("backend", [pytest.param("jax", marks=pytest.mark.slow), "tensorflow"])
+@pytest.mark.parametrize("backend", ["jax", "tensorflow"])
 def test_classes_are_balanced_within_each_group(trial: Trial, backend: str) -> None:
     fresh(trial, "even", "uneven")
     options = {"backend": backend}

@@ -8,7 +8,7 @@ import nets
 from trial import Trial, blobs, rows_of
 
 FEATURES, ROWS = 6, 120
-ADAM = "optimizer='Adam(lr=0.01)',metrics=['accuracy']"
+OPTIMIZER = "optimizer='Adam(lr=0.01)',metrics=['accuracy']"
 LOSSES = (
     "loss='binary_crossentropy'",
     "loss='BinaryCrossentropy(from_logits=True)'",
@@ -29,7 +29,7 @@ def models(trial: Trial) -> None:
     shapes = [(1, "sigmoid"), (1, "linear"), (2, "softmax")]
     for number, (units, activation) in enumerate(shapes, 1):
         trial.model(nets.mlp(FEATURES, outputs=units, activation=activation))
-        trial.select(f"of_{number}", [number], [f"{LOSSES[number - 1]},{ADAM}"], ["batch_size=10"])
+        trial.select(f"of_{number}", [number], [f"{LOSSES[number - 1]},{OPTIMIZER}"], ["batch_size=10"])
     trial.sql("CREATE TABLE configs AS SELECT * FROM of_1")
     for number in (2, 3):
         columns = "model_id, compile_params, fit_params"

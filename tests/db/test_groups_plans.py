@@ -85,7 +85,6 @@ def test_what_is_left_to_the_planner_is_chosen(trial: Trial) -> None:
         assert trial.value(f"SELECT count(*) FROM {out}") == 40
 
 
-@pytest.mark.slow
 def test_a_run_is_explained_beside_what_it_took(trial: Trial) -> None:
     run = trial.fit("packed", "models", "configs", 4, options={**JAX, "fallback": True, "min_rows": 12})
     found = json.loads(trial.value("SELECT cerebro.explain_run(%s, 'json')", run))[0]["Plan"]

@@ -99,7 +99,6 @@ def test_groups_stop_and_promote_their_own_configs(trial: Trial, method: str, pa
     assert trial.sql(weights.format("again")) == first
 
 
-@pytest.mark.slow
 def test_it_is_interrupted_and_goes_on(trial: Trial) -> None:
     params = "num_configs=4, num_iterations=40, min_iterations=39, min_configs=1"
     with cancelled(trial, 40):

@@ -78,7 +78,6 @@ def test_configs_of_groups_are_stopped_cloned_and_added(run: Run, trial: Trial) 
     expect(trial, "steered", asked)
 
 
-@pytest.mark.slow
 def test_a_run_that_was_steered_is_resumed(run: Run, trial: Trial) -> None:
     asked = steered(run, "torn")
     run.steer("resume")
@@ -119,7 +118,6 @@ def test_a_search_on_groups_takes_no_configs_but_its_own(run: Run, trial: Trial)
     assert trial.value("SELECT count(*) FROM found_info WHERE reason LIKE '%%stopped it'") > 0
 
 
-@pytest.mark.slow
 def test_a_config_counts_once_and_is_told_once(run: Run, trial: Trial) -> None:
     """A config on three groups counts once against `max_configs`, and one notice says that it starts."""
     trial.notices()

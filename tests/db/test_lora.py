@@ -61,7 +61,6 @@ def test_the_weights_are_those_of_keras_own_fit(trial: Trial, done: int) -> None
     assert trial.weights("adapted") == plain_keras(trial, "tensorflow", [1, 2]).weights
 
 
-@pytest.mark.slow
 def test_the_weights_are_those_of_keras_own_fit_on_jax(trial: Trial) -> None:
     trial.keep("on_jax", "adapters", [1])
     trial.fit("packed", "adapted_jax", "on_jax", EPOCHS, options={"backend": "jax"})
@@ -128,7 +127,6 @@ def test_what_cannot_be_is_refused(trial: Trial, call: str, code: str, message: 
     assert trial.value("SELECT count(*) FROM arch") == before
 
 
-@pytest.mark.slow
 @pytest.mark.postgresql
 def test_a_grid_of_adapters_hops_less_than_a_twentieth(trial: Trial) -> None:
     """Eight configs of a transformer with adapters hop at most 5 % of the bytes of eight without."""

@@ -71,7 +71,7 @@ def both(trial: Trial, selection: str, options: Mapping[str, object], **more: ob
     "backend",
     [
         pytest.param("tensorflow", marks=pytest.mark.tensorflow),
-        pytest.param("jax", marks=pytest.mark.slow),
+        "jax",
     ],
 )
 def test_weights_are_those_without(trial: Trial, backend: str) -> None:
@@ -85,7 +85,6 @@ def test_weights_are_those_without(trial: Trial, backend: str) -> None:
     assert np.allclose(found, wanted, rtol=1e-6)
 
 
-@pytest.mark.slow
 def test_a_run_that_was_cancelled_goes_on_to_the_same_bits(trial: Trial) -> None:
     trial.keep("stopped", "mst", [1, 2, 3, 4])
     with cancelled(trial, 3):
@@ -97,7 +96,6 @@ def test_a_run_that_was_cancelled_goes_on_to_the_same_bits(trial: Trial) -> None
     assert trial.weights("stopped_models") == trial.weights("not_stopped")
 
 
-@pytest.mark.slow
 def test_rows_that_are_not_kept_in_memory_are_read_for_the_trunk(trial: Trial) -> None:
     x, y = blobs(3000, features=nets.FEATURES)
     trial.table("long", "x real[], y integer", rows_of(np.tile(x, 50), y))
@@ -134,7 +132,6 @@ def test_folds_share_what_the_trunk_gives(trial: Trial) -> None:
     assert found[0] == found[1]
 
 
-@pytest.mark.slow
 def test_nothing_behind_what_draws_or_changes_is_kept(trial: Trial) -> None:
     """Outputs after a layer that draws numbers or changes are not kept; too few layers are before it."""
     for name, layer in (

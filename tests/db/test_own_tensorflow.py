@@ -50,10 +50,10 @@ def fresh(trial: Trial) -> Iterator[Connection]:
 @pytest.mark.parametrize(
     "statements",
     [
-        pytest.param((LIGHT, OWN, PREDICT, OWN), marks=pytest.mark.slow),
+        (LIGHT, OWN, PREDICT, OWN),
         (PREDICT, OWN),
         (LIGHT, COMPILED, OWN, PREDICT),
-        pytest.param((LIGHT, OWN, COMPILED, PREDICT), marks=pytest.mark.slow),
+        (LIGHT, OWN, COMPILED, PREDICT),
     ],
     ids=["before", "after", "after_jit", "before_jit"],
 )

@@ -54,7 +54,6 @@ def test_the_next_session_compiles_nothing(trial: Trial, database: str, folder: 
     assert status == "ok" and text.endswith(f" MB in programs_{database}")
 
 
-@pytest.mark.slow
 def test_a_table_of_a_few_more_rows_trains_with_the_same_programs(
     trial: Trial, database: str, folder: str
 ) -> None:
@@ -72,7 +71,6 @@ def test_a_table_of_a_few_more_rows_trains_with_the_same_programs(
     assert "_test" in new
 
 
-@pytest.mark.slow
 def test_a_folder_for_others_is_left_alone(trial: Trial, database: str, folder: str, greenplum: bool) -> None:
     fit_anew(database, "before")
     trial.sql(f"COPY (SELECT 1) TO PROGRAM 'chmod g+w {folder}'")

@@ -65,7 +65,6 @@ def test_buffers_stand_in_the_places_of_the_source(trial: Trial) -> None:
     assert features_of(trial, "features").shape == (260, 20)
 
 
-@pytest.mark.slow
 def test_nets_are_trained_whole(trial: Trial) -> None:
     trial.fit("features", "of_features", "mst", EPOCHS, validation_table="others_features")
     trial.fit("packed", "of_rows", "mst", EPOCHS, validation_table="others_packed")

@@ -109,7 +109,6 @@ def test_the_view_says_what_the_run_says(trial: Trial) -> None:
     assert trial.sql("SELECT DISTINCT seconds_left FROM cerebro.progress WHERE run_id = %s", run) == [(None,)]
 
 
-@pytest.mark.slow
 @pytest.mark.postgresql
 def test_runs_that_crashed_cost_nothing(trial: Trial) -> None:
     """A crashed run, whose last event is "running", is not read to estimate the speed of runs."""

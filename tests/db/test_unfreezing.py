@@ -102,12 +102,11 @@ np.save(folder + "/weights.npy", reference._flat(model))
 """
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     "backend",
     [
         pytest.param("tensorflow", marks=pytest.mark.tensorflow),
-        pytest.param("jax", marks=pytest.mark.slow),
+        "jax",
     ],
 )
 def test_it_is_what_keras_does_by_hand(trial: Trial, tmp_path: Path, backend: str) -> None:
@@ -142,7 +141,6 @@ def test_it_is_what_keras_does_by_hand(trial: Trial, tmp_path: Path, backend: st
     assert trial.weights(f"ours_{backend}")[1] == np.load(tmp_path / "weights.npy").tobytes()
 
 
-@pytest.mark.slow
 def test_the_bits_are_the_same_after_a_cancel_and_a_warm_start(trial: Trial) -> None:
     trial.fit("packed", "at_once", "mst", EPOCHS)
     with cancelled(trial, 13):

@@ -69,14 +69,8 @@ def test_rows_of_groups_are_predicted_in_sql(database: str, run: int, sql: Sql) 
     ("arguments", "said"),
     [
         (["export", "--model", "best.keras"], "Name the group, by --group; cerebro groups"),
-        pytest.param(
-            ["export", "--model", "x.keras", "--group", '{"shop": 77}'],
-            "; cerebro groups",
-            marks=pytest.mark.slow,
-        ),
-        pytest.param(
-            ["export", "--model", "x.keras", "--config", "77"], "cerebro leaderboard", marks=pytest.mark.slow
-        ),
+        (["export", "--model", "x.keras", "--group", '{"shop": 77}'], "; cerebro groups"),
+        (["export", "--model", "x.keras", "--config", "77"], "cerebro leaderboard"),
         (["pack", "sales"], "For example --x a,b --y c."),
         (["predict", "sales", "--id", "id", "--run", "99999"], "cerebro runs"),
         (["metrics", "99999"], "cerebro runs"),

@@ -144,7 +144,6 @@ def gone_on(sql: Sql, before: int) -> int:
     return newest
 
 
-@pytest.mark.slow
 def test_a_single_model_goes_on_too(page: Page, run: int, sql: Sql) -> None:
     sql("SELECT cerebro.madlib_fit('packed', 'alone', 'arch', 1, %s, 'batch_size=10', 2)", SGD)
     ((alone,),) = sql("SELECT run_id FROM alone_summary")
@@ -160,7 +159,6 @@ def test_a_single_model_goes_on_too(page: Page, run: int, sql: Sql) -> None:
         sql("SELECT cerebro.forget(%s)", one)
 
 
-@pytest.mark.slow
 def test_a_failed_run_is_resumed(page: Page, run: int, sql: Sql) -> None:
     sql(
         "SELECT cerebro.madlib_fit_multiple_model('packed', 'broken', 'configs', 200,"
