@@ -92,13 +92,8 @@ def _net(keras: Any, net: str) -> Any:
 
 def _temporary(made: Any, state: Any, data: Any, batch: int) -> float:
     """Return the bytes that XLA has planned for a training step in addition to weights and rows."""
-    from cerebro_plpy.engine.backends import jax_metrics
-
-    loop, feed = made._loop, made._feed(data, None)
     made._load(state, moves=False)
-    rows = jax_metrics.pack_batch(made._model, *jax_metrics.pick_rows(feed, np.arange(batch)))
-    program = loop._train_one.lower(loop._get(True), loop._given, rows).compile()
-    return float(program.memory_analysis().temp_size_in_bytes)
+    return float(made.count_step_bytes(data, batch))
 
 
 def _peak() -> float:

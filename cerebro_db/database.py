@@ -223,7 +223,7 @@ class Database:
         run as soon as it has begun. The model table is `name`, by default <source>_model. A data frame needs
         a name; its rows are kept in the table <name>_rows. Options are `columns`, `exclude`,
         `also_categories`, `validation`, `weight`, `nets`, `target_scale`, `clamp`, `configs`, `epochs`,
-        `metric`, `backend`, `seed`, `single` and `folds`.
+        `metric`, `class_weight`, `experience`, `backend`, `seed`, `single` and `folds`.
         """
         request = TrainRequest(
             source, target, name, budget, options, background=not self._link.in_transaction

@@ -150,7 +150,9 @@ def _drive(asked: Drive, look_seconds: int) -> None:
 @public
 def call(name: str, *arguments: Any) -> Any:
     """Carry out a call from SQL by the function that `CALLS` names for it, and return its result."""
-    return find_call(name)(Session(), *arguments)
+    db = Session()
+    db.server.check_call(name)
+    return find_call(name)(db, *arguments)
 
 
 @internal

@@ -29,6 +29,9 @@ _UNFINISHED_SECONDS = 3600
 _UNFINISHED = ".unfinished"
 _KIND_LETTERS = 32
 _DIGEST_BYTES = hashlib.sha256().digest_size
+# The name of an entry beside the programs, which says whether they can be loaded on this processor at all.
+TRIED = "loads"
+LOADS, REFUSES = b"yes", b"no"
 
 
 class NotTrusted(Exception):
@@ -204,6 +207,14 @@ def _files(folder: Path) -> Iterator[tuple[float, int, Path]]:
         with contextlib.suppress(OSError):
             found = file.lstat()
             yield found.st_mtime, found.st_size, file
+
+
+def are_refused(folder: Path) -> bool:
+    """Return whether the newest trial has found that this processor cannot load the programs in a folder."""
+    tried = [(used, file) for used, _, file in _files(folder) if file.name == TRIED]
+    with contextlib.suppress(OSError):
+        return bool(tried) and max(tried)[1].read_bytes()[_DIGEST_BYTES:] == REFUSES
+    return False
 
 
 def used_bytes(folder: Path) -> int:

@@ -77,6 +77,10 @@ class Server(Protocol):
         """Return an object that predicts the rows of a table."""
         ...
 
+    def check_call(self, name: str) -> None:
+        """Raise an error if the call cannot be carried out on this node of a cluster."""
+        ...
+
     def check_predicts_in_queries(self) -> None:
         """Raise an error if this server cannot predict inside a query."""
         ...

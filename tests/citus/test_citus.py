@@ -144,3 +144,11 @@ def test_a_run_is_forgotten(trial: Trial) -> None:
     trial.sql("SELECT cerebro.forget(%s)", run_id)
     for table in ("_state", "_visit", "_evaluation", "_run"):
         assert trial.value(f"SELECT count(*) FROM cerebro.{table} WHERE run_id = %s", run_id) == 0
+
+
+def test_a_worker_refuses_what_needs_runs_or_models(trial: Trial, base: int) -> None:
+    """A worker has no runs of its own, and its numbers of runs are not the coordinator's."""
+    for call in (f"forget({base})", f"resume({base})", "last_run()"):
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match="this is a worker"):
+            on_worker(0, f"SELECT cerebro.{call}", trial.connection.info.dbname)
+    assert trial.value("SELECT count(*) FROM cerebro._state WHERE run_id = %s", base) > 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import time
@@ -100,7 +101,8 @@ def test_a_run_without_a_worker_is_resumed(trial: Trial, weights: dict[int, byte
             start_node(2)
             trial.sql("DELETE FROM cerebro.settings WHERE name = 'retry_seconds'")
     assert caught.value.pgcode == "58M01", caught.value
-    assert "a worker of the cluster refuses the session" in str(caught.value)
+    # It depends on which session is the first to be opened again.
+    assert re.search("a worker of the cluster refuses|not all nodes of the cluster answer", str(caught.value))
     answered(trial, ALL_WORKERS)
     run_id = trial.value("SELECT max(run_id) FROM cerebro._run")
     assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "interrupted"

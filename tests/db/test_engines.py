@@ -60,6 +60,14 @@ def test_each_architecture_trains_on_its_own_engine(trial: Trial) -> None:
     assert trial.value("SELECT count(*) FROM cerebro.visits WHERE run_id = cerebro.last_run()") == 8
 
 
+def test_a_run_stays_on_the_engines_of_the_run_that_it_repeats_or_continues(trial: Trial) -> None:
+    fit(trial, "both", "kept", backend=MIXED)
+    fit(trial, "both", "repeated", replay=trial.value("SELECT run_id FROM kept_summary"))
+    assert trial.weights("repeated") == trial.weights("kept")
+    trial.fit("packed", "kept", "both", 1, warm_start=True)
+    assert dict(trial.sql("SELECT mst_key, backend FROM kept_info")) == {1: "jax", 2: "tensorflow"}
+
+
 @pytest.mark.slow
 def test_an_interrupted_run_of_two_engines_goes_on_with_both(trial: Trial, connect: Connect) -> None:
     fit(trial, "both", "whole", epochs=30, backend=MIXED)

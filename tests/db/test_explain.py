@@ -236,6 +236,9 @@ def test_a_few_batches_can_be_timed_first(trial: Trial) -> None:
     assert probed["Calibration"].startswith("timed just now")
     wide, narrow = (p["Total Time High"] / p["Total Time Low"] for p in (plain, probed))
     assert narrow < wide
+    told = [node.get("Step Bytes") for node in probed["Plans"] if node["Node Type"] == "Train"]
+    assert told and all(told)
+    assert "Step Bytes" not in json.dumps(plain)
     assert trial.value("SELECT count(*) FROM cerebro._rate") == 0
     with pytest.raises(psycopg2.Error, match="probe times what is there"):
         explain(trial, probe=True, what_if={"threads": 2})

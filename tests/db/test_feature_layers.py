@@ -66,6 +66,19 @@ def test_new_layers_sit_on_layers_of_a_trained_net(trial: Trial) -> None:
     assert name == "Dense(8, 'relu', name='new') on map"
 
 
+def test_a_search_chooses_the_layer(trial: Trial) -> None:
+    made = load(trial, NET, feature_layer=["map", "first", "second"])
+    grid = "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam']}]}"
+    trial.call(
+        "madlib_keras_automl", "packed", "chosen", "arch", "chosen_best", made, grid, "{'batch_size': [32]}",
+        "asha", "num_configs=3, num_iterations=3", validation_table="packed_validation",
+        options={"threads": 1, "seed": 1},
+    )  # fmt: skip
+    losses = "SELECT model_id FROM chosen_info ORDER BY validation_loss_final LIMIT 1"
+    assert trial.sql("SELECT model_id FROM chosen_best") == trial.sql(losses)
+    assert trial.value("SELECT count(DISTINCT model_id) FROM chosen_info") == 3
+
+
 # Sends notices when this session computes outputs of frozen layers, and when it drops some.
 COUNT = """
 DO LANGUAGE plpython3u $$

@@ -9,6 +9,8 @@ import psycopg2
 import pytest
 
 import nets
+from fixtures import Connect, execute
+from predicting import has_keras
 from trial import ADAM, SGD, Trial, blobs, cancelled, rows_of
 
 pytestmark = pytest.mark.fresh_caller
@@ -247,6 +249,14 @@ def test_each_row_is_predicted_by_the_best_model_of_its_group(trial: Trial) -> N
     with pytest.raises(psycopg2.Error, match='has no column "country"'):
         trial.sql("CREATE VIEW plain_rows AS SELECT id, x FROM numbered")
         trial.call("madlib_predict", "models", "plain_rows", "id", "x", "none", pred_type="response")
+
+
+def test_a_table_is_predicted_without_an_engine(trial: Trial, connect: Connect) -> None:
+    trial.sql("CREATE TABLE sales_rows AS SELECT row_number() OVER () AS id, s.* FROM sales AS s")
+    session = connect()
+    predict = "SELECT cerebro.madlib_predict('models', 'sales_rows', 'id', 'x', 'by_numpy', 'response')"
+    execute(session, predict)
+    assert not has_keras(session)
 
 
 # Greenplum has no predictions in queries.

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import itertools
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,8 @@ import pytest
 
 import nets
 import reference
-from fixtures import Connection, execute
+from fixtures import execute
+from segments import kill_a_visit
 from trial import ADAM, SGD, Trial, blobs, rows_of
 
 pytestmark = pytest.mark.fresh_caller
@@ -266,20 +266,6 @@ def test_a_lost_session_changes_nothing(trial: Trial, database: str) -> None:
     assert trial.weights("disturbed") == trial.weights("undisturbed")
     visits = trial.sql("SELECT mst_key, epoch, segment FROM cerebro.visits WHERE run_id = %s", run_id)
     assert sorted(visits) == sorted(itertools.product((1, 2), range(1, 5), range(SEGMENTS)))
-
-
-def kill_a_visit(other: Connection, run: Future[int]) -> bool:
-    """Wait for a visit after the first epoch, and end its session; return False if the run ends first."""
-    while not run.done():
-        killed = execute(
-            other,
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
-            " AND application_name ~ '^cerebro visit .* epoch=[2-4]' LIMIT 1",
-        )
-        if killed:
-            return True
-        time.sleep(0.005)
-    return False
 
 
 def differing(found: Mapping[int, bytes], expected: Mapping[int, bytes]) -> list[str]:

@@ -128,6 +128,19 @@ def test_lists_give_a_net_for_each_combination(trial: Trial) -> None:
     assert names[0] == ("tabular width=8 depth=1 dropout=0.1 activation=relu",)
 
 
+@pytest.mark.slow
+def test_a_search_draws_depth_and_width(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.load_net('nets', 'mixed', $$Dense({4, 8}, 'relu') * {1..2}$$)")
+    trial.call(
+        "madlib_keras_automl", "mixed", "drawn", "nets", "drawn_best", [1, 2, 3, 4],
+        "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['Adam']}]}",
+        "{'batch_size': [32]}", "asha", "num_configs=4, num_iterations=3", options={"threads": 1},
+    )  # fmt: skip
+    drawn = trial.sql("SELECT model_id, name FROM drawn_info JOIN nets USING (model_id) ORDER BY 1")
+    assert [model_id for model_id, _ in drawn] == [1, 2, 3, 4]
+    assert len({name for _, name in drawn}) == 4
+
+
 WRONG = {
     "an unknown name": ("mixed", "tabula", {}, "no net is called tabula"),
     "an unknown parameter": ("mixed", "tabular", {"widht": 3}, "'tabular' has no parameter widht"),

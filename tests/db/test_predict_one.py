@@ -84,6 +84,24 @@ def test_a_first_answer_needs_no_engine_and_is_the_same(trial: Trial, connect: C
 
 
 @pytest.mark.slow
+def test_wide_rows_are_predicted_a_few_at_a_time(trial: Trial) -> None:
+    """The server collects the fields of a batch in an array, which may have at most 1 GB."""
+    width, rows = 300_000, 1000
+    net = nets.sequential([width], nets.layer("Dense", units=1))
+    store(trial, "wide", net, np.ones(width + 1, "<f4").tobytes(), classes=None)
+    trial.sql("ALTER TABLE wide_summary ADD independent_varname text[] DEFAULT ARRAY['x']")
+    trial.sql("CREATE TABLE wide_rows (id integer, x real[])")
+    query = (
+        f"SELECT i AS id, array_fill((i % 7)::real, ARRAY[{width}]) AS x FROM generate_series(1, {rows}) AS i"
+    )
+    answers = (
+        "SELECT count(*), sum(q.prediction) FROM cerebro.predict_query('wide', %s, NULL::wide_rows) AS q"
+    )
+    total = sum(width * (i % 7) + 1 for i in range(1, rows + 1))
+    assert trial.sql(answers, query) == [(rows, total)]
+
+
+@pytest.mark.slow
 def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: Connect) -> None:
     """If an embedding has no vector for a code, the engine answers, since each engine has its own rule."""
     net = nets.sequential(

@@ -21,6 +21,8 @@ DEEP = nets.sequential(
     nets.layer("Dropout", rate=0.2),
     nets.layer("Dense", units=nets.CLASSES, activation="softmax"),
 )
+# The four batches of a visit make a step and a part of the next one, which goes on in the next visit.
+SUMMED = ADAM.replace("lr=0.01", "lr=0.01, gradient_accumulation_steps=3")
 AGAIN = {"recompute": True, "seed": 3, "threads": 1}
 
 
@@ -28,7 +30,7 @@ AGAIN = {"recompute": True, "seed": 3, "threads": 1}
 def tables(trial: Trial) -> None:
     trial.table("blobs", "x real[], y integer", rows_of(*blobs(150)))
     trial.pack("blobs", "packed", buffer_size=37)
-    trial.select("mst", [trial.model(DEEP)], [ADAM, SGD], ["batch_size=20"])
+    trial.select("mst", [trial.model(DEEP)], [ADAM, SGD, SUMMED], ["batch_size=20"])
     trial.fit("packed", "kept", "mst", EPOCHS, options={**AGAIN, "recompute": False})
 
 
@@ -86,6 +88,15 @@ def test_the_weights_are_the_same_beside_other_ways_to_train(
     assert len(found[0][0]) == (0 if "folds" in packing else 2 if packing else 1) and found[0][1]
 
 
+@pytest.mark.tensorflow
+def test_madlib_fit_computes_layers_again(trial: Trial) -> None:
+    fit = "SELECT cerebro.madlib_fit('packed', %s, 'arch', 1, %s, 'batch_size=20', %s, options => %s)"
+    for name, again in (("one_kept", False), ("one_again", True)):
+        trial.sql(fit, name, ADAM, EPOCHS, json.dumps(AGAIN | {"recompute": again}))
+    kept, again = (trial.value(f"SELECT model_weights FROM {name}") for name in ("one_kept", "one_again"))
+    assert bytes(kept) == bytes(again)
+
+
 def test_an_interrupted_run_is_resumed(trial: Trial) -> None:
     with cancelled(trial, at_visits=3):
         trial.fit("packed", "resumed", "mst", EPOCHS, options=AGAIN)
@@ -126,6 +137,8 @@ def test_a_batch_that_no_machine_holds_is_refused_before_any_work(trial: Trial) 
     before = trial.value("SELECT count(*) FROM cerebro.runs")
     with pytest.raises(psycopg2.errors.OutOfMemory) as caught:
         trial.fit("packed", "refused", "large_mst", 1)
+    with pytest.raises(psycopg2.errors.OutOfMemory, match="config 1 needs at least"):
+        trial.sql("SELECT cerebro.explain_fit('packed', 'large_mst', 1)")
     rows = trial.value("SELECT total_rows / 2 FROM packed_summary")
     said = str(caught.value)
     assert "config 1 needs at least 4." in said and f"TB for a mini-batch of {rows} rows" in said

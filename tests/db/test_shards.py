@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import psycopg2
 import pytest
 
 import nets
+from fixtures import Connect
+from segments import kill_a_visit
 from trial import ADAM, Trial, blobs, cancelled, rows_of
 
 pytestmark = [pytest.mark.fresh_caller, pytest.mark.slow]
@@ -30,19 +33,50 @@ def tables(trial: Trial) -> None:
     trial.select("mst", [trial.model(DEEP)], [ADAM], ["batch_size=16"])
 
 
-def test_a_net_of_three_times_the_memory_learns_the_same(trial: Trial) -> None:
+@pytest.fixture(scope="module")
+def parts(trial: Trial, tables: None) -> dict[int, bytes]:
+    """Train in shards, undisturbed, and return the weights."""
+    trial.fit("packed", "parts", "mst", EPOCHS, options=SHARDED)
+    return trial.weights("parts")
+
+
+def test_a_net_of_three_times_the_memory_learns_the_same(trial: Trial, parts: dict[int, bytes]) -> None:
     trial.fit("packed", "whole", "mst", EPOCHS, options=WHOLE)
-    with cancelled(trial, at_visits=3):
-        trial.fit("packed", "parts", "mst", EPOCHS, options=SHARDED)
-    run = trial.value("SELECT max(run_id) FROM cerebro.runs")
-    trial.sql("SELECT cerebro.resume(%s)", run)
-    trial.fit("packed", "again", "mst", EPOCHS, options=SHARDED)
-    assert trial.weights("parts") == trial.weights("again")
     losses = [trial.value(f"SELECT training_loss_final FROM {name}_info") for name in ("whole", "parts")]
     assert losses[1] == pytest.approx(losses[0], rel=1e-5)
-    weights = [np.frombuffer(trial.weights(name)[1], "<f4") for name in ("whole", "parts")]
+    weights = [np.frombuffer(found[1], "<f4") for found in (trial.weights("whole"), parts)]
     assert 12 * len(weights[0]) > 3 * 2**20
     np.testing.assert_allclose(weights[1], weights[0], rtol=1e-3, atol=1e-5)
+
+
+def test_a_run_that_is_canceled_is_resumed(trial: Trial, parts: dict[int, bytes]) -> None:
+    with cancelled(trial, at_visits=3):
+        trial.fit("packed", "resumed", "mst", EPOCHS, options=SHARDED)
+    run = trial.value("SELECT max(run_id) FROM cerebro.runs")
+    trial.sql("SELECT cerebro.resume(%s)", run)
+    assert trial.weights("resumed") == parts
+
+
+def test_a_visit_that_is_killed_is_made_again(
+    trial: Trial, connect: Connect, parts: dict[int, bytes]
+) -> None:
+    other = connect()
+    with ThreadPoolExecutor(1) as pool:
+        run = pool.submit(trial.fit, "packed", "killed", "mst", EPOCHS, options=SHARDED)
+        assert kill_a_visit(other, run)
+        run.result(timeout=100)
+    assert trial.weights("killed") == parts
+
+
+def test_madlib_fit_trains_in_shards(trial: Trial) -> None:
+    fit = "SELECT cerebro.madlib_fit('packed', %s, 'arch', 1, %s, 'batch_size=16', %s, options => %s)"
+    for name, options in (("one_whole", WHOLE), ("one_in_shards", SHARDED)):
+        trial.sql(fit, name, ADAM, EPOCHS, json.dumps(options))
+    final = "SELECT training_loss_final FROM {}_summary"
+    whole, shards = (trial.value(final.format(name)) for name in ("one_whole", "one_in_shards"))
+    assert shards == pytest.approx(whole, rel=1e-5)
+    limits = "SELECT limits::jsonb -> 'device_memory_mb' FROM cerebro._run ORDER BY run_id DESC LIMIT 1"
+    assert trial.value(limits) == 1
 
 
 def test_a_replay_is_in_shards_whatever_it_says_of_fusion(trial: Trial) -> None:

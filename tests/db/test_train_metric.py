@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable
 
 import numpy as np
+import psycopg2
 import pytest
 from sklearn import metrics
 
@@ -119,3 +120,39 @@ def test_a_config_keeps_the_epoch_that_is_best_by_the_metric(trial: Trial) -> No
             f" WHERE value IS NOT NULL AND run_id = (SELECT run_id FROM {name}_summary)"
         )
         assert trial.value(kept) is (name == "by_accuracy")
+
+
+def test_rare_classes_may_count_as_much_as_others(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE seldom AS SELECT i AS id, sin(i) AS x,"
+        " CASE WHEN sin(i) + 2 * cos(i * i) > 2.4 THEN 'rare' ELSE 'usual' END AS kind"
+        " FROM generate_series(1, 600) AS i"
+    )
+    found = {}
+    for name, more in (("plain", {}), ("weighted", {"class_weight": "balanced"})):
+        options = {"nets": "Dense(16, 'relu')", "configs": 3, "epochs": 27, "single": True, **more}
+        trial.sql("SELECT cerebro.train('seldom', 'kind', %s, options => %s)", name, json.dumps(options))
+        told = f"{name}_answers"
+        trial.sql("SELECT cerebro.madlib_predict(%s, 'seldom', 'id', '*', %s, 'response')", name, told)
+        found[name] = trial.value(
+            "SELECT avg((class_value = kind)::integer)::float8 FROM seldom"
+            f" JOIN {told} USING (id) WHERE kind = 'rare'"
+        )
+    assert found["plain"] < 0.6 < 0.7 < found["weighted"]
+    assert "class_weight='balanced'" in trial.value("SELECT fit_params FROM weighted_info")
+
+
+@pytest.mark.parametrize(
+    ("target", "more", "said"),
+    [
+        ("bill", {}, "option class_weight is given, and bill is a quantity"),
+        ("kind", {"nets": ["linear", "tabm"]}, "option class_weight is given, and nets has tabm"),
+        ("kind", {"class_weight": "heavy"}, "option class_weight is heavy"),
+    ],
+)
+def test_weights_of_classes_are_refused_where_they_do_nothing(
+    trial: Trial, target: str, more: dict[str, object], said: str
+) -> None:
+    options = json.dumps({"class_weight": "balanced", **more})
+    with pytest.raises(psycopg2.Error, match=said):
+        trial.sql("SELECT cerebro.train('clients', %s, 'refused', options => %s)", target, options)

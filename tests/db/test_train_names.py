@@ -77,3 +77,17 @@ def test_a_target_with_a_value_far_from_the_rest_is_told(trial: Trial) -> None:
 def test_texts_are_no_quantity(trial: Trial) -> None:
     with pytest.raises(psycopg2.errors.DatatypeMismatch, match='target "gone" of type text is no number'):
         trial.sql("SELECT cerebro.train('small', 'gone', 'no_bill', options => '{\"task\": \"regression\"}')")
+
+
+def test_nets_may_have_parameters(trial: Trial) -> None:
+    """A list of values stands for a net with each of them, and configs draw among all nets."""
+    asked = "SELECT net FROM cerebro.train('small', 'gone', %s, '20 s', %s)"
+    options = {"nets": ["linear", {"tabular": {"width": [4, 8], "depth": 1}}], "configs": 3, "epochs": 1}
+    trial.notices()
+    board = trial.sql(asked, "with_params", json.dumps({**options, "single": True}))
+    nets = {" ".join(net.split()[:3]) for (net,) in board}
+    assert nets <= {"linear", "tabular width=4 depth=1", "tabular width=8 depth=1"} and len(nets) > 1
+    assert """'{"depth": 1, "width": [4, 8]}'""" in trial.notices()
+    for wrong, said in (([{"tabular": 3}], "option nets is"), ([{"tabular": {"wide": 3}}], "wide")):
+        with pytest.raises(psycopg2.errors.InvalidParameterValue, match=said):
+            trial.sql(asked, "refused", json.dumps({"nets": wrong}))

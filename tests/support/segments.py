@@ -1,4 +1,4 @@
-"""Helpers for tests that lose segments of a cluster: they wait for segments, visits and interrupted runs."""
+"""Helpers for tests that lose sessions or segments: they wait for segments, visits and interrupted runs."""
 
 from __future__ import annotations
 
@@ -21,6 +21,20 @@ def answered(trial: Trial, query: str = "SELECT count(*) FROM gp_dist_random('gp
         except psycopg2.Error:
             assert time.monotonic() < deadline
             time.sleep(0.5)
+
+
+def kill_a_visit(other: Connection, run: Future[int]) -> bool:
+    """Wait for a visit after the first epoch, and end its session; return False if the run ends first."""
+    while not run.done():
+        killed = execute(
+            other,
+            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database()"
+            " AND application_name ~ '^cerebro visit .* epoch=[2-4]' LIMIT 1",
+        )
+        if killed:
+            return True
+        time.sleep(0.005)
+    return False
 
 
 def first_visit(watching: Connection, run: Future[int], table: str) -> tuple[int, int]:

@@ -59,8 +59,9 @@ def test_what_is_computed_again_keeps_less() -> None:
     assert kept(model, recompute=True) < few < whole == 16 * 2 * 64 + 3
 
 
-def facts(trained: int, kept: int) -> dict[str, Any]:
-    return {"parameters": 10**12, "trained": trained, "work": {"kept": kept}}
+def facts(trained: int, kept: int, again: int | None = None) -> dict[str, Any]:
+    again = kept if again is None else again
+    return {"parameters": 10**12, "trained": trained, "work": {"kept": kept}, "kept_again": again}
 
 
 def test_a_mini_batch_needs_what_trains_with_gradients_and_half_of_what_is_kept() -> None:
@@ -73,3 +74,9 @@ def test_a_batch_is_cut_until_it_takes_half_of_the_memory() -> None:
     assert needs.parts(400 * 64) == 2
     assert needs.parts(400 * 16) == 8
     assert needs.parts(400) is None
+
+
+def test_computing_layers_again_may_be_enough() -> None:
+    assert needs_of(facts(0, 200, 50), 64).fits_again(2 * 64 * 100)
+    assert not needs_of(facts(0, 200, 50), 64).fits_again(2 * 64 * 100 - 1)
+    assert not needs_of(facts(0, 200), 64).fits_again(10**9)

@@ -27,7 +27,7 @@ def run(arguments: list[str], backend: str) -> str:
 
 
 def suite(backend: str) -> None:
-    files = [str(HERE / f"test_engine_{name}.py") for name in ("training", "metrics")]
+    files = [str(HERE / f"test_engine_{name}.py") for name in ("training", "metrics", "recompute")]
     # Not `python -m pytest`: it would put the repository's root on the path.
     pytest_alone = ["-c", "import sys, pytest; sys.exit(pytest.main(sys.argv[1:]))", "-q"]
     run([*pytest_alone, *files], backend)

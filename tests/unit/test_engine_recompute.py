@@ -94,6 +94,11 @@ def check_alike(one: State, other: State, tolerance: float) -> None:
         np.testing.assert_allclose(first, second, rtol=tolerance, atol=tolerance)
 
 
+def test_the_bits_are_the_same_every_time() -> None:
+    once, twice = (trained(CHANGING, True)[0] for _ in range(2))
+    check_alike(once, twice, 0.0)
+
+
 def blocks_of(text: str, again: model.Recomputed) -> list[blocks.LayerBlock]:
     made = model.CompiledModel(architecture.describe(text).json, PARAMS, again=again)._model
     call = (getattr(made, "_functional", None) or made).call
@@ -145,7 +150,6 @@ from cerebro_plpy.engine.backends import runtime
 runtime.start("jax", 1, False)
 import numpy as np
 import nets
-from cerebro_plpy.engine.backends import jax_metrics
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import model
 from cerebro_plpy.engine.models.data import ONE_HOT, Dataset, Target
@@ -159,11 +163,8 @@ params = CompileParams(optimizer=Call("Adam", ()), loss="categorical_crossentrop
 rows = Dataset([np.ones((2048, 8), np.float32)], [Target(np.eye(3, dtype=np.int16)[[0] * 2048], ONE_HOT)])
 for again in (False, True):
     made = model.compiled(text, params, again)
-    loop, feed = made._loop, made._feed(rows, None)
-    loop.load(made.initial_state(params, 1, None).arrays, {})
-    batch = jax_metrics.pack_batch(made._model, *jax_metrics.pick_rows(feed, np.arange(2048)))
-    compiled = loop._train_one.lower(loop._get(True), loop._given, batch).compile()
-    print(compiled.memory_analysis().temp_size_in_bytes)
+    made._loop.load(made.initial_state(params, 1, None).arrays, {})
+    print(made.count_step_bytes(rows, 2048))
 """
 
 

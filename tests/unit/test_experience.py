@@ -15,6 +15,7 @@ from cerebro_plpy.logical.search.experience import (
     choose_configs,
     find_nearest,
 )
+from cerebro_plpy.madlib.literal import read_arguments
 from cerebro_plpy.madlib.spaces.grid import GridRow
 
 TABLE = TableFacts(rows=1023, outputs=[3], columns={"number": 7, "category": 1})
@@ -86,6 +87,16 @@ def test_a_config_keeps_its_optimizer_and_gets_the_loss_of_the_search() -> None:
     theirs = make_row(1, 0.01, loss="loss='mse',loss_weights=[0.1]")
     found, _ = choose_configs([make_search(3, theirs)], {1: "small"}, {1: make_row(1, 5.0, 64)}, 8)
     assert found == [make_row(1, 0.01)]
+
+
+def test_weights_of_classes_are_those_of_the_search() -> None:
+    weighted = replace(make_row(1, 0.01), fit_params="batch_size=16,epochs=1,class_weight='balanced'")
+    plain = make_row(1, 0.01)
+    for theirs, ours, expected in ((weighted, plain, {}), (plain, weighted, {"class_weight": "balanced"})):
+        ((found, *_), _) = choose_configs([make_search(3, theirs)], {1: "small"}, {1: ours}, 8)
+        kept = read_arguments(found.fit_params)
+        assert {key: value for key, value in kept.items() if key == "class_weight"} == expected
+        assert kept["batch_size"] == read_arguments(theirs.fit_params)["batch_size"]
 
 
 def test_what_means_the_same_counts_once_and_strange_nets_do_not_count() -> None:

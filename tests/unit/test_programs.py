@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from cerebro_plpy import programs
-from cerebro_plpy.programs import NotTrusted, Programs, check_folder, find_folder
+from cerebro_plpy.programs import (
+    NotTrusted,
+    Programs,
+    are_refused,
+    check_folder,
+    find_folder,
+    name_kind,
+)
 
 PLPY = Path(programs.__file__).parents[1]
 FOREVER = """
@@ -42,6 +49,17 @@ from pathlib import Path
 from cerebro_plpy.engine.backends.jax_programs import keep_programs
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))
 print(keep_programs(Path(sys.argv[1]), 1))
+"""
+REFUSING = """
+import sys
+from pathlib import Path
+from cerebro_plpy.engine.backends import jax_programs
+kept = jax_programs._Cache.get
+def refuse(cache, key):
+    value = kept(cache, key)
+    return value and b"no program" + value
+jax_programs._Cache.get = refuse
+print(jax_programs.keep_programs(Path(sys.argv[1]), 1))
 """
 COMPILE = """
 import sys
@@ -235,3 +253,30 @@ def test_a_processor_that_loads_nothing(folder: Path) -> None:
     before = sorted(kind.iterdir())
     assert run(COMPILE, folder).startswith("JAX cannot load what it has compiled on this processor\n")
     assert sorted(kind.iterdir()) == before
+    assert are_refused(folder)
+
+
+def test_a_processor_that_refuses_is_noticed(folder: Path) -> None:
+    """The first session compiles a small program, and cannot load it again."""
+    said = "JAX cannot load what it has compiled on this processor\n"
+    assert run(REFUSING, folder) == said
+    assert run(COMPILE, folder).startswith(said), "no later session tries again"
+
+
+def test_each_build_processor_and_number_of_threads_has_programs_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program of another build or processor could crash the session that loads it."""
+    about = tmp_path / "compiler-1.0.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text("Name: compiler\nVersion: 1.0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with pytest.raises(NotTrusted, match="compiler has no list of its files"):
+        name_kind("compiler", 1)
+    (about / "RECORD").write_text("compiler.so,sha256=first,100\n")
+    first = name_kind("compiler", 1)
+    assert name_kind("compiler", 1) == first != name_kind("compiler", 2)
+    (about / "RECORD").write_text("compiler.so,sha256=second,100\n")
+    second = name_kind("compiler", 1)
+    monkeypatch.setattr(programs, "_processor", lambda: "flags: another")
+    assert len({first, second, name_kind("compiler", 1)}) == 3

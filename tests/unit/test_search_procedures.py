@@ -272,6 +272,18 @@ def test_asha_promotes_about_its_share_and_the_best_reaches_the_top() -> None:
         assert 3 <= sum(e == 9 for e in epochs) <= 9
 
 
+def test_asha_leaves_none_behind_for_configs_that_were_added() -> None:
+    """Three added configs begin best and end worst; the best of the others is promoted beside them."""
+
+    def value(config: Config, epoch: int) -> float:
+        if config.key <= 3:
+            return 0.01 * config.key if epoch == 1 else 10.0 + epoch
+        return 1.0 / config.key + (9 - epoch) / 100
+
+    for order in ORDERS:
+        assert run(Asha(rows(9), [1, 3, 9], 3, 4, added=3), order, value).epochs()[9] == 9
+
+
 def test_asha_trains_one_to_the_end_even_of_two() -> None:
     done = run(Asha(rows(2), [1, 3, 9], 3, 6), curve=by_key)
     assert done.epochs() == {1: 1, 2: 9}

@@ -21,7 +21,7 @@ def check(sizes: dict[Any, dict[str, int]]) -> None:
         segments=2,
         cross_validates=False,
     )
-    facts = {"7": {"trained": 10**13, "work": {"kept": 0}, "sizes": sizes}}
+    facts = {"7": {"trained": 10**13, "work": {"kept": 0}, "kept_again": 0, "sizes": sizes}}
     cutting.check_memory(cast("Request", request), [Chosen(3, 7, "", "", 16, 1)], facts)
 
 

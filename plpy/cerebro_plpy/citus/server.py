@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cerebro_plpy.errors import WRONG_OBJECT, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_OBJECT, CerebroError
 from cerebro_plpy.postgresql import PostgreSQL
 from cerebro_plpy.store import citus
 
@@ -16,6 +16,16 @@ if TYPE_CHECKING:
     from cerebro_plpy.store.names import Table
     from cerebro_plpy.store.packed.packed import PackedSummary
     from cerebro_plpy.topology.local import LocalTopology
+
+# The calls that queries make on workers, and those that only look at the server.
+_ON_ALL_NODES = (
+    "predict_query",
+    "explain_predict",
+    "_related_statement",
+    "_visible_rows",
+    "version",
+    "diagnose",
+)
 
 
 class Citus(PostgreSQL):
@@ -51,6 +61,15 @@ class Citus(PostgreSQL):
     def seats(self, summary: PackedSummary, alone: bool) -> Sequence[Place] | None:
         return None
 
+    def check_call(self, name: str) -> None:
+        if name not in _ON_ALL_NODES and not citus.is_coordinator(self._db):
+            raise CerebroError(
+                "this is a worker",
+                detail=f"Runs and models are on the coordinator; {name} knows nothing of them here.",
+                hint="Connect to the coordinator.",
+                sqlstate=NOT_SUPPORTED,
+            )
+
     def check_predicts_in_queries(self) -> None:
         citus.let_worker_read(self._db)
 
@@ -65,8 +84,12 @@ class Citus(PostgreSQL):
 
     def carry_out(self, sent: Sent) -> Mapping[str, Any]:
         from cerebro_plpy.citus.supply import CitusSupply
+        from cerebro_plpy.commands import Reach
         from cerebro_plpy.segment import handlers
 
+        if isinstance(sent.command, Reach):
+            citus.reach(self._db)
+            return {}
         return handlers.work(CitusSupply(self._db), sent, self._db.notice)
 
     @property

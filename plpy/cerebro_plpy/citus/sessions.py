@@ -7,19 +7,23 @@ import os
 import psycopg2
 
 from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
+from cerebro_plpy.store import session
 from cerebro_plpy.store.runs.drivers import Behind
-from cerebro_plpy.topology.local import Key, LocalTopology
+from cerebro_plpy.topology.local import Key
 from cerebro_plpy.topology.loopback import CONTROL, LoopbackSession
+from cerebro_plpy.topology.nodes import ClusterTopology, NodesAway
 
 
-class WorkerAway(psycopg2.OperationalError):
+class LoginRefused(psycopg2.OperationalError):
     """Raised if a worker refuses the login of a segment session."""
 
 
-class CitusTopology(LocalTopology):
+class CitusTopology(ClusterTopology):
     """A topology whose segment sessions are on the workers of a Citus cluster."""
 
     name = "citus"
+    nodes = "nodes"
+    hint = "citus_check_cluster_node_health() says which do not."
 
     def _behind(self) -> Behind:
         # The sessions on workers are processes of other servers, and end with their connections.
@@ -30,13 +34,14 @@ class CitusTopology(LocalTopology):
         try:
             return super()._opened(key)
         except psycopg2.OperationalError as error:
-            if key[1] == CONTROL:
+            if key[1] == CONTROL or isinstance(error, NodesAway):
                 raise
-            raise WorkerAway(str(error)) from None
+            raise LoginRefused(str(error)) from None
 
-    def _refusal(self, error: psycopg2.Error) -> CerebroError:
-        if not isinstance(error, WorkerAway):
-            return super()._refusal(error)
+    @classmethod
+    def refuse(cls, target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
+        if not isinstance(error, LoginRefused):
+            return super().refuse(target, error)
         return CerebroError(
             "a worker of the cluster refuses the session that a run needs",
             detail=f"The login was answered: {str(error).strip()}",

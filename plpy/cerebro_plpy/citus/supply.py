@@ -11,7 +11,7 @@ from typing import Any
 
 from cerebro_plpy import memory
 from cerebro_plpy.commands import Command, LeaveMetrics, Sent, TellFacts
-from cerebro_plpy.engine.state import State
+from cerebro_plpy.engine.state import State, whole
 from cerebro_plpy.planner import routes
 from cerebro_plpy.segment import handlers
 from cerebro_plpy.segment.rows import layout
@@ -77,13 +77,16 @@ class CitusSupply(TableSupply):
         return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset, places=keys)
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        self._hear(visit.run_id, [visit.mst_key])
-        place = self._place_of(visit.run_id, visit.mst_key, visit.step)
-        return super().leave_visit(replace(visit, place=place or 0), state)
+        run = self._hear(visit.run_id, [visit.mst_key])
+        segment = visit.segment
+        if segment == runs.EVERY_SEGMENT:
+            segment = self._find_segment(run, visit.mst_key, visit.step)
+        return super().leave_visit(replace(visit, place=self._find_keys(run)[segment]), whole(state))
 
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
         keys = self._find_keys(self._hear(visits[0].run_id, []))
-        return super().leave_bundle([replace(one, place=keys[one.segment]) for one in visits], states)
+        placed = [replace(one, place=keys[one.segment]) for one in visits]
+        return super().leave_bundle(placed, [(mst_key, whole(state)) for mst_key, state in states])
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
         keys = self._find_keys(self._hear(evaluation.run_id, []))
@@ -95,16 +98,19 @@ class CitusSupply(TableSupply):
     def _place_of(self, run_id: int, mst_key: int, step: int) -> int | None:
         """Return the distribution key of the segment that made a config's state at a step.
 
-        Return None for an unknown config.
+        Return None if the config is unknown or a group's: groups do not hop.
         """
-        if self._run is None or self._run.run_id != run_id or mst_key not in self._configs:
+        run = self._run
+        if run is None or run.run_id != run_id or mst_key not in self._configs:
             return None
-        run, config = self._run, self._configs[mst_key]
-        keys = self._find_keys(run)
-        epoch, stop = routes.place_of(abs(step), run.segments)
-        if step < 0:
-            return keys[stop]
-        return keys[routes.route(run.seed, config.epochs_before + epoch, config.key, run.segments)[stop]]
+        if self._configs[mst_key].group_id is not None:
+            return None
+        return self._find_keys(run)[self._find_segment(run, mst_key, step)]
+
+    def _find_segment(self, run: runs.RunRow, mst_key: int, step: int) -> int:
+        """Return the segment whose visit led to a step of a config."""
+        config = self._configs[mst_key]
+        return routes.segment_of(run.seed, config.epochs_before, config.key, step, run.segments)
 
     def _find_keys(self, run: runs.RunRow) -> Sequence[int]:
         known = memory.get_instance(_Keys)

@@ -172,7 +172,7 @@ class ToldSupply:
             self._measured[mst_key] = self.connections.evaluations(servers, run_id, mst_key, epoch) or {}
         if not self._measured.get(mst_key):
             raise Lacking(*what)
-        return self._measured[mst_key][dataset]
+        return self._measured[mst_key].get(dataset, ())
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
         # States are stored whole, since frozen arrays would have to be on each server.

@@ -83,6 +83,9 @@ class Greenplum:
 
         return PredictorOnSegments(self._db, use_gpus)
 
+    def check_call(self, name: str) -> None:
+        """Do nothing: `doors` refuses calls in the processes of segments."""
+
     def check_predicts_in_queries(self) -> None:
         gangs.refuse_predicting()
 

@@ -15,13 +15,12 @@ from typing import Any
 import psycopg2
 
 from cerebro_plpy.cluster.protocol import Order, Reply, What
-from cerebro_plpy.commands import ConfigCommand, Reach, Sent
-from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
+from cerebro_plpy.commands import ConfigCommand, Sent
+from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.store import guards, interrupts, session
 from cerebro_plpy.store.cluster import statements
-from cerebro_plpy.topology import loopback
-from cerebro_plpy.topology.local import Key, LocalTopology
 from cerebro_plpy.topology.loopback import LoopbackSession
+from cerebro_plpy.topology.nodes import ClusterTopology
 
 
 class ClusterSession(LoopbackSession):
@@ -96,43 +95,10 @@ class ClusterSession(LoopbackSession):
         return found
 
 
-class SegmentsAway(psycopg2.OperationalError):
-    """Raised if a session is open, but a segment of the cluster does not answer."""
-
-
-class GreenplumTopology(LocalTopology):
+class GreenplumTopology(ClusterTopology):
     """A topology whose segment sessions are connections to the coordinator of Greenplum."""
 
     name = "greenplum"
     kind = ClusterSession
-
-    def _opened(self, key: Key) -> LoopbackSession:
-        """Open a session and return it; during a run, raise SegmentsAway if a segment does not answer.
-
-        The caller then tries again, since the segment may be restarting.
-        """
-        opened = super()._opened(key)
-        if self._held is not None:
-            try:
-                opened.begin(Sent(Reach()))
-                self._finish([opened])
-                opened.result()
-            except CerebroError as error:
-                self._forget(opened)
-                raise SegmentsAway(error.message) from None
-        return opened
-
-    def _refusal(self, error: psycopg2.Error) -> CerebroError:
-        return refused(self._target, error)
-
-
-def refused(target: session.LoginTarget, error: psycopg2.Error) -> CerebroError:
-    if not isinstance(error, SegmentsAway):
-        return loopback.refused(target, error)
-    return CerebroError(
-        "not all segments of the cluster answer",
-        detail=str(error),
-        hint="gp_segment_configuration and the logs of the segments say which do not. When all answer,"
-        " cerebro.resume continues the run.",
-        sqlstate=SEGMENT_GONE,
-    )
+    nodes = "segments"
+    hint = "gp_segment_configuration and the logs of the segments say which do not."

@@ -82,11 +82,9 @@ class RunTold:
         config = self._configs.get(mst_key)
         if config is None or not self.servers:
             return None
-        epoch, stop = routes.place_of(abs(step), self.run.segments)
-        if step < 0:
-            return (self.servers[stop],)
-        route = routes.route(self.run.seed, config.epochs_before + epoch, config.key, self.run.segments)
-        return (self.servers[route[stop]],)
+        run = self.run
+        segment = routes.segment_of(run.seed, config.epochs_before, config.key, step, run.segments)
+        return (self.servers[segment],)
 
 
 class Looks:

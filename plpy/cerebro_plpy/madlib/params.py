@@ -66,6 +66,7 @@ FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
     "validation_steps": (None,),
 }
 LARGEST: Final = 2**31 - 1
+WEIGHTED: Final = "class_weight"
 # Classes with fewer rows get greater weights, by scikit-learn's formula of this name.
 BALANCED: Final = "balanced"
 

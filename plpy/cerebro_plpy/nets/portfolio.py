@@ -43,11 +43,13 @@ PORTFOLIO = (
 )
 
 
-def list_configs(titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int]) -> list[GridRow]:
+def list_configs(
+    titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int], fit: str = ""
+) -> list[GridRow]:
     """Return the configs of the portfolio whose nets are among `titles`, which has titles by model_id.
 
     `loss` is a text for compile parameters, for example `'loss': ['mse']`, and `batch_sizes` are in ascending
-    order.
+    order. `fit` is a text for further fit parameters, which begins with a comma.
     """
     found: list[GridRow] = []
     for ranked in PORTFOLIO:
@@ -56,5 +58,5 @@ def list_configs(titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int
             rates = f"{{'optimizer': ['Adam'], 'learning_rate': [{ranked.learning_rate}]}}"
             batch = batch_sizes[-1 if ranked.large_batch else 0]
             compiled = f"{{{loss}, 'optimizer_params_list': [{rates}]}}"
-            found += grid_configs([model_id], compiled, f"{{'batch_size': [{batch}]}}")
+            found += grid_configs([model_id], compiled, f"{{'batch_size': [{batch}]{fit}}}")
     return distinct(found)

@@ -149,6 +149,7 @@ def _kind_node(found: Estimate, keys: Sequence[int]) -> Node:
         "Between Visits Time": parts[REST],
         "State Bytes": kind.state_bytes,
         "Activation Bytes": work.activation_bytes(kind) or None,
+        **({} if kind.step_bytes is None else {"Step Bytes": kind.step_bytes}),
         **({"Shards": kind.shards, "Device Bytes": kind.device_bytes} if kind.shards > 1 else {}),
         **({"Frozen Bytes": kind.frozen_bytes} if kind.frozen_bytes else {}),
         **({} if kind.trunk is None else _trunk(found, keys, kind.trunk, parts[ONCE])),

@@ -37,6 +37,16 @@ def part_of(epoch: int, segment: int, segments: int) -> int:
     return -step_of(epoch, segment, segments)
 
 
+def segment_of(seed: int, epochs_before: int, mst_key: int, step: int, segments: int) -> int:
+    """Return the segment whose visit led to a step of a config.
+
+    The config had trained `epochs_before` epochs before the run. A step below zero is that of one segment's
+    visit in an averaged epoch.
+    """
+    epoch, stop = place_of(abs(step), segments)
+    return stop if step < 0 else route(seed, epochs_before + epoch, mst_key, segments)[stop]
+
+
 def step_before(step: int, segments: int, average_from: int | None) -> int:
     """Return the step with which the visit that led to `step` began.
 

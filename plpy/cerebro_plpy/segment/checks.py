@@ -158,6 +158,7 @@ def _facts(found: architecture.DescribedModel, recompute: bool | Sequence[str] =
         "parameters": found.parameters,
         "flops_per_row": found.flops_per_row,
         "work": {**found.work, "kept": counting.count_kept(found.uses, recompute, never)},
+        "kept_again": counting.count_kept(found.uses, True, never),
         "trained": found.trained,
         "inputs": [list(shape) for shape in found.inputs],
         "outputs": [list(shape) for shape in found.outputs],

@@ -11,6 +11,7 @@ import numpy as np
 
 from cerebro_plpy.commands import Evaluate, Merge
 from cerebro_plpy.engine import state as states
+from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.segment import rows, visits
 from cerebro_plpy.segment.features import Needs
@@ -102,12 +103,32 @@ def _merge_config(supply: Supply, asked: Merge, key: int) -> Mapping[str, Any]:
         dataset: supply.evaluations(asked.run_id, key, asked.epoch, dataset)
         for dataset in rows.measured_on(work.run, work.config)
     }
+    if work.config.group_id is None:
+        _check_whole(work, asked.epoch, found)
     # A group may have no validation rows.
     return {
         dataset: _merge(supply, work, asked.epoch, dataset, parts)
         for dataset, parts in found.items()
         if parts
     }
+
+
+def _check_whole(work: visits.Task, epoch: int, found: Mapping[str, Sequence[bytes]]) -> None:
+    """Raise an error if a segment's evaluation is missing.
+
+    Commits do not wait for the disk, so a server that crashes may lose one.
+    """
+    run = work.run
+    lost = [dataset for dataset, parts in found.items() if len(parts) < run.segments]
+    if lost:
+        raise CerebroError(
+            f"config {work.config.mst_key}'s evaluation after epoch {epoch} on {lost[0]} rows is not whole",
+            detail="A server that stored a part of it has lost it, as after a crash.",
+            hint="Make the call again."
+            if run.kind == "evaluation"
+            else f"Call cerebro.resume({run.run_id}): it evaluates the config again.",
+            sqlstate=DATA_CORRUPTED,
+        )
 
 
 def _merge(

@@ -1,4 +1,4 @@
-"""Measures how long mini-batches of a net take, on invented rows; a plan uses the times before any run."""
+"""Measures what mini-batches of a net take, on invented rows; a plan uses this before any run."""
 
 from __future__ import annotations
 
@@ -25,12 +25,15 @@ MOST_BYTES = 256 * 2**20
 
 
 def probe(asked: Probe, tick: Callable[[], None]) -> Mapping[str, Any]:
-    """Return, by `mst_key`, the seconds to train a mini-batch, to evaluate one, and to compile the net."""
+    """Return, by `mst_key`, the seconds to train a mini-batch, to evaluate one, and to compile the net.
+
+    On JAX, also return the bytes that a training step takes, as its compiler says.
+    """
     with registered.scope(custom.take(asked.functions)):
         return {str(config.mst_key): _probe(asked, config, tick) for config in asked.configs}
 
 
-def _probe(asked: Probe, config: ProbedConfig, tick: Callable[[], None]) -> Mapping[str, float]:
+def _probe(asked: Probe, config: ProbedConfig, tick: Callable[[], None]) -> Mapping[str, float | None]:
     clock = time.monotonic()
     params = parse_compile(config.compile_params)
     model = engine.compiled(
@@ -53,6 +56,7 @@ def _probe(asked: Probe, config: ProbedConfig, tick: Callable[[], None]) -> Mapp
     return {
         "batch": each,
         "evaluation": again / -(-rows.rows // EVALUATION_BATCH),
+        "step_bytes": model.count_step_bytes(rows, config.batch_size),
         "compile": max(0.0, began - clock - (trained - began)) + max(0.0, measured - trained - again),
     }
 

@@ -24,6 +24,10 @@ _NODE_GONE = ("08", "57P0")
 # was killed, and of one that had kept a connection.
 _ENDED = (
     "server closed the connection unexpectedly",
+    "SSL connection has been closed unexpectedly",
+    "SSL SYSCALL error",
+    "could not receive data from server",
+    "could not send data to server",
     "postmaster was shut down",
     "failure on connection marked as essential",
 )
@@ -247,6 +251,19 @@ def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
         " JOIN pg_catalog.pg_dist_node USING (nodename, nodeport) WHERE r.success"
     )
     return {(row["host"], row["port"]): json.loads(row["result"]) for row in rows}
+
+
+@as_owner
+def reach(db: Database) -> None:
+    """Raise an error unless every node of the cluster answers this one."""
+    rows = db.query(
+        "SELECT n.nodename::text AS host, n.nodeport AS port, r.result"
+        " FROM pg_catalog.run_command_on_all_nodes('SELECT 1') AS r"
+        " JOIN pg_catalog.pg_dist_node AS n USING (nodeid) WHERE NOT r.success"
+    )
+    if rows:
+        away = "; ".join(f"{row['host']}:{row['port']}: {row['result']}" for row in rows)
+        raise CerebroError(f"no answer from {away}", hint=_HINT, sqlstate=SEGMENT_GONE)
 
 
 @kept_for_call

@@ -30,6 +30,13 @@ WAIT_SECONDS = 0.05
 CONTROL = -1
 # On Greenplum, errors after which the session is still there, but has lost its process on a segment.
 SEGMENT_LOST = (SEGMENT_GONE, "57P01", "57P02", "57P03")
+# How soon a connection to another host notices that the host is gone: after half a minute.
+_ALIVE = {
+    "keepalives_idle": "15",
+    "keepalives_interval": "5",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "30000",
+}
 _SESSION_SETTINGS_14 = {"client_connection_check_interval": "1s"}
 
 
@@ -115,7 +122,8 @@ def _dsn(target: session.LoginTarget, settings: Mapping[str, str]) -> str:
     if target.connection:
         return psycopg2.extensions.make_dsn(target.connection, **own)
     place = {"host": target.host, "port": target.port, "dbname": target.dbname, "user": target.user}
-    return psycopg2.extensions.make_dsn(target.conninfo, **place, **own)
+    set_by_hand = psycopg2.extensions.parse_dsn(target.conninfo)
+    return psycopg2.extensions.make_dsn("", **{**_ALIVE, **set_by_hand, **place, **own})
 
 
 class SessionLost(CerebroError):

@@ -77,8 +77,8 @@ class PredictorOnSegments:
             columns=[pack_rows.describe(column.part, None, asked.model.divisor) for column in asked.columns],
             shapes=[list(column.shape) for column in asked.columns],
             model_arch=asked.model.model_arch,
-            functions=asked.functions,
-            outputs=[asdict(output) for output in asked.outputs],
+            functions=asked.net.functions,
+            outputs=[asdict(output) for output in asked.net.outputs],
             choice=asdict(asked.source.choice),
             batch_rows=asked.batch_rows,
         )

@@ -75,6 +75,10 @@ class Loop(Protocol):
 
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None: ...
 
+    def count_step_bytes(self, feed: Feed, batch_size: int) -> int | None:
+        """Return the bytes that the compiled training step takes beside states and rows, if it says so."""
+        ...
+
     def metrics(self) -> list[np.ndarray]: ...
 
     def set_metrics(self, arrays: list[np.ndarray]) -> None: ...
@@ -253,6 +257,9 @@ class VariableLoop:
     def finish_pass(self) -> None:
         """Replace weights by their moving average if the optimizer keeps one, as at the end of Keras' fit."""
         self._model.optimizer.finalize_variable_values(self._model.trainable_weights)
+
+    def count_step_bytes(self, feed: Feed, batch_size: int) -> int | None:
+        return None
 
     def metrics(self) -> list[np.ndarray]:
         return [runtime.to_numpy(variable) for variable in self._model.metrics_variables]

@@ -44,6 +44,9 @@ class ArrayLoop:
         self._model.reset_metrics()
         self.metrics_arrays = [settled(variable.value) for variable in self._model.metrics_variables]
 
+    def count_step_bytes(self, feed: Feed, batch_size: int) -> int | None:
+        return None
+
     def metrics(self) -> list[np.ndarray]:
         return [np.asarray(array) for array in self.metrics_arrays]
 

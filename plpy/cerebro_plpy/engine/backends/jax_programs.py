@@ -13,11 +13,8 @@ import jax.numpy as jnp
 # a process that is killed leaves half a file for ever.
 from jax._src import compilation_cache, compilation_cache_interface
 
-from cerebro_plpy.programs import NotTrusted, Programs, name_kind
+from cerebro_plpy.programs import LOADS, REFUSES, TRIED, NotTrusted, Programs, name_kind, shown
 
-# The key of an entry beside the programs, which says whether they can be loaded on this processor at all.
-_TRIED = "loads"
-_YES = b"yes"
 _OPTIONS = {
     "jax_persistent_cache_min_compile_time_secs": 0,
     "jax_persistent_cache_min_entry_size_bytes": -1,
@@ -50,16 +47,16 @@ def keep_programs(folder: Path, threads: int) -> str | None:
     for name, value in _OPTIONS.items():
         jax.config.update(name, value)
     _use(cache)
-    tried = programs.get(_TRIED)
+    tried = programs.get(TRIED)
     if tried is None:
         loads = _loads(cache)
         if loads is None:
             # A full disk may have room later.
             _use(None)
-            return f"compiled programs cannot be written to {folder}"
-        tried = _YES if loads else b"no"
-        programs.put(_TRIED, tried)
-    if tried == _YES:
+            return f"compiled programs cannot be written to {shown(folder)}"
+        tried = LOADS if loads else REFUSES
+        programs.put(TRIED, tried)
+    if tried == LOADS:
         return None
     _use(None)
     return "JAX cannot load what it has compiled on this processor"

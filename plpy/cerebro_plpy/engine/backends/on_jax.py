@@ -157,6 +157,17 @@ class JaxLoop(ArrayLoop):
     def train(self, feed: Feed, order: np.ndarray, batch_size: int, fixed: bool, tick: Tick) -> None:
         self._run(self._train_one, self._train_many, feed, order, batch_size, tick, optimizer=True)
 
+    def count_step_bytes(self, feed: Feed, batch_size: int) -> int | None:
+        arrays = (feed.inputs, feed.targets, feed.weights)
+        # Shapes alone: there may be fewer rows than a batch has.
+        shapes = [
+            [jax.ShapeDtypeStruct((batch_size, *one.shape[1:]), one.dtype) for one in each] for each in arrays
+        ]
+        data = pack_batch(self._model, *shapes)
+        program = self._train_one.lower(self._get(True), self._given, data).compile()
+        told = program.memory_analysis()
+        return None if told is None else int(told.temp_size_in_bytes)
+
     def test(self, feed: Feed, order: np.ndarray, batch_size: int, tick: Tick) -> None:
         self._run(self._test_one, self._test_many, feed, order, batch_size, tick, optimizer=False)
 

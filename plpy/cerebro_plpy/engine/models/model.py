@@ -221,6 +221,13 @@ class CompiledModel:
         self._held = state.frozen and state.frozen.digest
         return metrics
 
+    def count_step_bytes(self, rows: Dataset, batch_size: int) -> int | None:
+        """Return the bytes that a step takes beside states and rows; None if the engine does not say.
+
+        The loop must hold a state.
+        """
+        return self._loop.count_step_bytes(self._feed(rows, None), batch_size)
+
     def merge(self, parts: list[list[np.ndarray]]) -> dict[str, float]:
         """Return loss and metrics by name, from the raw variables that `evaluate` returned per segment."""
         sums = [

@@ -94,7 +94,7 @@ def _repeat(db: Database, search: SearchCall, run_id: int) -> SearchCall:
     first = [GridRow(**row) for row in arguments.get("first", ())]
     configs = arguments.get("params", {}).get("num_configs")
     method = search.method.resized(configs) if isinstance(configs, int) else search.method
-    return replace(search, first=first, method=method)
+    return replace(search, first=first, added=arguments.get("added", 0), method=method)
 
 
 def _read_earlier(db: Database) -> list[EarlierSearch]:

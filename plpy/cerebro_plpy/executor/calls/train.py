@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor.calls import experience, nets, train_ensemble
 from cerebro_plpy.executor.calls.automl import AutomlCall
 from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
@@ -29,6 +29,7 @@ from cerebro_plpy.logical.options import (
     parse_options,
 )
 from cerebro_plpy.logical.search.methods import LARGEST
+from cerebro_plpy.madlib.params import BALANCED, WEIGHTED
 from cerebro_plpy.nets import points, portfolio
 from cerebro_plpy.nets.fitting import TARGET_SCALES, NetOutput
 from cerebro_plpy.packing import options as pack_options
@@ -59,6 +60,8 @@ BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 # The most rows of a segment for each second of the budget with which tabm and realmlp are tried. With more,
 # they get so few epochs that cheaper nets have less error.
 DEAR_ROWS = 1_800
+# The most numbers of a row for each second of the budget with which these nets are tried.
+DEAR_WIDTH = 10
 
 
 def _folds(key: str, value: object) -> Mapping[str, Any]:
@@ -66,15 +69,22 @@ def _folds(key: str, value: object) -> Mapping[str, Any]:
     return {} if value is False else folds.option(key, value)
 
 
-def _nets(key: str, value: object) -> list[str]:
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list) or not found or not all(isinstance(net, str) for net in found):
+def _nets(key: str, value: object) -> list[str | dict[str, Any]]:
+    found = [value] if isinstance(value, str | dict) else value
+    if not isinstance(found, list) or not found or not all(map(_is_net, found)):
         raise CerebroError(
             f"option {key} is {json.dumps(value)[:60]}",
-            detail="It must be a list of starting points and lines of layers.",
+            detail="It must be a list of starting points, of lines of layers, and of objects such as"
+            ' {"tabular": {"width": [64, 128]}}: a starting point with its parameters.',
             hint=f"Starting points are {', '.join(points.POINTS)}.",
         )
-    return [str(net) for net in found]
+    return found
+
+
+def _is_net(value: object) -> bool:
+    if isinstance(value, dict):
+        return len(value) == 1 and all(isinstance(params, dict) for params in value.values())
+    return isinstance(value, str)
 
 
 _PACKED_BY = ("columns", "exclude", "also_categories", "weight", "segments", "task")
@@ -92,6 +102,7 @@ OPTIONS: Mapping[str, Validator] = {
     "single": boolean(),
     "folds": _folds,
     experience.OPTION: boolean(),
+    WEIGHTED: one_of(BALANCED),
     "metric": one_of(*scoring.OF_CLASSES, *scoring.OF_QUANTITIES),
 }
 # The thresholds of AUC, for all classes together, and the least for each. Rare classes need many: their
@@ -249,7 +260,15 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(f"budget is {budget}", hint="It must be at least one second.")
     for suffix, others in _MADE.items():
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", *others))
-    return TrainOrder(source, label, name, given, round(seconds), call.recipe)
+    task = TrainOrder(source, label, name, given, round(seconds), call.recipe)
+    if WEIGHTED in given and "tabm" in (net.strip() for net, _ in task.named_nets):
+        raise CerebroError(
+            f"option {WEIGHTED} is given, and nets has tabm",
+            detail="Its members learn by losses of their own, which know no weights of classes.",
+            hint="Leave one of them out.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    return task
 
 
 def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
@@ -266,6 +285,11 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
     scoring.check_metric(task.metric, not quantity)
+    if WEIGHTED in task.given and quantity:
+        raise CerebroError(
+            f"option {WEIGHTED} is given, and {task.target} is a quantity",
+            hint="Leave the option out: it is for classes.",
+        )
     if task.scale_params and not quantity:
         raise nets.refuse_scale(task.target, next(iter(task.scale_params)))
     scale = nets.check_scale(task.target_scale)
@@ -307,10 +331,13 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
         return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
     if 2 in ranks:
         return [("series", '{"width": [32, 64], "depth": [3, 5]}')]
-    if summary.total_rows > DEAR_ROWS * summary.segments * task.seconds:
+    width = sum(math.prod(shape) for shape in summary.input_shapes)
+    if summary.total_rows > DEAR_ROWS * summary.segments * task.seconds or width > DEAR_WIDTH * task.seconds:
         return [("linear", None), ("tabular", '{"width": [64, 128]}')]
     dear = '{"width": 128}'
-    return [("linear", None), ("tabular", '{"width": 64}'), ("realmlp", dear), ("tabm", dear)]
+    # The members of `tabm` learn by losses of their own, which know no weights of classes.
+    members = [] if WEIGHTED in task.given else [("tabm", dear)]
+    return [("linear", None), ("tabular", '{"width": 64}'), ("realmlp", dear), *members]
 
 
 def _loss(label: NetOutput, metric: str | None) -> str:
@@ -340,7 +367,8 @@ def _build_search(
 ) -> AutomlCall:
     """Return the call that searches for the best config among the nets in `titles`."""
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
-    ranked = portfolio.list_configs(titles, loss, batches)
+    weighted = f", '{WEIGHTED}': ['{task.given[WEIGHTED]}']" if WEIGHTED in task.given else ""
+    ranked = portfolio.list_configs(titles, loss, batches, weighted)
     rates = RATES if ranked else WIDE_RATES
     compiles = f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'], 'learning_rate': {rates}}}]}}"
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
@@ -373,7 +401,7 @@ def _build_search(
         model_selection_table=task.table("_best"),
         model_id_list=list(titles),
         compile_params_grid=compiles,
-        fit_params_grid=f"{{'batch_size': {batches}}}",
+        fit_params_grid=f"{{'batch_size': {batches}{weighted}}}",
         automl_method="asha",
         automl_params=method,
         random_state=task.seed,

@@ -44,9 +44,13 @@ class TrainOrder:
 
     @property
     def named_nets(self) -> list[tuple[str, str | None]]:
-        """The nets that the option `nets` names, each with None for its parameters: the default ones."""
+        """The nets of the option `nets`, each with its parameters as JSON; None stands for the usual ones."""
         named = self.given.get("nets", [])
-        return [(net, None) for net in ([named] if isinstance(named, str) else named)]
+        found: list[tuple[str, str | None]] = []
+        for net in named if isinstance(named, list) else [named]:
+            with_params = net.items() if isinstance(net, dict) else [(net, None)]
+            found += [(name, None if params is None else json.dumps(params)) for name, params in with_params]
+        return found
 
     @property
     def target_scale(self) -> TargetScale:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.programs import NotTrusted, check_folder, find_folder, shown, used_bytes
+from cerebro_plpy.programs import NotTrusted, are_refused, check_folder, find_folder, shown, used_bytes
 from cerebro_plpy.store import session
 from cerebro_plpy.topology.choose import choose_local, cores
 
@@ -107,6 +107,12 @@ def _programs(db: Database) -> Iterator[Finding]:
             item, NOTE, f"not kept for other sessions: {error}",
             f"Each session compiles anew. Make it a folder that the server's user alone may write to, or name"
             f" another: INSERT INTO cerebro.settings VALUES ('{session.CACHE_FOLDER}', '/…').",
+        )  # fmt: skip
+        return
+    if are_refused(folder):
+        yield Finding(
+            item, NOTE, f"in {shown(folder)}, of no use: JAX cannot load them on this processor",
+            "Each session compiles anew.",
         )  # fmt: skip
         return
     yield Finding(item, OK, f"{used_bytes(folder) / 2**20:.1f} MB in {shown(folder)}")

@@ -12,15 +12,14 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from cerebro_plpy.commands import BesideRows, Engine, Probe, ProbedConfig, Sent
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, PROGRAM_LIMIT_EXCEEDED, CerebroError, missing_package
 from cerebro_plpy.executor.calls.automl import AutomlCall
 from cerebro_plpy.executor.calls.fit import FitCall
 from cerebro_plpy.executor.plans import calibrating
+from cerebro_plpy.executor.plans.asking import AskedEngine
 from cerebro_plpy.executor.running import replay
-from cerebro_plpy.executor.running import run as runner
-from cerebro_plpy.executor.starting import choosing, cutting, fusing, gpus, groups
+from cerebro_plpy.executor.starting import choosing, cutting, fusing, groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical import options as parse
 from cerebro_plpy.logical.budget import MOST_EPOCHS
@@ -39,7 +38,7 @@ from cerebro_plpy.planner.explanation import tree as explained
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
-from cerebro_plpy.topology.choose import find_sessions, warm_sessions
+from cerebro_plpy.topology.choose import find_sessions
 
 # The most segments for which a table can be packed.
 MOST_SEGMENTS = 1024
@@ -176,21 +175,22 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
     groups.check_epochs(request, examples)
     reason, handed = find_sessions(db, request.tables, request.handed_rows)
     if reason is None or handed:
-        request = choosing.with_engine_of_groups(db, request, examples)
+        request = choosing.with_usual_engine(db, request, examples)
     replay.order(db, request)
     request = fusing.replayed(db, choosing.replayed(db, request))
     for backend in request.backends:
         if not session.engines_here(backend):
             raise missing_package(backend)
-    ask = _Asking(db, request)
+    ask = AskedEngine(db, request)
     described = ask.describe(replace(request, configs=examples))
     if request.choosable is not None:
         request = choosing.settled(db, request, examples, described, tells=False)
-        ask = _Asking(db, request)
+        ask = AskedEngine(db, request)
     request = cutting.settled(request, examples, described)
     fusing.check(request)
     cutting.check_device(request)
     cutting.check_recomputed(request, described)
+    cutting.check_memory(request, examples, described)
     work = calibrating.work_of(db, request, examples, described, ask.warm)
     if reason is not None:
         # Without other sessions, this one does the work of every segment in turn.
@@ -204,7 +204,7 @@ def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> lis
         )
     known = _Measurements(calibrating.observations(db), partial(interrupts.tick, db))
     if asked.probe:
-        found = ask.probe(work, request, examples, described)
+        work, found = ask.probe(work, request, examples, described)
         known = replace(known, observations=[*known.observations, *found])
     if request.search is None or request.groups is not None:
         about = _about_fit(request, work, known, machine(db))
@@ -228,80 +228,6 @@ def machine(db: Database) -> Machine:
     except OSError:
         free = None
     return Machine(requests.machine_memory(), free, tariff_of(session.settings(db)))
-
-
-class _Asking:
-    """An engine that describes and times nets, in running segment sessions or else in this session."""
-
-    def __init__(self, db: Database, request: requests.Request) -> None:
-        self._db = db
-        engines = request.engines
-        dealt = gpus.of_segments(db, engines.use_gpus, request.source.summary, False)
-        self._engines = {name: engines.start(name, dealt) for name in request.backends}
-        self._sessions = warm_sessions(db, list(self._engines.values()), request.segments)
-
-    @property
-    def warm(self) -> bool:
-        return self._sessions is not None
-
-    def describe(self, request: requests.Request) -> Mapping[str, Mapping[str, Any]]:
-        """Return the engine's description of the nets and configs of a request."""
-        command = replace(runner.check_command(self._db, request), sizes=True)
-        engine = next(iter(self._engines.values()))
-        return self._ask(command, replace(engine, or_any=True))
-
-    def _ask(self, command: BesideRows, engine: Engine) -> Mapping[str, Any]:
-        if self._sessions is not None:
-            return self._sessions.ask(engine.backend, command)
-        return self._db.run_here(Sent(command, engine))
-
-    def probe(
-        self,
-        work: RunWork,
-        request: requests.Request,
-        examples: Sequence[requests.Chosen],
-        described: Mapping[str, Mapping[str, Any]],
-    ) -> list[Observation]:
-        """Time one config of each kind; return the times in the form in which runs store theirs."""
-        one_each = {work.kinds[config.mst_key].name: config for config in examples}.values()
-        summary, check = request.source.summary, runner.check_command(self._db, request)
-        found: dict[str, Mapping[str, float]] = {}
-        for name, engine in self._engines.items():
-            own = [c for c in one_each if request.engines.find_engine(c.model_id) == name]
-            command = Probe(
-                architectures={model_id: facts["json"] for model_id, facts in described.items()},
-                configs=[ProbedConfig(c.mst_key, c.model_id, c.compile_params, c.batch_size) for c in own],
-                functions=check.functions,
-                input_shapes=summary.input_shapes,
-                target_shapes=summary.target_shapes,
-                target_kinds=check.target_kinds,
-                recompute=request.limits.recompute,
-                device_memory_mb=request.limits.device_memory_mb,
-            )
-            found.update(self._ask(command, engine))
-        return [_observed(work, work.kinds[int(key)], times) for key, times in found.items()]
-
-
-def _observed(work: RunWork, kind: ConfigKind, times: Mapping[str, float]) -> Observation:
-    plain = Rates((), work.host_of(0), work.threads)
-    return Observation(
-        host=work.host_of(0),
-        backend=kind.backend,
-        threads=work.threads,
-        kind=kind.name,
-        architecture=kind.architecture,
-        batch_size=kind.batch_size,
-        work=kind.work,
-        parameters=kind.parameters,
-        state_bytes=kind.state_bytes,
-        visits=0,
-        batch_seconds=times["batch"],
-        compile_seconds=times["compile"] or None,
-        write_seconds=plain.writing(kind).seconds,
-        rest_seconds=plain.resting().seconds,
-        evaluation_seconds=times["evaluation"],
-        read_seconds=None,
-    )
 
 
 def _supposed(db: Database, work: RunWork, wanted: Mapping[str, Any], request: requests.Request) -> RunWork:
@@ -450,6 +376,7 @@ def _about_search(
     rates = known.rates(work)
     by_code = {(kind.model_id, kind.compiled): kind for kind in work.kinds.values()}
     by_model = {kind.model_id: kind for kind in work.kinds.values()}
+    taken = {kind.name: kind.step_bytes for kind in work.kinds.values()}
 
     def kind_of(new: StartConfig | Clone) -> ConfigKind:
         row = models.Selected(new.mst_key, new.model_id, new.compile_params, new.fit_params)
@@ -459,7 +386,7 @@ def _about_search(
         kind = calibrating.kind_of(chosen, backend, calibrating.Net.from_facts(facts))
         like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
         sizes = {name: getattr(like, name) for name in ("state_bytes", "frozen_bytes", "weight_bytes")}
-        return replace(kind, **sizes)
+        return replace(kind, step_bytes=taken.get(kind.name), **sizes)
 
     search = request.search or {}
     stops = not brings_configs(search)

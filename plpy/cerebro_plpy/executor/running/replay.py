@@ -66,4 +66,8 @@ def _search(described: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     """Return the description of a search, without the keys that may differ between a run and its replay."""
     if described is None:
         return None
-    return {key: value for key, value in described.items() if key not in _NOT_COMPARED}
+    kept = {key: value for key, value in described.items() if key not in _NOT_COMPARED}
+    # Engines of single architectures count if they differ from the engine of the search.
+    engines = {**(kept.pop("backends", None) or {})}
+    others = {model_id: name for model_id, name in engines.items() if name != kept.get("backend")}
+    return {**kept, "backends": others}

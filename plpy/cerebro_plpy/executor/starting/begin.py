@@ -131,7 +131,7 @@ def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
     topology = choose(db, request.tables, handed and replace(handed, started=started))
     # If this session trains by itself, it can run only one engine.
     if topology.name != "inline":
-        request = choosing.with_engine_of_groups(db, request, examples, earlier)
+        request = choosing.with_usual_engine(db, request, examples, earlier)
     order = replay.order(db, request)
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)

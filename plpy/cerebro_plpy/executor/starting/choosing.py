@@ -12,6 +12,7 @@ from cerebro_plpy.executor.plans import calibrating
 from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import Aim
+from cerebro_plpy.logical.options import BACKENDS
 from cerebro_plpy.planner.choosing import Settled, by_engine, choose, fits_memory
 from cerebro_plpy.planner.estimating.estimates import Estimate
 from cerebro_plpy.planner.estimating.simulation import MB
@@ -28,27 +29,29 @@ from cerebro_plpy.store.runs import results, runs
 MANY_GROUPS, SIZES_COMPILED = 100, 3
 
 
-def with_engine_of_groups(
+def with_usual_engine(
     db: Database,
     request: requests.Request,
     examples: Sequence[requests.Chosen],
     earlier: Sequence[Table] | None = None,
 ) -> requests.Request:
-    """Return the request with JAX for many groups, unless the call or a setting names an engine.
+    """Return the request with the engine that is usual for it, unless the call or a setting names one.
 
-    JAX trains many small nets in half the time of TensorFlow, but compiles each size of a group anew. It is
-    chosen only if the groups have few sizes, and for nets without convolutions and recurrent layers.
-    Functions of users may be written for TensorFlow. A run that goes on from `earlier` result tables, or that
-    replays another run, stays on the engines of that run.
+    A run that goes on from `earlier` result tables, or that replays another run, stays on the engines of that
+    run, and so do the bits. JAX is usual for many groups: it trains many small nets in half the time of
+    TensorFlow, but compiles each size of a group anew. So it is chosen only if the groups have few sizes, and
+    for nets without convolutions and recurrent layers. Functions of users may be written for TensorFlow.
     """
     engines, among = request.engines, request.choosable
-    if request.groups is None or not engines.is_default or (among is not None and among.backends):
+    if not engines.is_default or (among is not None and among.backends):
         return request
     if earlier is not None:
-        return request.on(replace(engines, by_model=results.engines_of(db, earlier[1].quoted)))
+        return request.on(_engines_before(db, engines, earlier))
     if request.limits.replay is not None:
         run = runs.own_run(db, request.limits.replay, session.current_user(db))
         return request.on(_with_engines_of(db, engines, run))
+    if request.groups is None:
+        return request
     sizes = (groups.rows_trained(request) or {}).values()
     pays = len(sizes) >= MANY_GROUPS and len({*sizes}) <= SIZES_COMPILED and request.validation is None
     if not pays or request.object_table is not None or not session.engines_here(JAX):
@@ -56,6 +59,15 @@ def with_engine_of_groups(
     nets = [architecture.model_arch for architecture in request.architectures]
     own = registry.needed(db, [config.compile_params for config in examples], nets)
     return request if own or not all(map(is_dense, nets)) else request.on(replace(engines, backend=JAX))
+
+
+def _engines_before(db: Database, given: requests.Engines, earlier: Sequence[Table]) -> requests.Engines:
+    """Return the engines of the models in result tables, as far as this server has them."""
+    found = results.engines_of(db, earlier[1].quoted)
+    here = {name for name in BACKENDS if session.engines_here(name)}
+    for name in sorted({*found.values()} - here):
+        db.notice(f"the models were trained on {name}, which is not here: they go on with another engine")
+    return replace(given, by_model={model_id: name for model_id, name in found.items() if name in here})
 
 
 def _with_engines_of(db: Database, given: requests.Engines, run: runs.RunRow) -> requests.Engines:

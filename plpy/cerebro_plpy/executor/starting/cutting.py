@@ -207,9 +207,11 @@ def _too_large(key: int, needs: BatchNeeds, memory: int) -> CerebroError:
     else:
         hint = (
             f"Use batch_size={needs.rows // parts} in its fit parameters; with"
-            f" gradient_accumulation_steps={parts} in the optimizer, its steps stay the same."
-            " The option recompute keeps fewer outputs of layers."
+            f" gradient_accumulation_steps={parts} in the optimizer, its steps stay the same. An epoch then"
+            f" has {parts} times as many batches."
         )
+    if needs.fits_again(memory):
+        hint += " Or set the option recompute: the forward pass is made twice, a third more work."
     return CerebroError(
         f"config {key} needs at least {size(needs.bytes)} of memory, and this machine has {size(memory)}",
         detail=f"Weights and gradients take {size(needs.fixed_bytes)}, and the outputs of layers"

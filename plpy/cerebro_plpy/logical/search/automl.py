@@ -61,6 +61,8 @@ class SearchCall:
     segments: int
     # The configs that are tried before those that are drawn.
     first: Sequence[GridRow] = ()
+    # How many of `first` come from earlier searches, in addition to the search's own configs.
+    added: int = 0
 
     @staticmethod
     def from_arguments(
@@ -73,6 +75,9 @@ class SearchCall:
     def arguments(self) -> dict[str, Any]:
         """The values of the search as plain JSON, without the name of its method."""
         others = {name: value for name, value in vars(self).items() if name != "method"}
+        if not self.added:
+            # As in searches that were stored before there was such a number.
+            del others["added"]
         first = list(map(asdict, self.first))
         return {**others, "params": self.method.params, "model_ids": list(self.model_ids), "first": first}
 
@@ -91,13 +96,14 @@ class SearchCall:
         if not isinstance(configs, int):
             return replace(self, first=[*found, *self.first])
         together = distinct([*found, *self._draws().rows(configs)])[:most]
-        return replace(self, first=together, method=self.method.resized(len(together)))
+        method = self.method.resized(len(together))
+        return replace(self, first=together, added=len(distinct(found)), method=method)
 
     def _space(self) -> Space:
         return open_space(self.model_ids, self.compile_grid, self.fit_grid)
 
     def _draws(self) -> Draws:
-        return Draws(self._space(), self.random_state, self.segments, self.first)
+        return Draws(self._space(), self.random_state, self.segments, self.first, self.added)
 
     def limited(self, most: int | None) -> SearchCall:
         """Return the search with at most `most` configs."""

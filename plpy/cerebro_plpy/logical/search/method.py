@@ -40,6 +40,8 @@ class Draws:
     segments: int
     # The configs that come before those that are drawn.
     first: Sequence[GridRow] = ()
+    # How many of them are not the search's own.
+    added: int = 0
     # The configs by their number: a search on many groups draws the same configs for each group.
     _drawn: dict[int, list[GridRow]] = field(default_factory=dict)
 

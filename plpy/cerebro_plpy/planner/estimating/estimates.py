@@ -123,7 +123,7 @@ class Estimate:
         states = max(
             (
                 _states_in_a_visit(kind.state_bytes, together)
-                + work.activation_bytes(kind) * together
+                + work.step_bytes(kind) * together
                 + FROZEN_IN_A_SESSION * kind.frozen_bytes
                 for kind in work.kinds.values()
             ),

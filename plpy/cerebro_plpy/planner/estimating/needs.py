@@ -18,10 +18,14 @@ _SURE_SHARE = 0.5
 
 @dataclass(frozen=True)
 class BatchNeeds:
-    """The least memory of a mini-batch of `rows` rows: `fixed_bytes`, and `row_bytes` for each row."""
+    """The least memory of a mini-batch of `rows` rows: `fixed_bytes`, and `row_bytes` for each row.
+
+    With layers computed again in the backward pass, it is `again_bytes` for each row.
+    """
 
     fixed_bytes: int
     row_bytes: int
+    again_bytes: int
     rows: int
 
     @property
@@ -30,6 +34,11 @@ class BatchNeeds:
 
     def bytes_of(self, rows: int) -> int:
         return self.fixed_bytes + rows * self.row_bytes
+
+    def fits_again(self, memory: int) -> bool:
+        """Return whether half of `memory` is enough if layers are computed again, as they are not yet."""
+        again = self.fixed_bytes + self.rows * self.again_bytes
+        return self.again_bytes < self.row_bytes and again <= memory / 2
 
     def parts(self, memory: int) -> int | None:
         """Return into how many parts to cut the mini-batch, so that each needs at most half of `memory`.
@@ -48,5 +57,6 @@ def needs_of(facts: Mapping[str, Any], rows: int) -> BatchNeeds:
     return BatchNeeds(
         fixed_bytes=2 * _NUMBER * int(facts["trained"]),
         row_bytes=int(_SURE_SHARE * _NUMBER * facts["work"]["kept"]),
+        again_bytes=int(_SURE_SHARE * _NUMBER * facts["kept_again"]),
         rows=rows,
     )

@@ -50,6 +50,8 @@ class ConfigKind:
     device_bytes: int = 0
     # The share of a segment's rows that a visit trains on: all but a fold's, of those an epoch's part.
     share: float = 1.0
+    # The bytes that a training step takes beside states and rows, if the engine was asked.
+    step_bytes: int | None = None
     # The frozen layers that are computed once, and the kind whose layers all run in each pass.
     trunk: TrunkChoice | None = None
     whole: ConfigKind | None = None
@@ -205,6 +207,10 @@ class RunWork:
             return 0
         most = max(self.rows) if self.groups is None else max(self.groups.sizes, default=0)
         return int(4 * kind.work.get("kept", 0.0) * min(kind.batch_size, int(most * kind.share)))
+
+    def step_bytes(self, kind: ConfigKind) -> int:
+        """Return the bytes that a training step takes beside states and rows: measured, or else counted."""
+        return self.activation_bytes(kind) if kind.step_bytes is None else kind.step_bytes
 
     def segment_bytes(self, segment: int) -> int:
         """Return the bytes of a segment's rows in memory."""

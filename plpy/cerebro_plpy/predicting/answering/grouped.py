@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.engine.models.inference import Inference, inference
 from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.engine.plain.layers import NotHere
@@ -158,6 +159,8 @@ class Answers:
         self.models = models_of(db, found, {key for key, _ in self._weights.values()})
         # The shapes of the inputs, which architectures may leave open.
         self.shapes: tuple[tuple[int, ...], ...] = ()
+        # The shapes that the nets take for a row, once outputs are settled.
+        self.inputs: Sequence[Shape] = ()
         self._made: dict[str, NetOfGroup] = {}
         self._outputs: Mapping[int, Sequence[Output]] = {}
         self._configs: dict[int, NetOfConfig] = {}
@@ -174,6 +177,7 @@ class Answers:
         """Return the outputs that `answer_rows` gives for inputs of these shapes."""
         self.shapes = tuple(tuple(shape) for shape in shapes)
         nets = {key: AnsweringNet(self._db, model, shapes) for key, model in self.models.items()}
+        self.inputs = next(iter(nets.values())).described.inputs
         return self.share({key: model.outputs(nets[key].described) for key, model in self.models.items()})
 
     def share(self, each: Mapping[int, Sequence[Output]]) -> Sequence[Output]:

@@ -6,6 +6,7 @@ predictions, which the server joins to the rows.
 
 from __future__ import annotations
 
+import math
 import secrets
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -35,6 +36,8 @@ from cerebro_plpy.threads import Threads
 # class, probability, prediction of each row
 BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
 KEPT = 8
+# The most bytes of inputs that a batch has: the server collects its fields in arrays, of at most 1 GB each.
+BATCH_BYTES = 64 << 20
 
 
 # The outputs for the rows, and, of models of groups, whether each row has an answer (None: all have).
@@ -46,9 +49,11 @@ class Reader:
     """The model of a running statement, and how fields of the statement's rows become inputs of the model."""
 
     def __init__(
-        self, parts: Sequence[reading.PackedPart], divisor: float, answer: AskNet, output: Output
+        self, parts: Sequence[reading.PackedPart], divisor: float, answer: AskNet, output: Output, batch: int
     ) -> None:
         self.parts, self.divisor, self.answer, self.output = parts, divisor, answer, output
+        # How many rows a batch has.
+        self.batch = batch
         # The role whose statement it is: the session may have another role when a batch comes.
         self.user = session.statement()[2]
 
@@ -80,9 +85,9 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     known = packed.columns_of(db, rows.columns)
     fields = reading.fields(reader.parts)
     if groups is None:
-        return predictions.query_statement(rows, fields, ticket, grouped.BATCH)
+        return predictions.query_statement(rows, fields, ticket, reader.batch)
     key, joined = groups.models.key_of_rows(known)
-    return predictions.query_statement(rows, fields, ticket, grouped.BATCH, key, joined=joined)
+    return predictions.query_statement(rows, fields, ticket, reader.batch, key, joined=joined)
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
@@ -102,7 +107,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
         (result,) = net.answer(inputs, Threads(count, tick))
         return result.reshape(len(result), -1), None
 
-    return Reader(parts, model.divisor, answer, output)
+    return Reader(parts, model.divisor, answer, output, _batch_rows(net.described.inputs))
 
 
 def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
@@ -115,7 +120,14 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
         results, answered = nets.answer_rows(inputs, keys, output.width, tick)
         return results, answered.tolist()
 
-    return Reader(_parts(db, model, rows), model.divisor, answer, output)
+    parts, count = _parts(db, model, rows), _batch_rows(nets.inputs)
+    return Reader(parts, model.divisor, answer, output, count)
+
+
+def _batch_rows(inputs: Sequence[Sequence[int | None]]) -> int:
+    """Return how many rows a batch has, for a net that takes inputs of these shapes for a row."""
+    numbers = sum(math.prod(length or 1 for length in shape) for shape in inputs)
+    return max(1, min(grouped.BATCH, BATCH_BYTES // (4 * max(1, numbers))))
 
 
 def _only_output(name: str, outputs: Sequence[Output]) -> Output:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
@@ -32,6 +32,7 @@ from cerebro_plpy.packing.faults import Faults
 from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import choices, group_holders, models, trained
 from cerebro_plpy.predicting.answering import grouped
+from cerebro_plpy.predicting.answering.net import AnsweringNet
 from cerebro_plpy.predicting.choices import ClassChoice
 from cerebro_plpy.predicting.group_holders import GroupsHolder
 from cerebro_plpy.predicting.models import GivenModel, Model
@@ -160,19 +161,26 @@ def _id_column(name: str | None, known: dict[str, packed.SourceColumn], table: T
 
 
 @dataclass(frozen=True)
+class SettledNet:
+    """A net that is ready for rows of known shapes, and its outputs."""
+
+    described: DescribedModel
+    outputs: Sequence[Output]
+    # The registered functions that the net consists of, with their sources.
+    functions: Sequence[Mapping[str, Any]] = ()
+
+
+@dataclass(frozen=True)
 class Prediction:
     """Everything that is needed to turn rows into predictions."""
 
     model: Model
     source: RowSource
     columns: Sequence[reading.Column]
-    described: DescribedModel
-    outputs: Sequence[Output]
+    net: SettledNet
     output: predictions.PredictionOutput
     sample: Row
     batch_rows: int
-    # The registered functions that the model consists of, with their sources.
-    functions: Sequence[Mapping[str, Any]]
     seen: Faults
     about: str
 
@@ -190,13 +198,27 @@ class Predictor(Protocol):
 
 def _predict(db: Database, model: Model, source: RowSource, model_name: str) -> None:
     predictor = db.server.predictor(source.use_gpus)
-    predictor.predict(_prepared(db, model, source, model_name, uses_gpus=predictor.uses_gpus_here))
+
+    def settle(shapes: Sequence[tuple[int, ...]]) -> SettledNet:
+        models.start_engine(db, model.backend, predictor.uses_gpus_here)
+        functions = models.take_functions(db, model)
+        described = models.described(model, shapes)
+        return SettledNet(described, model.outputs(described), functions)
+
+    predictor.predict(_prepare(db, model, source, model_name, settle))
 
 
-def _prepared(
-    db: Database, model: Model, source: RowSource, model_name: str, *, uses_gpus: bool
+def _prepare(
+    db: Database,
+    model: Model,
+    source: RowSource,
+    model_name: str,
+    settle: Callable[[Sequence[tuple[int, ...]]], SettledNet],
 ) -> Prediction:
-    """Check that the rows fit the model, start the engine, and return what is needed to predict."""
+    """Check that the rows fit the model, and return what is needed to predict.
+
+    `settle` makes the net ready for rows of given shapes.
+    """
     sample = packed.first_row(db, source.statement)
     if sample is None:
         raise CerebroError(f"test table {source.table.quoted} has no rows")
@@ -205,21 +227,16 @@ def _prepared(
         reading.open_column(part=part, sample=value, shape=None, divisor=model.divisor, seed=0, seen=seen)
         for part, value in zip(source.inputs, reading.samples(sample, source.inputs, before=1), strict=True)
     ]
-    models.start_engine(db, model.backend, uses_gpus)
-    functions = models.take_functions(db, model)
-    described = models.described(model, [column.shape for column in columns])
-    _fit_columns(columns, described)
-    outputs = model.outputs(described)
+    net = settle([column.shape for column in columns])
+    _fit_columns(columns, net.described)
     return Prediction(
         model=model,
         source=source,
         columns=columns,
-        described=described,
-        outputs=outputs,
-        output=_output(db, source, outputs),
+        net=net,
+        output=_output(db, source, net.outputs),
         sample=sample,
         batch_rows=reading.batch_rows(sample, columns),
-        functions=functions,
         seen=seen,
         about=f"Predictions of {model_name} for {source.table.quoted}",
     )
@@ -232,13 +249,17 @@ def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
     model = next(iter(nets.values()))
     source = _source(db, rows, model)
     grouped.check_columns(found.models, packed.columns_of(db, source.table), source.table)
-    asked = _prepared(db, model, source, found.models.name, uses_gpus=False)
-    shapes = tuple(tuple(column.shape) for column in asked.columns)
-    outputs, each = grouped.share_outputs(
-        {key: net.outputs(models.describe_by_engine(db, net, shapes)) for key, net in nets.items()}
-    )
-    asked = replace(asked, outputs=outputs, output=_output(db, source, outputs))
+    each: Mapping[int, Sequence[Output]] = {}
+
+    def settle(shapes: Sequence[tuple[int, ...]]) -> SettledNet:
+        nonlocal each
+        described = {key: AnsweringNet(db, net, shapes).described for key, net in nets.items()}
+        outputs, each = grouped.share_outputs({key: net.outputs(described[key]) for key, net in nets.items()})
+        return SettledNet(next(iter(described.values())), outputs)
+
+    asked = _prepare(db, model, source, found.models.name, settle)
     predictions.create(db, asked.output, source.table, asked.about)
+    shapes = tuple(tuple(column.shape) for column in asked.columns)
     configs = {key: grouped.NetOfConfig(db, net, shapes, each.get(key, ())) for key, net in nets.items()}
     _run_groups(db, asked, found.models, kept, configs)
 
@@ -274,7 +295,7 @@ def _run_groups(
                 ids += [row["c0"] for row in batch[place]]
         tick()
         if ids:
-            for output, results in zip(asked.outputs, zip(*parts, strict=True), strict=True):
+            for output, results in zip(asked.net.outputs, zip(*parts, strict=True), strict=True):
                 _write(writer, asked.source.choice, output, ids, np.concatenate(results))
     if asked.seen:
         raise asked.seen.error(total)
@@ -326,14 +347,14 @@ class PredictorHere:
         self._db, self.uses_gpus_here = db, use_gpus
 
     def predict(self, asked: Prediction) -> None:
-        forward = inference(asked.described)
+        forward = inference(asked.net.described)
         loaded = forward.load(asked.model.weights())
         predictions.create(self._db, asked.output, asked.source.table, asked.about)
         writer = predictions.PredictionWriter(self._db, asked.output)
         threads = models.open_threads(self._db)
         with closing(threads.stream(_answer_batches(self._db, asked, forward, loaded))) as answered:
             for ids, results in answered:
-                for output, result in zip(asked.outputs, results, strict=True):
+                for output, result in zip(asked.net.outputs, results, strict=True):
                     _write(writer, asked.source.choice, output, ids, result)
 
 

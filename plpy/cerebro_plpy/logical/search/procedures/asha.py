@@ -29,16 +29,27 @@ class Asha:
 
     When a config has completed its rung, another config is promoted, or a new one begins. Half of `width` is
     about as many as keep all segments busy.
+
+    The first `added` configs are not the search's own. They are promoted if they are among the best of all,
+    and the others also if they are among the best of the others: then none is left behind that would have
+    been promoted without the added ones.
     """
 
     def __init__(
-        self, configs: Sequence[GridRow], epochs: Sequence[int], eta: int, width: int, finished: int = 1
+        self,
+        configs: Sequence[GridRow],
+        epochs: Sequence[int],
+        eta: int,
+        width: int,
+        finished: int = 1,
+        added: int = 0,
     ) -> None:
         self._configs = list(configs)
         self._epochs = list(epochs)
         self._eta = eta
         self._width = width
         self._finished = finished
+        self._added = added
         self._started = 0
         self._training: dict[int, int] = {}
         self._values: list[dict[int, float | None]] = [{} for _ in epochs]
@@ -72,10 +83,13 @@ class Asha:
 
     def _promotion(self) -> Decision | None:
         for rung in reversed(range(len(self._epochs) - 1)):
-            order = rank(self._values[rung])
-            for place, key in enumerate(order[: len(self._values[rung]) // self._eta], 1):
-                if key not in self._promoted[rung]:
-                    return self._promote(rung, key, place, len(order))
+            values = self._values[rung]
+            own = {key: value for key, value in values.items() if key > self._added}
+            for compared in (values, own):
+                order = rank(compared)
+                for place, key in enumerate(order[: len(compared) // self._eta], 1):
+                    if key not in self._promoted[rung]:
+                        return self._promote(rung, key, place, len(order))
         return None
 
     def _promote(self, rung: int, key: int, place: int, count: int) -> Decision:
@@ -161,4 +175,5 @@ class AshaMethod(SearchMethod):
         # Each config needs one segment at a time, and some need it only briefly: with two for each segment,
         # one segment is idle whenever all of them want the others.
         configs = draws.rows(self.number("num_configs"))
-        return Asha(configs, epochs, eta, 3 * draws.segments, self.number("min_finished"))
+        width, finished = 3 * draws.segments, self.number("min_finished")
+        return Asha(configs, epochs, eta, width, finished=finished, added=draws.added)

@@ -1,0 +1,61 @@
+"""cerebro.train on odd tables: of many columns or classes, with a rare class, with columns without values."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trial import Trial
+
+pytestmark = pytest.mark.slow
+
+
+def train(trial: Trial, table: str, target: str, **options: object) -> list[tuple[str, float]]:
+    """Train for some seconds, and return each config's net and its value of the metric."""
+    trial.notices()
+    return trial.sql(
+        "SELECT net, value FROM cerebro.train(%s, %s, %s, '15 s', %s)",
+        table, target, f"{table}_model", json.dumps(options),
+    )  # fmt: skip
+
+
+def test_five_hundred_columns(trial: Trial) -> None:
+    columns = ", ".join(f"(sin(i) + sin(i * {n}) / 2)::real AS c{n}" for n in range(1, 501))
+    trial.sql(
+        f"CREATE TABLE wide AS SELECT {columns}, CASE WHEN sin(i) > 0 THEN 'up' ELSE 'down' END AS side"
+        " FROM generate_series(1, 400) AS i"
+    )
+    board = train(trial, "wide", "side")
+    assert len(board) > 1 and board[0][1] > 0.8
+
+
+def test_three_hundred_classes(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE kinds AS SELECT (i % 300) / 300.0::float8 + sin(i) / 1e4 AS x,"
+        " 'kind ' || i % 300 AS kind FROM generate_series(1, 3000) AS i"
+    )
+    board = train(trial, "kinds", "kind")
+    assert board[0][1] > 3 / 300
+    assert trial.value("SELECT cardinality(kind_class_values) FROM kinds_model_summary") == 300
+
+
+def test_a_class_of_one_row_in_a_thousand(trial: Trial) -> None:
+    """Always answering the other class is right in 999 of 1,000 rows, and a NOTICE says so."""
+    trial.sql(
+        "CREATE TABLE rare AS SELECT sin(i) AS x, CASE WHEN i % 1000 = 7 THEN 'bad' ELSE 'good' END AS state"
+        " FROM generate_series(1, 5000) AS i"
+    )
+    board = train(trial, "rare", "state")
+    assert board[0][1] > 0.99
+    assert "no better than always answering" in trial.notices()
+
+
+def test_columns_without_values_are_left_out(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE gaps AS SELECT sin(i) AS x, NULL::float8 AS number, NULL::text AS word,"
+        " CASE WHEN sin(i) > 0 THEN 'up' ELSE 'down' END AS side FROM generate_series(1, 400) AS i"
+    )
+    train(trial, "gaps", "side", nets="linear", configs=1, epochs=3)
+    inputs = trial.value("SELECT feature_specification::jsonb -> 'columns' FROM gaps_model_summary")
+    assert [one["name"] for one in inputs] == ["x"]
