@@ -193,11 +193,11 @@ def test_train_folds_small_tables(trial: Trial) -> None:
 
 
 def test_folds_use_the_sessions_of_the_search(trial: Trial) -> None:
-    """The many configs of the search are worth other sessions; the folds, with few configs, are not."""
+    """The search, of many epochs, is worth other sessions; the folds, with few configs, are not."""
     trial.sql("CREATE TABLE more AS SELECT sin(i) AS x, i % 2 > 0 AS odd FROM generate_series(1, 1300) AS i")
-    options = json.dumps({"configs": 500, "epochs": 2, "nets": "linear", "folds": 2, "segments": 2})
+    options = json.dumps({"configs": 20, "epochs": 50, "nets": "linear", "folds": 2, "segments": 2})
     trial.notices()
-    trial.sql("SELECT cerebro.train('more', 'odd', 'more_model', '3 s', %s)", options)
+    trial.sql("SELECT cerebro.train('more', 'odd', 'more_model', '30 s', %s)", options)
     said = trial.notices()
     assert " in 2 folds)" in said and "uses only this session" not in said
 
