@@ -245,8 +245,13 @@ def target(db: Database) -> LoginTarget:
     )
     if not citus.is_distributed(db):
         return here
-    # What a session makes there is for itself alone.
-    settings = {**here.settings, "citus.enable_ddl_propagation": "off"}
+    # What a session makes there is for itself alone. Its visits wait for the disk: the run goes on if the
+    # worker crashes, and needs them.
+    settings = {
+        **here.settings,
+        "citus.enable_ddl_propagation": "off",
+        "synchronous_commit": "on",
+    }
     there = replace(here, connection=None, conninfo=citus.conninfo(db), settings=settings)
     workers = [replace(there, host=node.host, port=str(node.port)) for node in citus.workers(db)]
     return replace(here, workers=tuple(workers))
