@@ -27,7 +27,9 @@ def test_five_hundred_columns(trial: Trial) -> None:
         " FROM generate_series(1, 400) AS i"
     )
     board = train(trial, "wide", "side")
-    assert len(board) > 1 and board[0][1] > 0.8
+    # Other nets would not finish an epoch in this budget.
+    assert {net.split()[0] for net, _ in board} == {"linear", "tabular"}
+    assert board[0][1] > 0.8
 
 
 def test_three_hundred_classes(trial: Trial) -> None:
