@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -168,6 +168,8 @@ class SettledNet:
     outputs: Sequence[Output]
     # The registered functions that the net consists of, with their sources.
     functions: Sequence[Mapping[str, Any]] = ()
+    # How the results of each config's nets are read, if configs have different outputs.
+    each: Mapping[int, Sequence[Output]] = field(default_factory=dict[int, Sequence[Output]])
 
 
 @dataclass(frozen=True)
@@ -249,17 +251,16 @@ def _predict_groups(db: Database, found: GroupsHolder, rows: Rows) -> None:
     model = next(iter(nets.values()))
     source = _source(db, rows, model)
     grouped.check_columns(found.models, packed.columns_of(db, source.table), source.table)
-    each: Mapping[int, Sequence[Output]] = {}
 
     def settle(shapes: Sequence[tuple[int, ...]]) -> SettledNet:
-        nonlocal each
         described = {key: AnsweringNet(db, net, shapes).described for key, net in nets.items()}
         outputs, each = grouped.share_outputs({key: net.outputs(described[key]) for key, net in nets.items()})
-        return SettledNet(next(iter(described.values())), outputs)
+        return SettledNet(next(iter(described.values())), outputs, each=each)
 
     asked = _prepare(db, model, source, found.models.name, settle)
     predictions.create(db, asked.output, source.table, asked.about)
     shapes = tuple(tuple(column.shape) for column in asked.columns)
+    each = asked.net.each
     configs = {key: grouped.NetOfConfig(db, net, shapes, each.get(key, ())) for key, net in nets.items()}
     _run_groups(db, asked, found.models, kept, configs)
 
