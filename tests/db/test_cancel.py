@@ -16,7 +16,8 @@ import nets
 from fixtures import Connection, execute
 from trial import ADAM, Trial, blobs, rows_of
 
-SECONDS = 2.0
+# A run that is not cancelled goes on for minutes. A busy machine may take some seconds to end one that is.
+SECONDS = 10.0
 FEATURES = 12
 SESSIONS = (
     "SELECT pid, application_name FROM pg_stat_activity"
@@ -176,7 +177,7 @@ def test_cancel(caller: Caller, watcher: Connection, mine: set[int]) -> None:
     caller.wait_for(VISITED)
     execute(watcher, "SELECT pg_cancel_backend(%s)", caller.pid)
     assert wait_until(caller.done) < SECONDS
-    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    assert wait_until(lambda: others(watcher, mine) == []) < SECONDS
     assert caller.error().pgcode == "57014"
     assert "user request" in str(caller.error())
     check_run(watcher, "interrupted")
@@ -194,7 +195,7 @@ def test_statement_timeout(caller: Caller, watcher: Connection, mine: set[int]) 
     caller.start("timed_out")
     wait_until(caller.done)
     assert time.monotonic() - started < 8 + SECONDS
-    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    assert wait_until(lambda: others(watcher, mine) == []) < SECONDS
     assert caller.error().pgcode == "57014"
     assert "statement timeout" in str(caller.error())
     check_run(watcher, "interrupted")
@@ -220,7 +221,7 @@ def test_terminated_caller(caller: Caller, watcher: Connection, trial: Trial, mi
     caller.wait_for(VISITED)
     execute(watcher, "SELECT pg_terminate_backend(%s)", caller.pid)
     assert wait_until(caller.done) < SECONDS
-    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    assert wait_until(lambda: others(watcher, mine) == []) < SECONDS
     check_run(watcher, "interrupted")
     run_id = trial.fit("packed", "after_terminate", "quick", 1)
     assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
@@ -234,7 +235,7 @@ def test_cancel_while_sessions_start(caller: Caller, watcher: Connection, mine: 
     execute(watcher, "SELECT pg_cancel_backend(%s)", caller.pid)
     assert wait_until(caller.done) < SECONDS
     assert caller.error().pgcode == "57014"
-    assert wait_until(lambda: others(watcher, mine) == [], 10) < SECONDS
+    assert wait_until(lambda: others(watcher, mine) == []) < SECONDS
 
 
 def test_cancel_in_the_callers_own_session(caller: Caller, watcher: Connection, mine: set[int]) -> None:
