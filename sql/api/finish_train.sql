@@ -7,7 +7,10 @@ CREATE OR REPLACE FUNCTION cerebro.finish_train(
     metric text,
     value double precision,
     loss double precision,
-    best boolean
+    best boolean,
+    rmse double precision,
+    mae double precision,
+    r2 double precision
 )
 LANGUAGE plpython3u AS $$
 import sys

@@ -67,7 +67,7 @@ def test_a_large_table_is_learned_in_parts_with_large_batches(trial: Trial) -> N
         " FROM generate_series(1, 100000) i"
     )
     options = {"configs": 1, "epochs": 8, "nets": ["linear"], "single": True, "segments": 2}
-    ((metric,),) = trial.sql(
+    ((metric,), _) = trial.sql(
         "SELECT value FROM cerebro.train('large', 'y', 'many', '1 min', %s)", json.dumps(options)
     )
     said = trial.notices()

@@ -70,6 +70,50 @@ def test_answers_stay_within_the_values_seen_if_that_is_wanted(trial: Trial, way
     assert way == "log" or free_low < -most
 
 
+def test_statistics_come_from_the_training_rows_alone(trial: Trial) -> None:
+    """Held-out rows, however odd, change neither the feature specification nor what a net is made with."""
+    trial.sql("CREATE TABLE early AS SELECT * FROM prices WHERE id <= 700")
+    trial.sql(
+        "CREATE TABLE odd_later AS SELECT * FROM early UNION ALL"
+        " SELECT id, 1e3 * a, b - 50, 1e6 + price, sold FROM prices WHERE id > 700"
+    )
+    found: list[list[Any]] = []
+    for rows, more in (("early", {}), ("odd_later", {"validation": {"after": "701", "on": "id"}})):
+        options = {"columns": "auto", "exclude": ["id", "sold"], **more}
+        trial.pack(rows, f"{rows}_packed", "price", "*", options=options)
+        for net in ("linear", "tabm", "realmlp"):
+            trial.sql("SELECT cerebro.load_net(%s, %s, %s)", f"{rows}_nets", f"{rows}_packed", net)
+        found.append(
+            [
+                trial.value(f"SELECT feature_specification::text FROM {rows}_packed_summary"),
+                *trial.sql(f"SELECT model_arch::text FROM {rows}_nets ORDER BY model_id"),
+            ]
+        )
+    assert found[0] == found[1]
+    assert trial.value("SELECT total_rows FROM odd_later_packed_validation_summary") == 200
+
+
+def test_the_scale_is_kept_when_rows_are_added(trial: Trial) -> None:
+    """Rows in another unit are told of as drift; a net that trains on answers in its own scale."""
+    trial.sql("CREATE TABLE growing AS SELECT * FROM prices WHERE id <= 600")
+    trial.pack("growing", "grown", "price", "*", options={"columns": "auto", "exclude": ["id", "sold"]})
+    trial.sql("SELECT cerebro.load_net('grown_nets', 'grown', 'linear')")
+    scale = (
+        "SELECT l->'config'->>'scale', l->'config'->>'offset' FROM {},"
+        " json_array_elements(model_arch->'config'->'layers') AS l WHERE l->>'class_name' = 'Rescaling'"
+    )
+    before = trial.sql(scale.format("grown_nets"))
+    trial.sql("CREATE TABLE added AS SELECT id, a, b, 1000 * price AS price, sold FROM prices WHERE id > 600")
+    trial.call("append_rows", "grown", "added")
+    drift = "SELECT mean_before, mean, stability FROM cerebro.drift WHERE packed_table = 'public.grown'"
+    ((mean_before, mean, stability),) = trial.sql(f"{drift} AND column_name = 'price'")
+    assert mean > 100 * mean_before and stability > 0.25
+    compiled = ["loss='mse',optimizer='Adam(lr=0.01)'"]
+    trial.select("grown_mst", [1], compiled, ["batch_size=32"], arch="grown_nets")
+    trial.fit("grown", "grown_model", "grown_mst", 1)
+    assert len(before) == 1 and trial.sql(scale.format("grown_model")) == before
+
+
 @pytest.mark.postgresql
 def test_contributions_add_up_behind_a_logarithm(trial: Trial) -> None:
     found = trial.sql(

@@ -84,7 +84,7 @@ def test_nets_may_have_parameters(trial: Trial) -> None:
     asked = "SELECT net FROM cerebro.train('small', 'gone', %s, '20 s', %s)"
     options = {"nets": ["linear", {"tabular": {"width": [4, 8], "depth": 1}}], "configs": 3, "epochs": 1}
     trial.notices()
-    board = trial.sql(asked, "with_params", json.dumps({**options, "single": True}))
+    *board, _ = trial.sql(asked, "with_params", json.dumps({**options, "single": True}))
     nets = {" ".join(net.split()[:3]) for (net,) in board}
     assert nets <= {"linear", "tabular width=4 depth=1", "tabular width=8 depth=1"} and len(nets) > 1
     assert """'{"depth": 1, "width": [4, 8]}'""" in trial.notices()

@@ -90,7 +90,20 @@ TRIED: dict[str, tuple[tuple[int, ...], list[dict[str, Any]]]] = {
     "SpatialDropout2D": (PLANE, [{"rate": 0.3}]),
 }
 # tests/unit/test_plain_graphs.py tests layers of several inputs and layers that Keras does not have.
-SEVERAL = {"Add", "Average", "Concatenate", "Cos", "Log", "Maximum", "Members", "Minimum", "Multiply", "Take"}
+SEVERAL = {
+    "Add",
+    "Arctan",
+    "Average",
+    "Concatenate",
+    "Cos",
+    "Log",
+    "Maximum",
+    "Members",
+    "Minimum",
+    "Multiply",
+    "Sin",
+    "Take",
+}
 CASES = [(name, shape, params) for name, (shape, tried) in TRIED.items() for params in tried]
 # Layers with parameters that only an engine computes.
 ELSEWHERE: list[tuple[str, tuple[int, ...], dict[str, Any]]] = [

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any, cast
 
 # Operations of Keras: one takes some of a row's numbers, and is given more than the outputs of layers.
-TAKE, LOG, COS = "Take", "Log", "Cos"
+TAKE = "Take"
+LOG, COS, SIN, ARCTAN = "Log", "Cos", "Sin", "Arctan"
 OPERATIONS = "keras.src.ops.numpy"
 # The layer of our own by which members of a net learn (engine/own.py), and the name that Keras knows it by.
 MEMBERS = "Members"

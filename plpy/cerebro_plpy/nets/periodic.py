@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from cerebro_plpy.madlib.layers import COS, TAKE
+from cerebro_plpy.madlib.layers import ARCTAN, COS, SIN, TAKE
 from cerebro_plpy.nets.fitting import NetRows, branches, flattened, joined, widths
 from cerebro_plpy.nets.graph import Graph, LayerOutput, initializer
 
@@ -76,13 +76,16 @@ def _describe_numbers(
 
 
 def _scale(graph: Graph, node: LayerOutput, values: np.ndarray) -> LayerOutput:
-    """Subtract the median of each column, divide by its quartile distance, and clip the result smoothly."""
+    """Subtract the median of each column, divide by its quartile distance, and clip the result smoothly.
+
+    The clip of x is x/√(1 + (x/3)²), which is 3 · sin(arctan(x/3)).
+    """
     low, middle, high = np.quantile(values, (0.25, 0.5, 0.75), axis=0)
     half = (values.max(axis=0) - values.min(axis=0)) / 2
     apart = np.where(high > low, high - low, np.where(half > 0, half, 1.0))
     node = graph.layer("Normalization", node, mean=middle.tolist(), variance=np.square(apart).tolist())
     node = graph.layer("Rescaling", node, scale=1 / CLIPPED, offset=0.0)
-    node = graph.layer("Activation", node, activation="tanh")
+    node = graph.layer(SIN, graph.layer(ARCTAN, node))
     return graph.layer("Rescaling", node, scale=CLIPPED, offset=0.0)
 
 

@@ -43,6 +43,11 @@ PORTFOLIO = (
 )
 
 
+def has_net(title: str) -> bool:
+    """Return whether the portfolio has configs of the net with this title, which begins with its name."""
+    return any(title.split()[0] == ranked.net for ranked in PORTFOLIO)
+
+
 def list_configs(
     titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int], fit: str = ""
 ) -> list[GridRow]:

@@ -10,15 +10,24 @@ import numpy as np
 
 from cerebro_plpy.engine.plain.activations import Apply, Array, linear
 from cerebro_plpy.engine.plain.layers import Make, NotHere, Params, Size, Take
-from cerebro_plpy.madlib.layers import COS, LOG, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
+from cerebro_plpy.madlib.layers import (
+    ARCTAN,
+    COS,
+    LOG,
+    MEMBERS,
+    MEMBERS_REGISTERED,
+    OPERATIONS,
+    SIN,
+    TAKE,
+)
 
 _EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
+# Operations that compute a number from each number.
+_FUNCTIONS: Mapping[str, Apply] = {LOG: np.log, COS: np.cos, SIN: np.sin, ARCTAN: np.arctan}
 # The modules and registered names of layers and operations that keras.layers does not have.
 PLACES = {
     MEMBERS: (None, (MEMBERS_REGISTERED,)),
-    TAKE: (OPERATIONS, (None, TAKE)),
-    LOG: (OPERATIONS, (None, LOG)),
-    COS: (OPERATIONS, (None, COS)),
+    **{name: (OPERATIONS, (None, name)) for name in (TAKE, *_FUNCTIONS)},
 }
 
 
@@ -48,12 +57,11 @@ def _take(params: Params, shape: Size, take: Take) -> Apply:
     return apply
 
 
-def _log(params: Params, shape: Size, take: Take) -> Apply:
-    return np.log
+def _function(name: str) -> Make:
+    def make(params: Params, shape: Size, take: Take) -> Apply:
+        return _FUNCTIONS[name]
 
-
-def _cos(params: Params, shape: Size, take: Take) -> Apply:
-    return np.cos
+    return make
 
 
 def _einsum_dense(params: Params, shape: Size, take: Take) -> Apply:
@@ -105,8 +113,7 @@ def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Ar
 
 LAYERS: Mapping[str, Make] = {
     "EinsumDense": _einsum_dense,
-    COS: _cos,
-    LOG: _log,
+    **{name: _function(name) for name in _FUNCTIONS},
     MEMBERS: _members,
     "RepeatVector": _repeat_vector,
     TAKE: _take,

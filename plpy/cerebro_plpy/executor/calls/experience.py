@@ -62,7 +62,7 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
     """
     if not given.experience:
         return search
-    if search.method.proposes:
+    if not search.method.takes_configs:
         raise refuse_proposing(search.method, OPTION)
     if given.replay is not None:
         return _repeat(db, search, given.replay)

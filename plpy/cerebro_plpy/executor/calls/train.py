@@ -55,6 +55,8 @@ FIRST_RUNGS = ((5_000, 9), (13_000, 3))
 RATES, WIDE_RATES = [0.001, 0.02, "log"], [0.0003, 0.03, "log"]
 # The share of the configs that are trained to the end if there is time: an ensemble needs several good ones.
 FINISHED_SHARE = 1 / 3
+# The share of the configs that are ranked or drawn at random, at least. The others lie near the best one.
+DRAWN_SHARE = 2 / 3
 # The batch sizes that are tried, by the most rows to train on.
 BATCHES = ((5_000, (16, 64)), (50_000, (64, 256)), (math.inf, (256, 1024)))
 # The most rows of a segment for each second of the budget with which tabm and realmlp are tried. With more,
@@ -328,9 +330,9 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
         return task.named_nets
     ranks = {len(shape) for shape in summary.input_shapes}
     if 3 in ranks:
-        return [("image", '{"width": [16, 32], "depth": [2, 3]}')]
+        return [("linear", None), ("image", '{"width": [16, 32], "depth": [2, 3]}')]
     if 2 in ranks:
-        return [("series", '{"width": [32, 64], "depth": [3, 5]}')]
+        return [("linear", None), ("series", '{"width": [32, 64], "depth": [3, 5]}')]
     width = sum(math.prod(shape) for shape in summary.input_shapes)
     if summary.total_rows > DEAR_ROWS * summary.segments * task.seconds or width > DEAR_WIDTH * task.seconds:
         return [("linear", None), ("tabular", '{"width": [64, 128]}')]
@@ -341,14 +343,19 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
 
 
 def _loss(label: NetOutput, metric: str | None) -> str:
-    """Return the part of the compile grid with loss and metrics for a label.
+    """Return the part of the compile grid with loss and metrics for a label: first the one that decides.
 
     If the moments of a numeric label are known, its loss is divided by the variance of the label.
     """
     usual = scoring.ACCURACY if label.is_classes else scoring.MAE
     thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)
-    named = MEASURED[metric or usual].format(width=label.width, thresholds=thresholds)
-    measured = f"'metrics': [{named}]"
+    # Keras measures R² of vectors only.
+    is_plain = not label.is_classes and len(label.shape) <= 1
+    others = train_ensemble.OF_QUANTITIES if is_plain else ()
+    named = [MEASURED[one] for one in dict.fromkeys((metric or usual, *others))]
+    listed = ", ".join(named).format(width=label.width, thresholds=thresholds)
+    # In a grid, a list has alternatives: metrics that belong together are a list in it.
+    measured = f"'metrics': [{f'[{listed}]' if len(named) > 1 else listed}]"
     if label.is_classes:
         return f"'loss': ['categorical_crossentropy'], {measured}"
     weight = "" if label.moments is None else f", 'loss_weights': [{1 / label.moments.variance!r}]"
@@ -369,14 +376,15 @@ def _build_search(
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     weighted = f", '{WEIGHTED}': ['{task.given[WEIGHTED]}']" if WEIGHTED in task.given else ""
     ranked = portfolio.list_configs(titles, loss, batches, weighted)
-    rates = RATES if ranked else WIDE_RATES
+    rates = RATES if all(map(portfolio.has_net, titles.values())) else WIDE_RATES
     compiles = f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'], 'learning_rate': {rates}}}]}}"
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)
     parts = round(summary.total_rows / EPOCH_ROWS)
     most = count_epochs(task, parts)
+    near = max(0, task.configs - max(len(ranked), math.ceil(task.configs * DRAWN_SHARE)))
     method = (
         f"num_configs={task.configs}, num_iterations={most}, eta=3,"
-        f" min_iterations={min(first, most)}, min_finished={finished}"
+        f" min_iterations={min(first, most)}, min_finished={finished}, near_best={near}"
     )
     # A config that has begun to overfit delivers its best earlier state. The held-out rows decide, so no time
     # is spent on metrics of the training rows.

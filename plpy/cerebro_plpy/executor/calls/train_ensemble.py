@@ -9,7 +9,7 @@ import json
 import math
 import time
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
@@ -19,6 +19,7 @@ from cerebro_plpy.executor.running.report import duration
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.packing import preprocess
+from cerebro_plpy.predicting.examining.scoring import LOGLOSS, MAE, R2, RMSE
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, splits
@@ -30,7 +31,23 @@ FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
 # On a large table: the share of the budget that is left to the ensemble, and the share that the search gets
 # even if packing took longer than the rest.
 ENSEMBLE_SHARE, LEAST_SHARE = 0.1, 0.5
-Ranked = tuple[int, str, str, str, float | None, float | None, bool]
+# The metrics of a quantity that the leaderboard has beside the metric that decides.
+OF_QUANTITIES = (RMSE, MAE, R2)
+
+
+class Ranked(NamedTuple):
+    """A row of the leaderboard: a config, or without `mst_key` the best constant answer."""
+
+    mst_key: int | None
+    net: str
+    parameters: str | None
+    metric: str
+    value: float | None
+    loss: float | None
+    best: bool
+    rmse: float | None
+    mae: float | None
+    r2: float | None
 
 
 def finish(db: Database, name: str | None) -> list[Ranked]:
@@ -56,7 +73,8 @@ def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
     """
     board = _leaderboard(db, task)
     in_folds = choose_folds(db, task)
-    if task.given.get("single") or (len(board) == 1 and in_folds is None):
+    configs = len(board) - 1
+    if task.given.get("single") or (configs == 1 and in_folds is None):
         standings.tell_best(db, task.name, task.metric)
         return board
     ensemble.ensemble(
@@ -160,25 +178,41 @@ def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
 
 
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
-    """Return a row for each config that has a model, best first; raise an error if no config has one."""
+    """Return a row for each config that has a model, best first, and a row for the best constant answer.
+
+    Raise an error if no config has a model.
+    """
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
-    rows = results.ranked(db, info.quoted, arch.quoted)
+    rows = sorted(results.ranked(db, info.quoted, arch.quoted), key=_place)
     if not rows:
         raise CerebroError(
             f"no config of {task.name} has a model",
             hint="The view cerebro.leaderboard says what became of each config.",
             sqlstate=WRONG_STATE,
         )
-    best, *others = sorted(rows, key=_place)
-    return [_ranked(task, best, is_best=True), *(_ranked(task, row, is_best=False) for row in others)]
+    about = names.resolve_table(db, task.table("_summary"), "model summary")
+    measured = measurements.of_results(db, results.summary_row(db, about.quoted)["run_id"], OF_QUANTITIES)
+    board: list[Ranked] = []
+    for row in rows:
+        key, metric = row["mst_key"], task.metric or row["metric"]
+        others = [measured.get((key, name)) for name in OF_QUANTITIES]
+        is_best = not board
+        board.append(
+            Ranked(key, row["net"], row["params"], metric, row["value"], row["loss"], is_best, *others)
+        )
+    return [*board, _rank_constant(db, task, board[0].metric)]
+
+
+def _rank_constant(db: Database, task: TrainOrder, metric: str) -> Ranked:
+    """Return the row of the leaderboard for the best constant answer by `metric`."""
+    held_out = task.read_packed(db, preprocess.VALIDATION)
+    found = standings.measure_constant(db, held_out, metric)
+    values = [found.values.get(name) for name in (metric, LOGLOSS, *OF_QUANTITIES)]
+    value, loss, *others = values
+    return Ranked(None, f"always {found.name}", None, metric, value, loss, False, *others)
 
 
 def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
     """Return the sort key of a row of the leaderboard; the best row has the lowest key."""
     return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]
-
-
-def _ranked(task: TrainOrder, row: Mapping[str, Any], *, is_best: bool) -> Ranked:
-    metric = task.metric or row["metric"]
-    return row["mst_key"], row["net"], row["params"], metric, row["value"], row["loss"], is_best

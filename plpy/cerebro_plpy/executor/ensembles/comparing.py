@@ -75,9 +75,14 @@ def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
     width = math.prod(rows.summary.target_shapes[0])
     most = max(1, min(ENOUGH_ROWS, MOST_NUMBERS // width))
     inputs = [_read(db, rows, name, FEATURES, most) for name in rows.summary.independent_varname]
-    is_classes = rows.summary.one_hot[0]
-    truth = _read(db, rows, rows.summary.dependent_varname[0], ONE_HOT if is_classes else FEATURES, most)
-    return JudgingRows(inputs, truth.reshape(len(truth), -1).astype(np.float64), is_classes)
+    return JudgingRows(inputs, read_truth(db, rows, most), rows.summary.one_hot[0])
+
+
+def read_truth(db: Database, rows: requests.Data, most: int) -> np.ndarray:
+    """Return the first label of at most about `most` rows of a packed table: a row of numbers for each."""
+    dtype = ONE_HOT if rows.summary.one_hot[0] else FEATURES
+    truth = _read(db, rows, rows.summary.dependent_varname[0], dtype, most)
+    return truth.reshape(len(truth), -1).astype(np.float64)
 
 
 def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> JudgingRows:

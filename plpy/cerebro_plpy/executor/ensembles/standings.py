@@ -5,14 +5,38 @@ Models are compared on rows by which they were not chosen.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import dataclass
+
 import numpy as np
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.executor.ensembles import comparing
 from cerebro_plpy.executor.ensembles.contest import Contest, open_contest
+from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.scoring import ACCURACY, AUC, BALANCED, F1, LOGLOSS, MAE, R2
+from cerebro_plpy.store.packed import packed
 
 ADVICE = "More rows, columns that say more, or a longer budget may help."
+
+
+@dataclass(frozen=True)
+class ConstantAnswer:
+    """One answer for all rows: its name, for example "the mean of price", and its values by metric."""
+
+    name: str
+    values: Mapping[str, float]
+
+
+def measure_constant(db: Database, rows: requests.Data, metric: str) -> ConstantAnswer:
+    """Measure the best constant answer by `metric` for the rows of a packed table, by all metrics."""
+    truth, is_classes = comparing.read_truth(db, rows, comparing.ENOUGH_ROWS), rows.summary.one_hot[0]
+    blind = scoring.blind(truth, metric)
+    measured = {
+        one: scoring.shown(one, scoring.ERRORS[one](blind, truth)) for one in scoring.of_task(is_classes)
+    }
+    return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured)
 
 
 def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:
@@ -82,19 +106,19 @@ def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarra
         return
     verdict = "it is worse" if gain < -chance else "the difference may be chance"
     db.notice(
-        f"{who} is no better than always answering {_named(contest, metric)}: {metric}"
+        f"{who} is no better than always answering {_name_constant(contest.summary, truth, metric)}: {metric}"
         f" {_shown(metric, answers, truth)} and {_shown(metric, blind, truth)}, {verdict}. {ADVICE}"
     )
 
 
-def _named(contest: Contest, metric: str) -> str:
+def _name_constant(summary: packed.PackedSummary, truth: np.ndarray, metric: str) -> str:
     """Return the name of the best constant answer by `metric`, for example "the mean of price"."""
-    summary, label = contest.summary, contest.summary.dependent_varname[0]
-    if not contest.judging.is_classes:
+    label = summary.dependent_varname[0]
+    if not summary.one_hot[0]:
         return f"the {'median' if metric == MAE else 'mean'} of {label}"
     if metric in (LOGLOSS, AUC):
         return f"the shares of the classes of {label}"
-    frequent = int(contest.judging.truth.sum(axis=0).argmax())
+    frequent = int(truth.sum(axis=0).argmax())
     # One-hot vectors have no names of classes.
     values = summary.class_values[0]
     return f"class {frequent}" if values is None else f"'{values[frequent]}'"

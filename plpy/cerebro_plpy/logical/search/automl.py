@@ -69,7 +69,9 @@ class SearchCall:
         name: str, params: Params, first: Sequence[Mapping[str, Any]] = (), **others: Any
     ) -> SearchCall:
         """Return the search by the method `name`; `others` are further values of the property `arguments`."""
-        return SearchCall(METHODS[name](params), first=[GridRow(**row) for row in first], **others)
+        # Searches that were stored before there was a parameter go by its default.
+        method = METHODS[name]({**METHODS[name].defaults, **params})
+        return SearchCall(method, first=[GridRow(**row) for row in first], **others)
 
     @property
     def arguments(self) -> dict[str, Any]:
@@ -114,7 +116,7 @@ class SearchCall:
 
         Raise an error if the values of the search do not fit together.
         """
-        if self.first and self.method.proposes:
+        if self.first and not self.method.takes_configs:
             raise refuse_proposing(self.method, "try_first")
         strangers = {row.model_id for row in self.first} - set(self.model_ids)
         if strangers:

@@ -19,6 +19,12 @@ from cerebro_plpy.madlib.spaces.space import Choice, Space
 WHO: Final = "madlib_keras_automl"
 
 Params: TypeAlias = dict[str, int | str]
+# Pairs of parameters of which the first is at most as large as the second.
+_AT_MOST = (
+    ("min_iterations", "num_iterations"),
+    ("interval", "num_iterations"),
+    ("near_best", "num_configs"),
+)
 
 
 @dataclass(frozen=True)
@@ -87,6 +93,11 @@ class SearchMethod(ABC):
         """Whether the configs of the method depend on measurements."""
         return False
 
+    @property
+    def takes_configs(self) -> bool:
+        """Whether the method can begin with configs that the call names."""
+        return not self.proposes
+
     def number(self, key: str) -> int:
         value = self.params[key]
         if isinstance(value, str):
@@ -110,7 +121,7 @@ class SearchMethod(ABC):
                 raise CerebroError(
                     f"{WHO}: {key} in 'automl_params' is {value}", detail=f"It must be at least {least}."
                 )
-        for small, large in (("min_iterations", "num_iterations"), ("interval", "num_iterations")):
+        for small, large in _AT_MOST:
             if small in self.params and self.number(small) > self.number(large):
                 raise CerebroError(
                     f"{WHO}: {small} in 'automl_params' is {self.params[small]},"

@@ -165,3 +165,15 @@ def times(db: Database, run_id: int) -> Mapping[str, str]:
         ["bigint"],
         [run_id],
     )[0]
+
+
+def of_results(db: Database, run_id: int, metrics: Sequence[str]) -> dict[tuple[int, str], float]:
+    """Return the named metrics of the states that a run's configs delivered, by config and metric."""
+    rows = db.query(
+        "SELECT m.mst_key, m.metric, m.value FROM cerebro.leaderboard AS b"
+        " JOIN cerebro.metrics AS m USING (run_id, mst_key, epoch, dataset)"
+        " WHERE b.run_id = $1 AND m.metric = ANY ($2)",
+        ["bigint", "text[]"],
+        [run_id, list(metrics)],
+    )
+    return {(row["mst_key"], row["metric"]): row["value"] for row in rows}

@@ -6,13 +6,16 @@ No rung has to be complete for that, so the decisions depend on the order in whi
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import ClassVar
 
 from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
 from cerebro_plpy.logical.search.ranking import rank
 from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
-from cerebro_plpy.madlib.spaces.grid import GridRow
+from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings
+from cerebro_plpy.madlib.spaces.halfway import meet
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:
@@ -33,6 +36,9 @@ class Asha:
     The first `added` configs are not the search's own. They are promoted if they are among the best of all,
     and the others also if they are among the best of the others: then none is left behind that would have
     been promoted without the added ones.
+
+    The last configs may lie near the best one: `near` makes the config with a number from the best config so
+    far. Numbers begin at 1, and `configs` has the configs that take part if there is no best one yet.
     """
 
     def __init__(
@@ -43,8 +49,12 @@ class Asha:
         width: int,
         finished: int = 1,
         added: int = 0,
+        near: Callable[[GridRow, int], GridRow] | None = None,
+        near_from: int = 0,
     ) -> None:
         self._configs = list(configs)
+        self._near, self._near_from = near, near_from
+        self._meanings = Meanings()
         self._epochs = list(epochs)
         self._eta = eta
         self._width = width
@@ -100,17 +110,32 @@ class Asha:
     def _new(self) -> Decision | None:
         if self._started == len(self._configs):
             return None
-        config = self._configs[self._started]
         self._started += 1
-        self._training[self._started] = 0
+        key, reason = self._started, "no config can be promoted"
+        best = self._find_best()
+        if self._near is not None and key >= self._near_from and best is not None:
+            config = self._near(self._configs[best - 1], key)
+            if self._is_new(config):
+                self._configs[key - 1] = config
+                reason = f"{reason}: between config {best} and a random one"
+        config = self._configs[key - 1]
+        self._training[key] = 0
         return StartConfig(
-            mst_key=self._started,
+            mst_key=key,
             model_id=config.model_id,
             compile_params=config.compile_params,
             fit_params=config.fit_params,
             epochs=self._epochs[0],
-            reason="no config can be promoted",
+            reason=reason,
         )
+
+    def _find_best(self) -> int | None:
+        """Return the best config of the highest rung; None before the first result."""
+        return next((order[0] for rung in reversed(self._values) if (order := rank(rung))), None)
+
+    def _is_new(self, config: GridRow) -> bool:
+        key = self._meanings.make_key(config)
+        return all(self._meanings.make_key(one) != key for one in self._configs)
 
     def _fill_idle(self) -> list[Decision]:
         """Return the decisions when no config can begin, and none is among the best of its rung.
@@ -166,14 +191,42 @@ class AshaMethod(SearchMethod):
         "eta": 3,
         "min_iterations": 1,
         "min_finished": 1,
+        "near_best": 0,
     }
-    least: ClassVar[Mapping[str, int]] = {"eta": 2}
+    least: ClassVar[Mapping[str, int]] = {"eta": 2, "near_best": 0}
+
+    @property
+    def proposes(self) -> bool:
+        return self.number("near_best") > 0
+
+    @property
+    def takes_configs(self) -> bool:
+        return True
+
+    def resized(self, configs: int) -> SearchMethod:
+        """Return the method with the given number of configs; of fewer, fewer lie near the best one."""
+        fewer = max(0, self.number("num_configs") - configs)
+        near = max(0, self.number("near_best") - fewer)
+        return replace(self, params={**self.params, "num_configs": configs, "near_best": near})
 
     def procedure(self, draws: Draws) -> Procedure:
         eta = self.number("eta")
         epochs = rung_epochs(self.number("min_iterations"), self.epochs, eta)
         # Each config needs one segment at a time, and some need it only briefly: with two for each segment,
         # one segment is idle whenever all of them want the others.
-        configs = draws.rows(self.number("num_configs"))
-        width, finished = 3 * draws.segments, self.number("min_finished")
-        return Asha(configs, epochs, eta, width, finished=finished, added=draws.added)
+        count, near = self.number("num_configs"), self.number("near_best")
+        return Asha(
+            draws.rows(count),
+            epochs,
+            eta,
+            width=3 * draws.segments,
+            finished=self.number("min_finished"),
+            added=draws.added,
+            near=partial(_draw_near, draws, count) if near else None,
+            near_from=count - near + 1,
+        )
+
+
+def _draw_near(draws: Draws, count: int, best: GridRow, key: int) -> GridRow:
+    """Return a config between the best one and the random one with the number `key`."""
+    return meet(draws.space, best, draws.choices(count)[key - 1])

@@ -1,0 +1,49 @@
+"""The leaderboard of cerebro.train: configs with their metrics, and the best constant answer beside them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from trial import Trial
+
+pytestmark = pytest.mark.fresh_caller
+
+OPTIONS = {"configs": 2, "epochs": 4, "segments": 1, "single": True, "exclude": ["id"]}
+BOARD = "SELECT * FROM cerebro.train('shops', %s, %s, '30 s', %s)"
+
+
+@pytest.fixture(scope="module", autouse=True)
+def shops(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE shops AS SELECT i AS id, i % 11 AS size, i * 7 % 60 AS age,"
+        " (ARRAY['a', 'a', 'b'])[1 + i % 3] AS kind, 100.0 * (i % 11) + i * 7 % 60 AS sales"
+        " FROM generate_series(1, 900) AS i"
+    )
+
+
+def test_a_quantity_has_its_metrics_beside_those_of_the_mean(trial: Trial) -> None:
+    options = json.dumps({**OPTIONS, "metric": "rmse", "nets": ["linear", "Dense(8, 'relu')"]})
+    *board, mean = trial.sql(BOARD, "sales", "by_rmse", options)
+    key, net, parameters, metric, value, loss, best, rmse, mae, r2 = mean
+    assert (key, net, parameters, loss, best) == (None, "always the mean of sales", None, None, False)
+    assert metric == "rmse" and value == rmse > mae > 0 and r2 == pytest.approx(0, abs=1e-9)
+    assert len(board) == 2 and board[0][6]
+    for row in board:
+        assert row[4] == row[7] and row[8] > 0
+        # Both are measured on the held-out rows, one by Keras and one by NumPy.
+        assert row[9] == pytest.approx(1 - (row[7] / rmse) ** 2, abs=1e-4)
+    # An ensemble is not made, since a single model is asked for.
+    assert trial.value("SELECT to_regclass('by_rmse_ensemble')") is None
+    said = trial.notices()
+    assert f"one answer for all rows {rmse:.4g}, 0" in said
+
+
+def test_classes_have_the_most_frequent_one_beside_them(trial: Trial) -> None:
+    options = json.dumps({**OPTIONS, "exclude": ["id", "sales"], "nets": "linear", "configs": 1})
+    (config, constant) = trial.sql(BOARD, "kind", "kinds", options)
+    ((frequent, rare),) = trial.sql("SELECT kind_class_counts FROM kinds_packed_validation_summary")[0]
+    assert config[3] == constant[3] == "accuracy" and config[7:] == constant[7:] == (None, None, None)
+    assert constant[1] == "always 'a'" and constant[4] == pytest.approx(frequent / (frequent + rare))
+    assert 0.6 < constant[5] < 0.7
