@@ -37,6 +37,10 @@ SELECT i AS id,
        'The quick,  brown Fox jumps ' || i % 5000 || ' times over ' || i % 300 || ' lazy dogs' AS note,
        CASE WHEN (i * 37) % 60 > 32 THEN 'yes' ELSE 'no' END AS gone
   FROM generate_series(1, {rows}) AS i"""
+ROW_BY_ROW = "SELECT count(p.class) FROM mixed AS m, cerebro.predict('{model}'::regclass, m) AS p"
+AS_QUERY = (
+    "SELECT count(class) FROM cerebro.predict_query('{model}'::regclass, 'SELECT * FROM mixed', NULL::mixed)"
+)
 PLAIN = ["age", "income", "far", "city", "plan", "level", "joined", "seen", "active"]
 
 
@@ -128,29 +132,53 @@ def _packed(connection: Any, columns: list[str]) -> float:
 
 
 def predicting(repetitions: int, tell: Tell) -> Section:
-    """Measure predictions in a query over many rows, with a small net on mixed columns."""
-    ways: dict[str, str] = {
-        "cerebro.predict(model, row)": "SELECT count(p.class) FROM mixed AS m,"
-        " cerebro.predict('mixed_models', m) AS p",
-        "cerebro.predict_query": "SELECT count(class) FROM cerebro.predict_query("
-        "'mixed_models', 'SELECT * FROM mixed', NULL::mixed)",
-    }
-    least = {"cerebro.predict(model, row)": 20_000, "cerebro.predict_query": 150_000}
-    speeds: dict[str, list[float]] = {name: [] for name in ways}
+    """Measure predictions in a query over many rows: of a small net, and of an ensemble of eight."""
+    found: dict[str, Spread] = {}
+    goals = []
     with server.session() as connection:
         _model(connection)
-        for number in range(-1, repetitions):
-            for name, query in ways.items():
-                clock = time.perf_counter()
-                server.query(connection, query)
-                if number >= 0:
-                    speeds[name].append(PREDICTED / (time.perf_counter() - clock))
-    found = {name: Spread.from_values(speed) for name, speed in speeds.items()}
+        _ensemble(connection)
+        for model, what, by_row, by_query in (
+            ("mixed_models", "", 20_000, 150_000),
+            ("mixed_ensemble", ", ensemble of 8", 5_000, 50_000),
+        ):
+            ways = {
+                f"cerebro.predict(model, row){what}": (ROW_BY_ROW, by_row),
+                f"cerebro.predict_query{what}": (AS_QUERY, by_query),
+            }
+            speeds: dict[str, list[float]] = {name: [] for name in ways}
+            for number in range(-1, repetitions):
+                for name, (query, _) in ways.items():
+                    clock = time.perf_counter()
+                    server.query(connection, query.format(model=model))
+                    if number >= 0:
+                        speeds[name].append(PREDICTED / (time.perf_counter() - clock))
+            found |= {name: Spread.from_values(speed) for name, speed in speeds.items()}
+            for name, (_, least) in ways.items():
+                goals.append(Goal(f"{name}: rows per second", least, found[name], False))
     tell(f"  predicting {found}")
     rows = [[name, tables.spread(speed, 0)] for name, speed in found.items()]
-    goals = [Goal(f"{name}: rows per second", least[name], found[name], False) for name in ways]
     head = [f"{PREDICTED:,} rows of mixed columns", "rows per second"]
     return Section("Predictions in queries", tables.markdown(head, rows), goals)
+
+
+def _ensemble(connection: Any) -> None:
+    """Make an ensemble of eight nets of the kind `tabular`: one for each of eight folds."""
+    names = ("held", "held_validation", "tabular", "tabular_mst", "one", "ensemble")
+    made = [f"mixed_{name}" for name in names]
+    server.drop(connection, [f"{name}{end}" for name in made for end in ("", "_info", "_summary")])
+    for statement in (
+        f"SELECT cerebro.training_preprocessor_dl('mixed', 'mixed_held', 'gone', '{', '.join(PLAIN)}',"
+        """ options => '{"columns": "auto", "segments": 2, "validation": 0.2}')""",
+        "SELECT cerebro.load_net('mixed_tabular', 'mixed_held', 'tabular')",
+        "SELECT cerebro.load_model_selection_table('mixed_tabular', 'mixed_tabular_mst', ARRAY[1],"
+        " ARRAY[$$loss='categorical_crossentropy', optimizer='adam', metrics=['accuracy']$$],"
+        " ARRAY['batch_size=256'])",
+        "SELECT cerebro.madlib_fit_multiple_model('mixed_held', 'mixed_one', 'mixed_tabular_mst', 1,"
+        " validation_table => 'mixed_held_validation')",
+        "SELECT count(*) FROM cerebro.ensemble('mixed_one', 'mixed_ensemble', options => '{\"folds\": 8}')",
+    ):
+        server.query(connection, statement)
 
 
 def _model(connection: Any) -> None:

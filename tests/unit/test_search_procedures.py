@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import json
 import math
-import re
 import zlib
 from collections.abc import Callable
 from dataclasses import replace
@@ -333,44 +332,6 @@ def test_asha_promotes_no_config_that_has_failed() -> None:
 
     done = run(Asha(rows(3), [1, 3, 9], 3, 4), curve=failing)
     assert not done.states("training") and max(done.epochs().values()) <= 3
-
-
-def test_the_last_configs_of_asha_lie_near_the_best() -> None:
-    """They have its net, and a learning rate between its own and that of the config that was drawn."""
-    drawn = begun_in(replace(search("asha"), method=read_method("asha", "num_configs=12")))
-    near = replace(search("asha"), method=read_method("asha", "num_configs=12, near_best=6"))
-    simulation = run(near.procedure(), 1, curve)
-    begun = [simulation.configs[key].begun for key in range(1, 13)]
-    assert [(one.model_id, one.compile_params) for one in begun[:6]] == [
-        (one.model_id, one.compile_params) for one in drawn[:6]
-    ]
-    moved = 0
-    for key in range(7, 13):
-        found = re.search(r"between config (\d+) and a random one", begun[key - 1].reason)
-        if found is None:
-            continue
-        best = begun[int(found[1]) - 1]
-        three = [
-            parse_compile(one.compile_params).optimizer for one in (best, drawn[key - 1], begun[key - 1])
-        ]
-        rates: list[Any] = [one.get("learning_rate") for one in three]
-        if three[0].name == three[1].name:
-            assert begun[key - 1].model_id == best.model_id
-            assert rates[2] == pytest.approx(math.sqrt(rates[0] * rates[1]))
-            moved += 1
-    assert moved > 0
-    again = run(near.procedure(), 1, curve)
-    assert [again.configs[key].begun for key in range(1, 13)] == begun
-
-
-def test_configs_near_the_best_take_configs_to_try_first() -> None:
-    near = replace(search("asha"), method=read_method("asha", "num_configs=12, near_best=6"), first=FIRST)
-    assert begun_in(near)[:2] == FIRST[:2]
-    assert near.limited(8).method.params["near_best"] == 2
-    with pytest.raises(CerebroError, match="near_best in 'automl_params' is -1"):
-        read_method("asha", "near_best=-1")
-    with pytest.raises(CerebroError, match="near_best in 'automl_params' is 13, more than num_configs = 12"):
-        read_method("asha", "num_configs=12, near_best=13")
 
 
 FIRST = [

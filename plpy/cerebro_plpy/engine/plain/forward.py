@@ -14,12 +14,12 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.engine.checks.architecture import DescribedModel, Shape, canonical
-from cerebro_plpy.engine.plain import layers, members
-from cerebro_plpy.engine.plain.activations import linear
+from cerebro_plpy.engine.plain import layers as plain_layers
+from cerebro_plpy.engine.plain import members, stacking
 from cerebro_plpy.engine.plain.layers import Array, LayerCall, NotHere, Params, Size
 from cerebro_plpy.engine.plain.nodes import MALFORMED, LayerNode, wiring
 
-LAYERS = {**layers.LAYERS, **members.LAYERS}
+LAYERS = {**plain_layers.LAYERS, **members.LAYERS}
 _MODULES = (None, "keras.layers")
 # Layers for which NumPy takes longer than an engine: convolutions, which count by their multiplications, and
 # recurrent layers, of which each step counts as so many multiplications.
@@ -30,9 +30,8 @@ _DENSE = LAYERS.keys() - {*_CONVOLUTIONS, *_RECURRENT}
 _LIGHT = 100_000
 
 
-# One layer's computation, and the places of the values that it takes, among the inputs and what earlier steps
-# have made.
-LayerStep = tuple[LayerCall, tuple[int, ...]]
+# Rows are computed in blocks of so many, whose values stay in the processor's cache.
+BLOCK_ROWS = 128
 
 
 @dataclass(frozen=True)
@@ -43,9 +42,10 @@ class PlainNet:
     nbytes: int
     # The work for one row in layers for which NumPy takes longer than an engine.
     work: int
-    steps: tuple[LayerStep, ...]
-    # The places of the outputs' values.
-    outputs: tuple[int, ...]
+    # Calls with the places of the values that they take, among the inputs and what earlier steps have made.
+    steps: tuple[stacking.LayerStep, ...]
+    # The places of the outputs' values, and which of the twins that are stacked there is meant, if any.
+    outputs: tuple[tuple[int, int | None], ...]
 
     @property
     def is_light(self) -> bool:
@@ -54,14 +54,25 @@ class PlainNet:
 
     def __call__(self, inputs: list[Array]) -> list[Array]:
         """Return the outputs; raise NotHere for values that only an engine can handle."""
-        values = list(inputs)
         with np.errstate(all="ignore"):
-            for apply, sources in self.steps:
-                if len(sources) == 1:
-                    values.append(apply(values[sources[0]]))
-                else:
-                    values.append(apply(*[values[source] for source in sources]))
-        return [np.asarray(values[place], np.float32) for place in self.outputs]
+            rows = len(inputs[0])
+            if rows <= BLOCK_ROWS:
+                return self._compute(inputs)
+            blocks = [
+                self._compute([one[begin : begin + BLOCK_ROWS] for one in inputs])
+                for begin in range(0, rows, BLOCK_ROWS)
+            ]
+        return [np.concatenate(each) for each in zip(*blocks, strict=True)]
+
+    def _compute(self, inputs: list[Array]) -> list[Array]:
+        values = list(inputs)
+        for apply, sources in self.steps:
+            if len(sources) == 1:
+                values.append(apply(values[sources[0]]))
+            else:
+                values.append(apply(*[values[source] for source in sources]))
+        found = [values[place] if twin is None else values[place][twin] for place, twin in self.outputs]
+        return [np.asarray(one, np.float32) for one in found]
 
 
 def plain_net(
@@ -93,22 +104,17 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
     values = {
         name: np.zeros((1, *shape), np.float32) for name, shape in zip(wired.inputs, shapes, strict=True)
     }
-    places = {name: place for place, name in enumerate(wired.inputs)}
-    steps: list[LayerStep] = []
+    layers: list[stacking.MadeLayer] = []
     work = 0
     with np.errstate(all="ignore"):
         for node in wired.nodes:
             given = [values[source] for source in node.sources]
-            known = len(reader.shapes)
+            known = len(reader.taken)
             apply = _layer(node, given, reader)
             values[node.name] = made = apply(*given)
-            if apply is linear:
-                places[node.name] = places[node.sources[0]]
-            else:
-                places[node.name] = len(wired.inputs) + len(steps)
-                steps.append((apply, tuple(places[source] for source in node.sources)))
+            layers.append(stacking.MadeLayer(node, apply, reader.taken[known:], given[0].shape[1:]))
             if node.layer["class_name"] in _CONVOLUTIONS:
-                work += math.prod(made.shape[1:-1]) * math.prod(reader.shapes[known])
+                work += math.prod(made.shape[1:-1]) * reader.taken[known].size
             elif node.layer["class_name"] in _RECURRENT:
                 work += given[0].shape[1] * _OF_A_STEP
     reader.end()
@@ -123,12 +129,15 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
         work={},
         weight_shapes=tuple(reader.shapes),
     )
+    stacked = stacking.stack(list(wired.inputs), layers)
+    # What is stacked is there twice.
+    copies = 2 if any(twin is not None for _, twin in stacked.places.values()) else 1
     return PlainNet(
         described=described,
-        nbytes=len(weights),
+        nbytes=copies * len(weights),
         work=work,
-        steps=tuple(steps),
-        outputs=tuple(places[name] for name in wired.outputs),
+        steps=tuple(stacked.steps),
+        outputs=tuple(stacked.places[name] for name in wired.outputs),
     )
 
 
@@ -170,13 +179,17 @@ class _WeightsInOrder:
     def __init__(self, weights: bytes) -> None:
         self._flat = np.frombuffer(weights, "<f4")
         self._place = 0
-        self.shapes: list[Size] = []
+        self.taken: list[Array] = []
+
+    @property
+    def shapes(self) -> list[Size]:
+        return [one.shape for one in self.taken]
 
     def take(self, *shape: int) -> Array:
         size, begin = math.prod(shape), self._place
         self._place += size
-        self.shapes.append(shape)
-        return self._flat[begin : self._place].reshape(shape)
+        self.taken.append(self._flat[begin : self._place].reshape(shape))
+        return self.taken[-1]
 
     def end(self) -> None:
         if self._place != len(self._flat):

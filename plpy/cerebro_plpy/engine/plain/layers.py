@@ -134,28 +134,17 @@ def _dense(params: Params, shape: Size, take: Take) -> Apply:
 def _flatten(params: Params, shape: Size, take: Take) -> Apply:
     _channels_last(params)
 
-    def apply(x: Array) -> Array:
-        return x.reshape(len(x), -1)
-
-    return apply
+    return lambda x: x.reshape(len(x), -1)
 
 
 def _reshape(params: Params, shape: Size, take: Take) -> Apply:
     target = tuple(params.take("target_shape"))
-
-    def apply(x: Array) -> Array:
-        return x.reshape(len(x), *target)
-
-    return apply
+    return lambda x: x.reshape(len(x), *target)
 
 
 def _permute(params: Params, shape: Size, take: Take) -> Apply:
     dims = tuple(params.take("dims"))
-
-    def apply(x: Array) -> Array:
-        return x.transpose(0, *dims)
-
-    return apply
+    return lambda x: x.transpose(0, *dims)
 
 
 def _rescaling(params: Params, shape: Size, take: Take) -> Apply:
@@ -216,10 +205,17 @@ def _layer_normalization(params: Params, shape: Size, take: Take) -> Apply:
     gamma = take(size) if params.take("scale", True) else np.float32(1)
     beta = take(size) if params.take("center", True) else np.float32(0)
 
+    share, least = np.float32(1 / size), np.float32(epsilon)
+
     def apply(x: Array) -> Array:
-        centred = x - x.mean(axis=-1, keepdims=True)
-        variance = (centred * centred).mean(axis=-1, keepdims=True)
-        return centred / np.sqrt(variance + np.float32(epsilon)) * gamma + beta
+        # For one row, this is several times as fast as mean().
+        found = x - np.add.reduce(x, axis=-1, keepdims=True) * share
+        variance = np.einsum("...i,...i->...", found, found)[..., np.newaxis] * share
+        variance += least
+        found /= np.sqrt(variance, out=variance)
+        found *= gamma
+        found += beta
+        return found
 
     return apply
 

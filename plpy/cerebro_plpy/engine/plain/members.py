@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from cerebro_plpy.engine.plain.activations import Apply, Array, linear
-from cerebro_plpy.engine.plain.layers import Make, NotHere, Params, Size, Take
+from cerebro_plpy.engine.plain.layers import LayerCall, Make, NotHere, Params, Size, Take
 from cerebro_plpy.madlib.layers import (
     ARCTAN,
     COS,
@@ -109,6 +110,39 @@ def _product(taken: str, kernel: str, given: str) -> Callable[[Array, Array], Ar
         return np.matmul(x.transpose(of_rows), weights.transpose(of_weights)).transpose(1, 0, 2)
 
     return multiply
+
+
+def multiply_twins(config: Mapping[str, Any], weights: Sequence[Array], activate: Apply) -> LayerCall | None:
+    """Return the forward pass of EinsumDense layers that differ only in their stacked `weights`.
+
+    Values have the twins on their first axis. Return None for an equation that is not known.
+    """
+    match = _EQUATION.fullmatch(config["equation"])
+    if match is None:
+        return None
+    taken, kernel, given = match.groups()
+    factors, axes = weights[0], config.get("bias_axes") or ""
+    missing = len(given) - 1 - len(axes)
+    bias: Any = np.float32(0)
+    if axes:
+        bias = weights[1].reshape(len(factors), *[1] * (missing + 1), *weights[1].shape[1:])
+    if kernel == taken[1:] and given == taken:
+        widened = factors[:, np.newaxis]
+        return lambda x: activate(x * widened + bias)
+    if kernel == given[1:] and taken == given[0] + given[2:]:
+        widened = factors[:, np.newaxis]
+        return lambda x: activate(x[:, :, np.newaxis] * widened + bias)
+    if kernel == given[1:] and taken == given[:-1]:
+        widened = factors[:, np.newaxis]
+        return lambda x: activate(x[..., np.newaxis] * widened + bias)
+    row, apart, out = taken[0], given[1], kernel[-1]
+    if given != row + apart + out or out in taken or sorted(kernel[:-1]) != sorted(taken[1:]):
+        return None
+    (summed,) = {*taken} - {row, apart}
+    of_rows = (0, *[1 + taken.index(letter) for letter in (apart, row, summed)])
+    of_weights = (0, *[1 + kernel.index(letter) for letter in (apart, summed, out)])
+    turned = factors.transpose(of_weights)
+    return lambda x: activate(np.matmul(x.transpose(of_rows), turned).transpose(0, 2, 1, 3) + bias)
 
 
 LAYERS: Mapping[str, Make] = {
