@@ -261,6 +261,7 @@ def _without_adapters(value: Any) -> Any:
 
 def _save_onnx(model: Any, path: Path) -> None:
     keras = library()
+    _make_statistics_constant(model)
     blank = [keras.ops.zeros((1, *tensor.shape[1:]), tensor.dtype) for tensor in model.inputs]
     # Keras exports a model only after it was called, with the inputs of that call.
     model(blank if len(blank) > 1 else blank[0])
@@ -279,3 +280,15 @@ def _save_onnx(model: Any, path: Path) -> None:
             detail=str(error).strip(),
             hint="Save it as .keras, or train a net without that operation.",
         ) from None
+
+
+def _make_statistics_constant(model: Any) -> None:
+    """Make the mean and variance of Normalization layers arrays of NumPy, which are written into the file.
+
+    TensorFlow's tensors would become further inputs of the file, which nobody could give.
+    """
+    import numpy as np
+
+    for layer in model._flatten_layers():  # pyright: ignore[reportPrivateUsage]
+        if isinstance(layer, library().layers.Normalization):
+            layer.mean, layer.variance = np.asarray(layer.mean), np.asarray(layer.variance)

@@ -215,11 +215,13 @@ def adapted(x: np.ndarray) -> Any:
     return net
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore::UserWarning")
 @pytest.mark.parametrize("weights", [True, False])
 def test_statistics_of_an_adapted_layer_go_along(
     kinds: Run, own_session: Database, cars: pd.DataFrame, x: np.ndarray, tmp_path: Path, weights: bool
 ) -> None:
+    from onnx.reference import ReferenceEvaluator
+
     net = adapted(x)
     before = net.to_json(), net.predict(x, verbose=0)
     number = own_session.architectures.add(net, weights=weights)
@@ -236,6 +238,9 @@ def test_statistics_of_an_adapted_layer_go_along(
         np.testing.assert_allclose(there, before[1], rtol=1e-4, atol=1e-5)
     loaded: Any = keras.models.load_model(config.save(tmp_path / "adapted.keras"))
     np.testing.assert_allclose(loaded.predict(x, verbose=0), there, rtol=1e-5, atol=1e-6)
+    session: Any = ReferenceEvaluator(str(config.save(tmp_path / "adapted.onnx")))
+    (found,) = session.run(None, dict(zip(session.input_names, [x], strict=True)))
+    np.testing.assert_allclose(found, there, rtol=1e-5, atol=1e-6)
 
 
 def test_a_file_of_a_net_with_adapters_has_plain_layers(

@@ -62,6 +62,27 @@ def cnn() -> str:
     )
 
 
+def members(outputs: int = CLASSES, count: int = 3) -> str:
+    """Return a net of several members, which share their weights and learn each by its own error."""
+    own: Layer = {
+        "module": None,
+        "class_name": "Members",
+        "config": {"classes": True},
+        "registered_name": "cerebro>Members",
+    }
+    return sequential(
+        [FEATURES],
+        layer("RepeatVector", n=count),
+        layer("EinsumDense", equation="bki,ki->bki", output_shape=[count, FEATURES]),
+        layer("Dense", units=16, activation="relu"),
+        layer("Dropout", rate=0.2),
+        layer("EinsumDense", equation="bkw,kwo->bko", output_shape=[count, outputs], bias_axes="ko"),
+        own,
+        layer("Softmax"),
+        layer("GlobalAveragePooling1D"),
+    )
+
+
 def too_large() -> str:
     """Return a net that no machine can train: its activations for a few rows are larger than any memory."""
     return sequential(

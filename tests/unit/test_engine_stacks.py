@@ -29,7 +29,7 @@ FEATURES, CLASSES = nets.FEATURES, nets.CLASSES
 # Full batches of no power of two, which TensorFlow has code of its own for; and what is left over.
 ROWS, BATCH = (50, 57, 9, 50, 31), 10
 CLASS_WEIGHT = [{0: 1.0, 1: 2.5, 2: 0.5}]
-NETS = {"mlp": nets.mlp(), "dropout": nets.mlp_with_dropout(), "cnn": nets.cnn()}
+NETS = {"mlp": nets.mlp(), "dropout": nets.mlp_with_dropout(), "cnn": nets.cnn(), "members": nets.members()}
 RATES = (0.01, 0.3, 0.002, 0.05, 0.001)
 
 
@@ -79,6 +79,7 @@ def assert_same_bits(found: State, expected: State) -> None:
         ("dropout", "SGD(lr={},momentum=0.9)", CLASS_WEIGHT),
         ("dropout", "Adam(lr={},clipnorm=0.5)", None),
         ("cnn", "Adam(lr={})", CLASS_WEIGHT),
+        ("members", "Adam(lr={})", None),
     ],
 )
 def test_states_of_a_stack_come_to_the_bits_of_each_alone(
@@ -107,9 +108,10 @@ def test_states_of_a_stack_come_to_the_bits_of_each_alone(
         assert logs[place] == (log if exact else pytest.approx(log, rel=1e-6))
 
 
-def test_states_of_a_stack_are_measured_as_each_alone() -> None:
+@pytest.mark.parametrize("net", ["dropout", "members"])
+def test_states_of_a_stack_are_measured_as_each_alone(net: str) -> None:
     own = params("Adam(lr={})", 0.01)
-    shared = compiled("dropout", own)
+    shared = compiled(net, own)
     assert shared.stack is not None
     states = [shared.initial_state(own, seed, None) for seed in range(len(ROWS))]
     with shared.stack.loaded(states, [own] * len(states), batched=False):

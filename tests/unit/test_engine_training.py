@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nets
+from cerebro_plpy.engine import own
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.models import model
@@ -82,12 +84,24 @@ def blocks(keras: Any) -> Any:
     return keras.Model(start, end)
 
 
-NETS: dict[str, Callable[[Any], Any]] = {"mlp": mlp, "cnn": cnn, "lstm": lstm, "blocks": blocks}
+def members(_: Any) -> str:
+    """Return the JSON of a net of several members; Keras alone would give their layer another name."""
+    return nets.members(CLASSES)
+
+
+NETS: dict[str, Callable[[Any], Any]] = {
+    "mlp": mlp,
+    "cnn": cnn,
+    "lstm": lstm,
+    "blocks": blocks,
+    "members": members,
+}
 
 
 @functools.cache
 def architecture_of(net: str) -> architecture.DescribedModel:
-    return architecture.describe(NETS[net](runtime.keras()).to_json())
+    made = NETS[net](runtime.keras())
+    return architecture.describe(made if isinstance(made, str) else made.to_json())
 
 
 @functools.cache
@@ -144,7 +158,7 @@ def plain_keras(
     keras = runtime.keras()
     rate, batch_size, seed = config
     keras.utils.set_random_seed(seed)
-    made = keras.models.model_from_json(architecture_of(net).json)
+    made = keras.models.model_from_json(architecture_of(net).json, custom_objects=own.objects())
     made.compile(plain_optimizer(optimizer, rate), "categorical_crossentropy", metrics=["accuracy"])
     logs = []
     for visit in range(visits):
@@ -198,6 +212,8 @@ CASES = [
     ("mlp", "adam", None),
     ("cnn", "momentum", CLASS_WEIGHT),
     ("blocks", "adam", CLASS_WEIGHT),
+    ("members", "adam", None),
+    pytest.param("members", "momentum", CLASS_WEIGHT, marks=pytest.mark.slow),
     pytest.param("mlp", "schedule", CLASS_WEIGHT, marks=pytest.mark.slow),
     pytest.param("mlp", "momentum", None, marks=pytest.mark.slow),
     pytest.param("cnn", "adam", CLASS_WEIGHT, marks=pytest.mark.slow),
