@@ -17,7 +17,7 @@ from cerebro_plpy.logical.search.automl import SearchCall, read_first
 from cerebro_plpy.logical.search.build import build
 from cerebro_plpy.logical.search.methods import read_method
 from cerebro_plpy.logical.search.procedures import hyperband
-from cerebro_plpy.logical.search.procedures.asha import Asha, rung_epochs
+from cerebro_plpy.logical.search.procedures.asha import Asha
 from cerebro_plpy.logical.search.procedures.hyperband import Hyperband
 from cerebro_plpy.logical.search.procedures.median import MedianRule
 from cerebro_plpy.logical.search.procedures.trials import Trials
@@ -231,12 +231,6 @@ def test_a_person_who_stops_a_waiting_config_does_not_hold_up_its_rung() -> None
     assert procedure.observe(Result(1, 1, None)) == []
     (kept, stopped) = procedure.observe(Result(3, 1, 0.3))
     assert isinstance(kept, GoOn) and kept.mst_key == 2 and isinstance(stopped, Stop) and stopped.mst_key == 3
-
-
-def test_rungs_end_at_the_most() -> None:
-    assert rung_epochs(1, 9, 3) == [1, 3, 9]
-    assert rung_epochs(2, 9, 3) == [2, 6, 9]
-    assert rung_epochs(4, 4, 2) == [4]
 
 
 def test_asha_promotes_as_results_arrive() -> None:

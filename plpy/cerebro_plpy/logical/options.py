@@ -28,6 +28,7 @@ LONGEST, EVEN = "longest", "even"
 EXACT, FAST, OFF = "exact", "fast", "off"
 ALL, CHANGED = "all", "changed"
 LOSS, METRIC = "loss", "metric"
+ROWS, EPOCHS = "rows", "epochs"
 LEAST_MEMORY_MB: Final = 16
 
 
@@ -88,6 +89,8 @@ class FitOptions:
     search: str | None = None
     # Whether epochs and configs are compared by their losses or by the metric that decides.
     compare_by: str | None = None
+    # Whether a search compares configs on parts of the rows before it compares them on all rows.
+    rung_by: str | None = None
     # The configs that a search tries before those that it draws.
     try_first: Sequence[GridRow] = ()
     # Whether a search begins with the best configs of earlier searches on like tables.

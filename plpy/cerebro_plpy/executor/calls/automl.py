@@ -17,7 +17,16 @@ from cerebro_plpy.executor.running import run as runner
 from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.metrics import standing
-from cerebro_plpy.logical.options import FIT_OPTIONS, METRIC, FitOptions, boolean, one_of, parse_options
+from cerebro_plpy.logical.options import (
+    EPOCHS,
+    FIT_OPTIONS,
+    METRIC,
+    ROWS,
+    FitOptions,
+    boolean,
+    one_of,
+    parse_options,
+)
 from cerebro_plpy.logical.search.automl import SearchCall, read_first
 from cerebro_plpy.logical.search.method import WHO, SearchMethod
 from cerebro_plpy.logical.search.methods import read_method
@@ -26,6 +35,7 @@ from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, resolve_table, target_table
+from cerebro_plpy.store.packed import partitions
 from cerebro_plpy.store.runs import results, runs
 
 # A search decides by itself which configs are to be stopped, and which train side by side.
@@ -33,9 +43,12 @@ _FOR_FITS = ("patience", "min_delta", "target", "order", "hybrid", "cross_valida
 OPTIONS = {
     **{key: check for key, check in FIT_OPTIONS.items() if key not in _FOR_FITS},
     "search": one_of(*SCOPES),
+    "rung_by": one_of(ROWS, EPOCHS),
     "try_first": read_first,
     experience.OPTION: boolean(),
 }
+# The usual number of parts of a pass over the rows, where configs are compared on parts of the rows.
+PARTS = 16
 
 
 class SearchTables(ManyTables):
@@ -126,8 +139,10 @@ class AutomlCall:
 
         The request is enough to explain the plan, even for a caller who could not create that table.
         """
-        method = read_method(self.automl_method, self.automl_params)
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
+        given = _with_parts(db, given, source)
+        parts = given.epochs_per_pass if given.rung_by == ROWS else None
+        method = read_method(self.automl_method, self.automl_params, parts)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
         random_state, drawn = _random_state(db, self, given)
         seed = random_state if given.seed is None and given.replay is None else replay.seed(db, given)
@@ -224,6 +239,20 @@ def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> tuple[in
         return secrets.randbits(31), True
     searched = runs.searched(runs.own_run(db, run_id, role)) or {}
     return searched.get("arguments", {}).get("random_state", 0), bool(searched.get(replay.DRAWN))
+
+
+def _with_parts(db: Database, given: FitOptions, source: requests.Data) -> FitOptions:
+    """Return the options with the number of parts of a pass, if configs are compared on parts of the rows.
+
+    No part is smaller than a buffer, which is read as a whole.
+    """
+    if given.rung_by != ROWS or given.epochs_per_pass is not None:
+        return given
+    count, table = partitions.count_fewest_buffers, source.table.quoted
+    fewest = db.as_caller(session.current_user(db), count, db, table, source.summary.below)
+    if fewest < PARTS:
+        db.notice(f"a pass has {fewest} parts, not {PARTS}: that is how many buffers a segment has")
+    return replace(given, epochs_per_pass=min(PARTS, fewest))
 
 
 def _model_ids(given: Sequence[int | None] | None) -> list[int]:

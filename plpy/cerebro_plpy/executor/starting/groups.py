@@ -12,7 +12,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import Limits
-from cerebro_plpy.logical.options import EVEN, FitOptions
+from cerebro_plpy.logical.options import EVEN, ROWS, FitOptions
 from cerebro_plpy.logical.search.method import SearchMethod
 from cerebro_plpy.logical.search.procedures.groups import ALL_GROUPS, PER_GROUP
 from cerebro_plpy.madlib.params import BALANCED, Call, parse_fit, reparse_compile
@@ -185,6 +185,7 @@ def check(given: FitOptions, source: requests.Data) -> None:
         "option cross_validate": given.cross_validate is not None,
         "option hybrid": given.hybrid is not None,
         "option order": given.order == EVEN,
+        "option rung_by": given.rung_by == ROWS,
         "option epochs_per_pass": given.epochs_per_pass is not None,
         "option training_metrics": given.training_metrics is False,
     }

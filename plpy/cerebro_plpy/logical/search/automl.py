@@ -66,11 +66,11 @@ class SearchCall:
 
     @staticmethod
     def from_arguments(
-        name: str, params: Params, first: Sequence[Mapping[str, Any]] = (), **others: Any
+        name: str, params: Params, first: Sequence[Mapping[str, Any]] = (), parts: int = 1, **others: Any
     ) -> SearchCall:
         """Return the search by the method `name`; `others` are further values of the property `arguments`."""
         # Searches that were stored before there was a parameter go by its default.
-        method = METHODS[name]({**METHODS[name].defaults, **params})
+        method = METHODS[name]({**METHODS[name].defaults, **params}, parts)
         return SearchCall(method, first=[GridRow(**row) for row in first], **others)
 
     @property
@@ -80,6 +80,8 @@ class SearchCall:
         if not self.added:
             # As in searches that were stored before there was such a number.
             del others["added"]
+        if self.method.parts > 1:
+            others["parts"] = self.method.parts
         first = list(map(asdict, self.first))
         return {**others, "params": self.method.params, "model_ids": list(self.model_ids), "first": first}
 

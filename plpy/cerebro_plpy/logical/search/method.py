@@ -6,7 +6,7 @@ Each method is a class in the file of its procedure. `methods.py` lists all meth
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, Final, TypeAlias
 
@@ -76,9 +76,14 @@ class Draws:
 
 @dataclass(frozen=True)
 class SearchMethod(ABC):
-    """A method by which an automl call searches, with a value for each of its parameters."""
+    """A method by which an automl call searches, with a value for each of its parameters.
+
+    If its first rungs are parts of a pass over the rows, a pass has `parts` epochs, and the parameters count
+    passes. Otherwise they count epochs.
+    """
 
     params: Params
+    parts: int = 1
 
     name: ClassVar[str]
     defaults: ClassVar[Params]
@@ -87,6 +92,8 @@ class SearchMethod(ABC):
     # MADlib's message for an unknown parameter.
     invalid: ClassVar[str | None] = None
     has_brackets: ClassVar[bool] = False
+    # Whether the method compares configs after epochs that it chooses, and so after parts of a pass as well.
+    has_rungs: ClassVar[bool] = False
 
     @property
     def proposes(self) -> bool:
@@ -111,7 +118,7 @@ class SearchMethod(ABC):
     @property
     def epochs(self) -> int:
         """The largest number of epochs that a config may get."""
-        return self.number("num_iterations")
+        return self.number("num_iterations") * self.parts
 
     def check(self) -> None:
         """Raise an error if a parameter is too small, or if two parameters contradict each other."""
@@ -142,6 +149,19 @@ class SearchMethod(ABC):
 
     @abstractmethod
     def procedure(self, draws: Draws) -> Procedure: ...
+
+
+def in_epochs(passes: Iterable[int], parts: int, eta: int) -> list[int]:
+    """Return the epochs of rungs: 1 and its multiples by `eta` within the first pass, then these passes.
+
+    A pass over the rows has `parts` epochs.
+    """
+    epochs: list[int] = []
+    part = 1
+    while part < parts:
+        epochs.append(part)
+        part *= eta
+    return [*epochs, *(number * parts for number in passes)]
 
 
 def refuse_above(most: int, configs: int) -> None:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, CerebroError
+from cerebro_plpy.logical.budget import MOST_EPOCHS
 from cerebro_plpy.logical.search.method import WHO, Params, SearchMethod
 from cerebro_plpy.logical.search.procedures.asha import AshaMethod
 from cerebro_plpy.logical.search.procedures.hyperband import HyperbandMethod
@@ -16,16 +17,19 @@ from cerebro_plpy.madlib.literal import Value, read_arguments, shorten
 from cerebro_plpy.madlib.nearest import unknown
 
 LARGEST: Final = 10_000
+# The default of eta where rungs are parts of a pass: a sixteenth of the rows, a quarter, all.
+ETA_OF_PARTS: Final = 4
 METHODS: Final[Mapping[str, type[SearchMethod]]] = {
     method.name: method
     for method in (HyperbandMethod, HyperoptMethod, AshaMethod, MedianMethod, TpeMethod, PbtMethod)
 }
 
 
-def read_method(name: str | None, params: str | None) -> SearchMethod:
+def read_method(name: str | None, params: str | None, parts: int | None = None) -> SearchMethod:
     """Return the search method of a call, by its name and parameters.
 
-    Parameters not given have their defaults.
+    Parameters not given have their defaults. If the first rungs are to be parts of a pass over the rows,
+    `parts` is the number of parts that a pass has.
     """
     chosen = (name or HyperbandMethod.name).strip().lower()
     kind = METHODS.get(chosen)
@@ -35,9 +39,29 @@ def read_method(name: str | None, params: str | None) -> SearchMethod:
         message = f"{WHO}: The chosen automl method must be 'hyperband' or 'hyperopt', or one of '{others}'"
         raise unknown(f"{message}; it is '{shorten(name, 60)}'", chosen, METHODS)
     given = _read_params(kind, params) if params and params.strip() else {}
-    found = kind({**kind.defaults, **given})
+    if parts is None:
+        found = kind({**kind.defaults, **given})
+    else:
+        found = _in_parts(kind, given, parts)
     found.check()
     return found
+
+
+def _in_parts(kind: type[SearchMethod], given: Params, parts: int) -> SearchMethod:
+    if not kind.has_rungs:
+        raise CerebroError(
+            f"{WHO}: {kind.name} has no rungs, so option rung_by cannot be rows",
+            hint="Leave it out, or search by asha or hyperband.",
+            sqlstate=NOT_SUPPORTED,
+        )
+    if parts > MOST_EPOCHS // LARGEST:
+        raise CerebroError(
+            f"option epochs_per_pass is {parts}",
+            detail=f"With rung_by rows, it must be at most {MOST_EPOCHS // LARGEST}.",
+        )
+    # With one part, the rungs are passes, as without the option.
+    eta: Params = {"eta": ETA_OF_PARTS} if parts > 1 else {}
+    return kind({**kind.defaults, **eta, **given}, parts)
 
 
 def _read_params(kind: type[SearchMethod], text: str) -> Params:

@@ -200,6 +200,19 @@ def first_buffers(db: Database, table: str, columns: Sequence[str]) -> list[Row]
     )
 
 
+def count_fewest_buffers(db: Database, table: str, below: int | None) -> int:
+    """Return how many buffers the segment with the fewest has; segments without rows do not count.
+
+    If `below` is given, only buffers with lower numbers count.
+    """
+    bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
+    rows = db.query(
+        "SELECT pg_catalog.min(b.buffers) AS fewest FROM"
+        f" (SELECT pg_catalog.count(*) AS buffers FROM {table}{bound} GROUP BY __dist_key__) AS b"
+    )
+    return rows[0]["fewest"] or 1
+
+
 def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, int]]:
     """Return the fold and the number of rows of each buffer, in the order in which `scan_column` reads
     buffers."""

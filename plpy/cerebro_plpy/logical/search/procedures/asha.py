@@ -11,7 +11,7 @@ from dataclasses import replace
 from functools import partial
 from typing import ClassVar
 
-from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod
+from cerebro_plpy.logical.search.method import Draws, Params, SearchMethod, in_epochs
 from cerebro_plpy.logical.search.ranking import rank
 from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings
@@ -194,6 +194,7 @@ class AshaMethod(SearchMethod):
         "near_best": 0,
     }
     least: ClassVar[Mapping[str, int]] = {"eta": 2, "near_best": 0}
+    has_rungs: ClassVar[bool] = True
 
     @property
     def proposes(self) -> bool:
@@ -211,13 +212,13 @@ class AshaMethod(SearchMethod):
 
     def procedure(self, draws: Draws) -> Procedure:
         eta = self.number("eta")
-        epochs = rung_epochs(self.number("min_iterations"), self.epochs, eta)
+        passes = rung_epochs(self.number("min_iterations"), self.number("num_iterations"), eta)
         # Each config needs one segment at a time, and some need it only briefly: with two for each segment,
         # one segment is idle whenever all of them want the others.
         count, near = self.number("num_configs"), self.number("near_best")
         return Asha(
             draws.rows(count),
-            epochs,
+            in_epochs(passes, self.parts, eta),
             eta,
             width=3 * draws.segments,
             finished=self.number("min_finished"),

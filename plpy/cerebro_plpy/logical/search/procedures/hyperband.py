@@ -10,33 +10,43 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.logical.search.method import WHO, Draws, Params, Rung, SearchMethod, refuse_above
+from cerebro_plpy.logical.search.method import (
+    WHO,
+    Draws,
+    Params,
+    Rung,
+    SearchMethod,
+    in_epochs,
+    refuse_above,
+)
 from cerebro_plpy.logical.search.ranking import rank
 from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.madlib.spaces.grid import GridRow
 
 
-def schedule(who: str, most: int, eta: int, skip_last: int) -> list[Rung]:
+def schedule(who: str, most: int, eta: int, skip_last: int, parts: int = 1) -> list[Rung]:
     """Return MADlib's table of rungs. Raise an error, in MADlib's words, if the parameters are invalid.
 
-    `who` is the name of the called function. The last `skip_last` rungs of each bracket are left out.
+    `who` is the name of the called function. The last `skip_last` rungs of each bracket are left out. A pass
+    over the rows has `parts` epochs, and `most` is a number of passes.
     """
     if eta <= 1:
         raise CerebroError(f"{who}: eta must be greater than 1", detail=f"It is {eta}.")
-    if most < eta:
-        raise CerebroError(f"{who}: R should not be less than eta", detail=f"R is {most}, eta is {eta}.")
-    s_max = 0
-    while eta ** (s_max + 1) <= most:
-        s_max += 1
+    if most < (eta if parts == 1 else 1):
+        bound = "eta" if parts == 1 else "1"
+        raise CerebroError(f"{who}: R should not be less than {bound}", detail=f"R is {most}, eta is {eta}.")
+    passes = [most]
+    while eta ** len(passes) <= most:
+        passes.insert(0, round(most / eta ** len(passes)))
+    epochs = in_epochs(passes, parts, eta)
+    s_max = len(epochs) - 1
     if not 0 <= skip_last <= s_max:
         message = f"{who}: skip_last must be non-negative and less than {s_max + 1}"
         raise CerebroError(message, detail=f"It is {skip_last}.")
     rungs: list[Rung] = []
     for s in reversed(range(s_max + 1)):
         configs = (s_max + 1) // (s + 1) * eta**s
-        rungs += [
-            Rung(s, i, configs // eta**i, round(most / eta ** (s - i))) for i in range(s + 1 - skip_last)
-        ]
+        rungs += [Rung(s, i, configs // eta**i, epochs[s_max - s + i]) for i in range(s + 1 - skip_last)]
     return rungs
 
 
@@ -140,6 +150,7 @@ class HyperbandMethod(SearchMethod):
         "Invalid param(s) passed in for hyperband. Only R, eta, and skip_last may be specified"
     )
     has_brackets: ClassVar[bool] = True
+    has_rungs: ClassVar[bool] = True
 
     @property
     def epochs(self) -> int:
@@ -161,4 +172,5 @@ class HyperbandMethod(SearchMethod):
         return Hyperband(rungs, draws.rows(size(rungs)))
 
     def _schedule(self) -> list[Rung]:
-        return schedule(WHO, *(self.number(key) for key in ("R", "eta", "skip_last")))
+        most, eta, skip_last = (self.number(key) for key in ("R", "eta", "skip_last"))
+        return schedule(WHO, most, eta, skip_last, self.parts)
