@@ -109,7 +109,8 @@ def _server() -> tuple[bool, int] | None:
 LONGEST = (
     "faults/test_faults db/test_invariants client/test_train db/test_train db/test_groups_warm"
     " contract/test_docs client/test_models db/test_automl db/test_functions db/test_registry_rights"
-    " db/test_ensemble_folds db/test_cancel db/test_forecast client/shell/test_cli db/test_hostile_names"
+    " db/test_ensemble_folds db/test_strong_answers client/test_strong_saved db/test_cancel db/test_forecast"
+    " client/shell/test_cli db/test_hostile_names db/test_rung_by"
     " db/test_groups db/test_columns db/test_views db/test_session_settings db/test_fused"
     " db/test_retrain db/test_registry db/test_nets db/test_ensemble db/test_madlib_walkthroughs"
     " db/test_fit db/test_packing db/test_registry_aliases db/test_madlib_words db/test_steering"
