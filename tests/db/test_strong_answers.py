@@ -130,7 +130,9 @@ def test_the_ensemble_answers_with_the_mean_of_both_in_the_unit(
     shares = dict(trial.sql(ask, f"{way}_models", f"{way}_again", f"{way}_between_rows"))
     assert shares.keys() == {1, 2}
     alone = {key: by_table(trial, f"{way}_models", key, way) for key in shares}
-    mean = {place: sum(share * alone[key][place] for key, share in shares.items()) for place in alone[1]}
+    mean = {
+        place: sum((share * alone[key][place] for key, share in shares.items()), 0.0) for place in alone[1]
+    }
     assert_alike(by_table(trial, f"{way}_joined", None, way), mean)
 
 

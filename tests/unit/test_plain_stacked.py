@@ -89,6 +89,15 @@ def test_members_with_embeddings_and_other_layers_answer_with_their_mean() -> No
     check(join([text] * 3, [0.5, 0.25, 0.25], "ensemble"), [codes, VALUES])
 
 
+@pytest.mark.parametrize("name", ["LayerNormalization", "BatchNormalization"])
+def test_members_that_begin_with_a_normalization_answer_with_their_mean(name: str) -> None:
+    layers = runtime.keras().layers
+    given = runtime.keras().Input((6,))
+    normalized = getattr(layers, name)()(given)
+    text = runtime.keras().Model(given, layers.Dense(2, activation="softmax")(normalized)).to_json()
+    check(join([text] * 3, [0.5, 0.25, 0.25], "ensemble"))
+
+
 def test_layers_that_are_equal_within_a_net_keep_their_own_weights() -> None:
     """Each half goes through twins that the other half goes through in the other order."""
     layers = runtime.keras().layers

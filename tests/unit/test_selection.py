@@ -35,15 +35,18 @@ def test_each_round_takes_what_helps_most(
 ) -> None:
     chosen: list[int] = []
     errors: list[float] = []
+    unit = 0.0
     for _ in range(size):
         means = [answers[[*chosen, place]].mean(axis=0) for place in range(len(answers))]
-        tried = [round(ERRORS[metric](mean, truth), 6) for mean in means]
+        plain = [ERRORS[metric](mean, truth) for mean in means]
+        unit = unit or min(plain)
+        tried = [round(error / unit, 6) for error in plain]
         chosen.append(int(np.argmin(tried)))
         errors.append(min(tried))
     kept = chosen[: int(np.argmin(errors)) + 1]
     counts, error = choose(answers, truth, metric, size)
     assert counts == {place: kept.count(place) for place in sorted(set(kept))}
-    assert error == pytest.approx(min(errors), abs=1e-6)
+    assert error == pytest.approx(unit * min(errors), rel=1e-5)
     assert error <= min(ERRORS[metric](one, truth) for one in answers) + 1e-12
 
 
@@ -101,9 +104,10 @@ def test_temperatures_are_those_of_autogluon(kind: str, seed: int) -> None:
 def test_a_model_whose_twin_is_in_is_left_out() -> None:
     """The twin differs by less than the sixth decimal, and would be the better choice by that."""
     answers, truth = guess("quantity", 1)
-    twin = answers[0] + 1e-9
-    counts, _ = choose(np.stack([answers[0], twin, answers[3]]), truth, "rmse", 25)
-    assert not (0 in counts and 1 in counts)
+    for unit in (1e-6, 1.0, 1e6):
+        several = unit * np.stack([answers[0], answers[0] + 1e-9, answers[3]])
+        counts, _ = choose(several, unit * truth, "rmse", 25)
+        assert not (0 in counts and 1 in counts) and len(counts) == 2
 
 
 def test_of_equals_one_that_is_in_goes_first() -> None:

@@ -72,7 +72,7 @@ def _encoded(
 ) -> tuple[list[LayerOutput], int]:
     """Return outputs for the columns of an input, and the number of values per row in all of them.
 
-    Columns with many different values are encoded piece by piece; the other columns stay as they are.
+    Columns with more than two different values are encoded piece by piece; other columns stay as they are.
     """
     most = min(given["pieces"], MOST_PIECES // max(1, values.shape[1]))
     edges = [_edges(column, most) for column in values.T]

@@ -1,8 +1,8 @@
 """Builds the net `realmlp`: a wide net on numbers and their periodic features.
 
 After RealMLP by Holzmüller and others (2024): numbers are scaled by their quartiles and clipped smoothly. A
-number with many different values comes with combinations of its cosines. Inputs have factors that learn
-quickly, and each unit learns how much of its activation counts.
+number with more than two different values comes with combinations of its cosines. Inputs have factors that
+learn quickly, and each unit learns how much of its activation counts.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def _describe_numbers(
 ) -> tuple[LayerOutput, int]:
     """Return the scaled columns with periodic features beside them, and the number of values per row.
 
-    Only columns with many different values get periodic features.
+    Only columns with more than two different values get periodic features.
     """
     scaled, width = _scale(graph, node, values), values.shape[1]
     many = [place for place in range(width) if len(np.unique(values[:, place])) > FEW_VALUES]

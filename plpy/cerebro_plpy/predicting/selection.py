@@ -6,6 +6,7 @@ on the rows by which they were chosen. So the rows are halved, and each half mea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
@@ -14,9 +15,9 @@ import numpy as np
 from cerebro_plpy.predicting.examining.scoring import ERRORS, LOGLOSS
 from cerebro_plpy.predicting.tempering import find_temperature, temper
 
-# Errors that differ by less, as a share of them, are the same. Unless the first one is tiny, so are errors
-# with the same decimals in later rounds, so that no rounding error chooses the twin of a model that is in.
-_SAME, _DECIMALS, _TINY = 1e-12, 6, 1e-4
+# Errors that differ by less, as a share of them, are the same. In later rounds, so are errors with the same
+# decimals as shares of the first error, so that no rounding error chooses the twin of a model that is in.
+_SAME, _DECIMALS = 1e-12, 6
 
 
 def _go_on() -> None:
@@ -32,19 +33,19 @@ def choose(
     chosen already comes first, and then the first model. Choices after the smallest error do not count.
     """
     measure = ERRORS[metric]
-    total, chosen, errors, rounded = np.zeros(truth.shape), list[int](), list[float](), list[float]()
+    total, chosen, errors, unit = np.zeros(truth.shape), list[int](), list[float](), 1.0
     for number in range(1, size + 1):
         tried = [measure((total + one) / number, truth) for one in answers]
-        compared = [round(error, _DECIMALS) for error in tried] if number > 1 and errors[0] > _TINY else tried
+        compared = [round(error / unit, _DECIMALS) for error in tried] if number > 1 else tried
         least = min(compared)
         good = [place for place, error in enumerate(compared) if error <= least + _SAME * abs(least)]
         place = min(good, key=lambda one: (one not in chosen, one))
         chosen.append(place)
         errors.append(tried[place])
-        rounded.append(round(tried[place], _DECIMALS) if errors[0] > _TINY else tried[place])
+        unit = errors[0] if 0 < errors[0] < math.inf else 1.0
         total = total + answers[place]
         tick()
-    best = min(range(size), key=lambda number: (rounded[number], number))
+    best = min(range(size), key=lambda number: (round(errors[number] / unit, _DECIMALS), number))
     kept = chosen[: best + 1]
     return {place: kept.count(place) for place in sorted(set(kept))}, errors[best]
 

@@ -213,9 +213,8 @@ def _layer_normalization(params: Params, shape: Size, take: Take) -> Apply:
         variance = np.einsum("...i,...i->...", found, found)[..., np.newaxis] * share
         variance += least
         found /= np.sqrt(variance, out=variance)
-        found *= gamma
-        found += beta
-        return found
+        # Factors of several twins make several results of one.
+        return found * gamma + beta
 
     return apply
 

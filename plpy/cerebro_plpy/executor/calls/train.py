@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any
@@ -159,12 +160,16 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
-    retraining.keep_recipe(db, summary.quoted, json.dumps(task.recipe or _recipe(db, task, summary)))
+    recipe = {
+        **(task.recipe or _recipe(db, task, summary)),
+        retraining.PACKING_SECONDS: round(time.monotonic() - task.began, 1),
+    }
+    retraining.keep_recipe(db, summary.quoted, json.dumps(recipe))
     chosen = _chosen_nets(task, summary)
     in_folds = train_ensemble.choose_folds(db, task)
     limited = replace(task, seconds=train_ensemble.search_seconds(db, task, in_folds))
     # Training in folds needs the time in which more configs could be trained to the end.
-    finished = 1 if in_folds and limited.seconds < task.seconds else math.ceil(task.configs * FINISHED_SHARE)
+    finished = 1 if in_folds else math.ceil(task.configs * FINISHED_SHARE)
     search = prepare_search(db, limited, summary, chosen, here=here, finished=finished)
     for net, params in chosen:
         arguments = [task.table("_nets"), task.table("_packed"), net]
@@ -286,12 +291,12 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
     options.setdefault("also_categories", True)
     options["seed"] = task.seed
     quantity = found.task == target.REGRESSION
-    scoring.check_metric(task.metric, not quantity)
     if WEIGHTED in task.given and quantity:
         raise CerebroError(
             f"option {WEIGHTED} is given, and {task.target} is a quantity",
             hint="Leave the option out: it is for classes.",
         )
+    scoring.check_metric(task.metric, not quantity)
     if task.scale_params and not quantity:
         raise nets.refuse_scale(task.target, next(iter(task.scale_params)))
     scale = nets.check_scale(task.target_scale)
@@ -375,7 +380,7 @@ def _build_search(
     """Return the call that searches for the best config among the nets in `titles`."""
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     weighted = f", '{WEIGHTED}': ['{task.given[WEIGHTED]}']" if WEIGHTED in task.given else ""
-    ranked = portfolio.list_configs(titles, loss, batches, weighted)
+    ranked = portfolio.list_configs(titles, loss, batches, task.configs, weighted)
     rates = RATES if all(map(portfolio.has_net, titles.values())) else WIDE_RATES
     compiles = f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'], 'learning_rate': {rates}}}]}}"
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)

@@ -63,7 +63,8 @@ def finish(db: Database, name: str | None) -> list[Ranked]:
         )
     made = json.loads(recipe)
     asked = (made["source"], made["target"], str(name), made["options"], made["seconds"])
-    return join_best(db, TrainOrder(*asked, recipe=made))
+    packing = made.get(retraining.PACKING_SECONDS, 0.0)
+    return join_best(db, TrainOrder(*asked, recipe=made, packing_seconds=packing))
 
 
 def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
@@ -106,11 +107,11 @@ def _ensemble_options(
 def _spent_seconds(db: Database, task: TrainOrder) -> float:
     """Return how many seconds of the budget are spent: all since the call began.
 
-    If another call has searched, return the seconds of its search.
+    If another call has packed and searched, return the seconds of its packing and search.
     """
     table = names.resolve_table(db, task.table("_summary"), "model summary")
     searched = measurements.seconds_spent(db, results.summary_row(db, table.quoted)["run_id"])
-    return max(searched, time.monotonic() - task.began)
+    return max(task.packing_seconds + searched, time.monotonic() - task.began)
 
 
 def write_ensemble(task: TrainOrder, in_folds: Mapping[str, Any] | None) -> list[str]:

@@ -11,7 +11,9 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.calls import nets
 from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.madlib.params import WEIGHTED
 from cerebro_plpy.nets.fitting import STANDARD, TargetScale
+from cerebro_plpy.predicting.examining.scoring import BALANCED
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.topology.choose import RowsToHand
@@ -34,6 +36,8 @@ class TrainOrder:
     seconds: int
     recipe: Mapping[str, Any] | None
     began: float = field(default_factory=time.monotonic)
+    # How long packing took, if another call has packed the rows.
+    packing_seconds: float = 0.0
 
     def table(self, suffix: str) -> str:
         return names.with_suffix(self.name, suffix)
@@ -64,8 +68,11 @@ class TrainOrder:
 
     @property
     def metric(self) -> str | None:
-        """The metric of the option `metric`, by which models are compared; None without the option."""
-        return self.given.get("metric")
+        """The metric by which models are compared; None if neither `metric` nor `class_weight` is given.
+
+        Where rare classes count as much as others, they also do so when models are compared.
+        """
+        return self.given.get("metric") or (BALANCED if WEIGHTED in self.given else None)
 
     @property
     def configs(self) -> int:

@@ -72,17 +72,21 @@ def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
     """Return rows of a packed table with one label: about `ENOUGH_ROWS`, fewer with many classes."""
     if len(rows.summary.dependent_varname) != 1:
         raise CerebroError("nets of several outputs cannot be compared", sqlstate=NOT_SUPPORTED)
-    width = math.prod(rows.summary.target_shapes[0])
-    most = max(1, min(ENOUGH_ROWS, MOST_NUMBERS // width))
+    most = _count_enough(rows)
     inputs = [_read(db, rows, name, FEATURES, most) for name in rows.summary.independent_varname]
-    return JudgingRows(inputs, read_truth(db, rows, most), rows.summary.one_hot[0])
+    return JudgingRows(inputs, read_truth(db, rows), rows.summary.one_hot[0])
 
 
-def read_truth(db: Database, rows: requests.Data, most: int) -> np.ndarray:
-    """Return the first label of at most about `most` rows of a packed table: a row of numbers for each."""
+def read_truth(db: Database, rows: requests.Data) -> np.ndarray:
+    """Return the first label of the rows of a packed table that `read_rows` reads, as numbers or one-hot."""
     dtype = ONE_HOT if rows.summary.one_hot[0] else FEATURES
-    truth = _read(db, rows, rows.summary.dependent_varname[0], dtype, most)
+    truth = _read(db, rows, rows.summary.dependent_varname[0], dtype, _count_enough(rows))
     return truth.reshape(len(truth), -1).astype(np.float64)
+
+
+def _count_enough(rows: requests.Data) -> int:
+    width = math.prod(rows.summary.target_shapes[0])
+    return max(1, min(ENOUGH_ROWS, MOST_NUMBERS // width))
 
 
 def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> JudgingRows:

@@ -30,12 +30,14 @@ class ConstantAnswer:
 
 
 def measure_constant(db: Database, rows: requests.Data, metric: str) -> ConstantAnswer:
-    """Measure the best constant answer by `metric` for the rows of a packed table, by all metrics."""
-    truth, is_classes = comparing.read_truth(db, rows, comparing.ENOUGH_ROWS), rows.summary.one_hot[0]
+    """Measure the best constant answer by `metric` for the rows of a packed table.
+
+    Of classes, measure the log loss as well, and of quantities all metrics.
+    """
+    truth = comparing.read_truth(db, rows)
     blind = scoring.blind(truth, metric)
-    measured = {
-        one: scoring.shown(one, scoring.ERRORS[one](blind, truth)) for one in scoring.of_task(is_classes)
-    }
+    others = (LOGLOSS,) if rows.summary.one_hot[0] else scoring.OF_QUANTITIES
+    measured = {one: scoring.shown(one, scoring.ERRORS[one](blind, truth)) for one in {metric, *others}}
     return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured)
 
 

@@ -21,6 +21,8 @@ RECIPE = "recipe"
 RELATIONS = "relations"
 # The key in a recipe of the tables whose rows are trained on besides the rows of its source.
 APPENDED = "appended"
+# The key in a recipe of how long packing took.
+PACKING_SECONDS = "packing_seconds"
 # What a retraining makes and removes again, in the session's own schema.
 PREFIX = "cerebro_retrain"
 LEARNED, JUDGED, MODELS = f"{PREFIX}_rows", f"{PREFIX}_judged", f"{PREFIX}ed"

@@ -16,6 +16,7 @@ from cerebro_plpy.logical.search.ranking import rank
 from cerebro_plpy.logical.search.template import Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings
 from cerebro_plpy.madlib.spaces.halfway import meet
+from cerebro_plpy.madlib.spaces.space import Choice, Space
 
 
 def rung_epochs(least: int, most: int, eta: int) -> list[int]:
@@ -223,11 +224,11 @@ class AshaMethod(SearchMethod):
             width=3 * draws.segments,
             finished=self.number("min_finished"),
             added=draws.added,
-            near=partial(_draw_near, draws, count) if near else None,
+            near=partial(_draw_near, draws.space, draws.choices(count)) if near else None,
             near_from=count - near + 1,
         )
 
 
-def _draw_near(draws: Draws, count: int, best: GridRow, key: int) -> GridRow:
-    """Return a config between the best one and the random one with the number `key`."""
-    return meet(draws.space, best, draws.choices(count)[key - 1])
+def _draw_near(space: Space, drawn: Sequence[Choice], best: GridRow, key: int) -> GridRow:
+    """Return a config between the best one and the drawn one with the number `key`."""
+    return meet(space, best, drawn[key - 1])
