@@ -140,6 +140,10 @@ def test_rare_classes_may_count_as_much_as_others(trial: Trial) -> None:
         )
     assert found["plain"] < 0.6 < 0.7 < found["weighted"]
     assert "class_weight='balanced'" in trial.value("SELECT fit_params FROM weighted_info")
+    # The metric that then decides is also that of the importance of columns.
+    trial.notices()
+    trial.sql("SELECT * FROM cerebro.importance('weighted', 'seldom', options => '{\"repeats\": 1}')")
+    assert "balanced_accuracy" in trial.notices()
 
 
 @pytest.mark.parametrize(

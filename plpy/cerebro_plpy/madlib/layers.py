@@ -8,6 +8,8 @@ from typing import Any, cast
 # Operations of Keras: one takes some of a row's numbers, and is given more than the outputs of layers.
 TAKE = "Take"
 LOG, COS, SIN, ARCTAN = "Log", "Cos", "Sin", "Arctan"
+# Those that compute a number from each number; NumPy has them in lower case.
+FUNCTIONS = (LOG, COS, SIN, ARCTAN)
 OPERATIONS = "keras.src.ops.numpy"
 # The layer of our own by which members of a net learn (engine/own.py), and the name that Keras knows it by.
 MEMBERS = "Members"

@@ -9,23 +9,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cerebro_plpy.madlib.layers import (
-    ARCTAN,
-    COS,
-    LOG,
-    MEMBERS,
-    MEMBERS_REGISTERED,
-    OPERATIONS,
-    SIN,
-    TAKE,
-)
+from cerebro_plpy.madlib.layers import FUNCTIONS, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 LONGEST_NAME = 60
 # Modules and registered names of the operations and of our own layer, which keras.layers does not have.
-_PLACES = {
-    **dict.fromkeys((TAKE, LOG, COS, SIN, ARCTAN), (OPERATIONS, None)),
-    MEMBERS: (None, MEMBERS_REGISTERED),
-}
+_PLACES = {**dict.fromkeys((TAKE, *FUNCTIONS), (OPERATIONS, None)), MEMBERS: (None, MEMBERS_REGISTERED)}
 
 
 def initializer(kind: str, **config: float) -> Mapping[str, Any]:

@@ -127,7 +127,7 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
         parameters=len(weights) // 4,
         flops_per_row=0,
         work={},
-        weight_shapes=tuple(reader.shapes),
+        weight_shapes=tuple(one.shape for one in reader.taken),
     )
     stacked = stacking.stack(list(wired.inputs), layers)
     # What is stacked is there twice.
@@ -180,10 +180,6 @@ class _WeightsInOrder:
         self._flat = np.frombuffer(weights, "<f4")
         self._place = 0
         self.taken: list[Array] = []
-
-    @property
-    def shapes(self) -> list[Size]:
-        return [one.shape for one in self.taken]
 
     def take(self, *shape: int) -> Array:
         size, begin = math.prod(shape), self._place

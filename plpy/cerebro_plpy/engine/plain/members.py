@@ -11,24 +11,13 @@ import numpy as np
 
 from cerebro_plpy.engine.plain.activations import Apply, Array, linear
 from cerebro_plpy.engine.plain.layers import LayerCall, Make, NotHere, Params, Size, Take
-from cerebro_plpy.madlib.layers import (
-    ARCTAN,
-    COS,
-    LOG,
-    MEMBERS,
-    MEMBERS_REGISTERED,
-    OPERATIONS,
-    SIN,
-    TAKE,
-)
+from cerebro_plpy.madlib.layers import FUNCTIONS, MEMBERS, MEMBERS_REGISTERED, OPERATIONS, TAKE
 
 _EQUATION = re.compile(r"([a-z]+),([a-z]+)->([a-z]+)")
-# Operations that compute a number from each number.
-_FUNCTIONS: Mapping[str, Apply] = {LOG: np.log, COS: np.cos, SIN: np.sin, ARCTAN: np.arctan}
 # The modules and registered names of layers and operations that keras.layers does not have.
 PLACES = {
     MEMBERS: (None, (MEMBERS_REGISTERED,)),
-    **{name: (OPERATIONS, (None, name)) for name in (TAKE, *_FUNCTIONS)},
+    **{name: (OPERATIONS, (None, name)) for name in (TAKE, *FUNCTIONS)},
 }
 
 
@@ -60,7 +49,7 @@ def _take(params: Params, shape: Size, take: Take) -> Apply:
 
 def _function(name: str) -> Make:
     def make(params: Params, shape: Size, take: Take) -> Apply:
-        return _FUNCTIONS[name]
+        return getattr(np, name.lower())
 
     return make
 
@@ -126,14 +115,12 @@ def multiply_twins(config: Mapping[str, Any], weights: Sequence[Array], activate
     bias: Any = np.float32(0)
     if axes:
         bias = weights[1].reshape(len(factors), *[1] * (missing + 1), *weights[1].shape[1:])
+    widened = factors[:, np.newaxis]
     if kernel == taken[1:] and given == taken:
-        widened = factors[:, np.newaxis]
         return lambda x: activate(x * widened + bias)
     if kernel == given[1:] and taken == given[0] + given[2:]:
-        widened = factors[:, np.newaxis]
         return lambda x: activate(x[:, :, np.newaxis] * widened + bias)
     if kernel == given[1:] and taken == given[:-1]:
-        widened = factors[:, np.newaxis]
         return lambda x: activate(x[..., np.newaxis] * widened + bias)
     row, apart, out = taken[0], given[1], kernel[-1]
     if given != row + apart + out or out in taken or sorted(kernel[:-1]) != sorted(taken[1:]):
@@ -147,7 +134,7 @@ def multiply_twins(config: Mapping[str, Any], weights: Sequence[Array], activate
 
 LAYERS: Mapping[str, Make] = {
     "EinsumDense": _einsum_dense,
-    **{name: _function(name) for name in _FUNCTIONS},
+    **{name: _function(name) for name in FUNCTIONS},
     MEMBERS: _members,
     "RepeatVector": _repeat_vector,
     TAKE: _take,

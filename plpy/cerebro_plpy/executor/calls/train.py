@@ -356,7 +356,7 @@ def _loss(label: NetOutput, metric: str | None) -> str:
     thresholds = max(LEAST_THRESHOLDS, THRESHOLDS // label.width)
     # Keras measures R² of vectors only.
     is_plain = not label.is_classes and len(label.shape) <= 1
-    others = train_ensemble.OF_QUANTITIES if is_plain else ()
+    others = scoring.OF_QUANTITIES if is_plain else ()
     named = [MEASURED[one] for one in dict.fromkeys((metric or usual, *others))]
     listed = ", ".join(named).format(width=label.width, thresholds=thresholds)
     # In a grid, a list has alternatives: metrics that belong together are a list in it.

@@ -19,7 +19,7 @@ from cerebro_plpy.executor.running.report import duration
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.packing import preprocess
-from cerebro_plpy.predicting.examining.scoring import LOGLOSS, MAE, R2, RMSE
+from cerebro_plpy.predicting.examining.scoring import LOGLOSS, OF_QUANTITIES
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, splits
@@ -31,8 +31,6 @@ FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
 # On a large table: the share of the budget that is left to the ensemble, and the share that the search gets
 # even if packing took longer than the rest.
 ENSEMBLE_SHARE, LEAST_SHARE = 0.1, 0.5
-# The metrics of a quantity that the leaderboard has beside the metric that decides.
-OF_QUANTITIES = (RMSE, MAE, R2)
 
 
 class Ranked(NamedTuple):

@@ -11,9 +11,8 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.calls import nets
 from cerebro_plpy.executor.starting import request as requests
-from cerebro_plpy.madlib.params import WEIGHTED
 from cerebro_plpy.nets.fitting import STANDARD, TargetScale
-from cerebro_plpy.predicting.examining.scoring import BALANCED
+from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.topology.choose import RowsToHand
@@ -68,11 +67,8 @@ class TrainOrder:
 
     @property
     def metric(self) -> str | None:
-        """The metric by which models are compared; None if neither `metric` nor `class_weight` is given.
-
-        Where rare classes count as much as others, they also do so when models are compared.
-        """
-        return self.given.get("metric") or (BALANCED if WEIGHTED in self.given else None)
+        """The metric by which models are compared; None if the call names none."""
+        return scoring.find_deciding(self.given)
 
     @property
     def configs(self) -> int:

@@ -149,7 +149,7 @@ def _retrain(db: Database, asked: CheckedRetraining) -> Retraining:
     if isinstance(training, RowsTraining):
         _train_rows(db, training, f"{known}@{asked.version}")
         version, previous = _add_version(db, asked)
-        metric = training.recipe["options"].get("metric")
+        metric = scoring.find_deciding(training.recipe["options"])
         verdict = _compare(db, f"{known}@{version}", f"{known}@{previous}", metric)
     else:
         tested = forecasting.train_series(db, training)

@@ -143,7 +143,7 @@ def _find_metric(db: Database, judge: Judge) -> str | None:
         recipe = retraining.find_recipe(db, holder.summary(db))
     # Somebody else may have written the recipe, so it may hold anything.
     options = recipe.get("options") if isinstance(recipe, dict) else None
-    metric = options.get("metric") if isinstance(options, dict) else None
+    metric = scoring.find_deciding(options) if isinstance(options, dict) else None
     return metric if metric in scoring.of_task(judge.is_classes) else None
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
+from typing import Any
 
 import numpy as np
 
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.nearest import unknown
+from cerebro_plpy.madlib.params import WEIGHTED
 
 LOGLOSS, ACCURACY, AUC, F1, BALANCED = "logloss", "accuracy", "auc", "f1", "balanced_accuracy"
 RMSE, MAE, R2 = "rmse", "mae", "r2"
@@ -138,6 +140,15 @@ ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     MAE: _mae,
     R2: _unexplained,
 }
+
+
+def find_deciding(options: Mapping[str, Any]) -> str | None:
+    """Return the metric by which a call of cerebro.train with these options compares models.
+
+    Where rare classes count as much as others, they also do so when models are compared. Return None if the
+    call names no metric.
+    """
+    return options.get("metric") or (BALANCED if WEIGHTED in options else None)
 
 
 def of_task(is_classes: bool) -> tuple[str, ...]:

@@ -113,8 +113,8 @@ class Asha:
             return None
         self._started += 1
         key, reason = self._started, "no config can be promoted"
-        best = self._find_best()
-        if self._near is not None and key >= self._near_from and best is not None:
+        best = self._find_best() if self._near is not None and key >= self._near_from else None
+        if self._near is not None and best is not None:
             config = self._near(self._configs[best - 1], key)
             if self._is_new(config):
                 self._configs[key - 1] = config
