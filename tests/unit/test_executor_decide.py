@@ -175,7 +175,9 @@ class World:
         search = None if procedure is None else Search(procedure, False, self.more.get("order", ()))
         db: Any = self
         limits = Limits(**self.more.get("limits", {}))
-        decider = Decider(db, db, 9, ENGINES, plan, planned, list(self.rows.values()), search, limits)
+        ends_at = self.more.get("ends_at")
+        rows = list(self.rows.values())
+        decider = Decider(db, db, 9, ENGINES, plan, planned, rows, search, limits, ends_at=ends_at)
         decider.take_up(self.log, self.metrics)
         plan.take_up()
         loop = RunLoop(9, plan, db, decider.take, decider.turn, lambda: None, 3)
@@ -416,6 +418,21 @@ def test_what_has_begun_when_the_time_is_up_finishes_an_epoch(
     assert begun and begun < results.keys()
     assert {key for key, step in results.items() if step == SEGMENTS} == begun
     assert set(world.reasons.values()) == {"the run's 0 seconds are spent"}
+
+
+@pytest.mark.parametrize(("caller_ends_at", "spent"), [(None, 40), (30, 30), (5, 20)])
+def test_the_budget_of_the_caller_counts_what_came_before_the_run(
+    caller_ends_at: int | None, spent: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A run that has 40 seconds of its own, where each visit takes a second, ends by the caller's budget.
+
+    It gets half of its own seconds at least.
+    """
+    world = World(0, [1, 2, 3], 100, limits={"max_seconds": 40}, ends_at=caller_ends_at)
+    monkeypatch.setattr(decide.time, "monotonic", lambda: float(len(world.visits)))
+    monkeypatch.setattr(decide, "LOOK_SECONDS", 0.0)
+    world.run()
+    assert abs(len(world.visits) - spent) <= 2 * SEGMENTS
 
 
 @pytest.mark.parametrize("seed", SEEDS)

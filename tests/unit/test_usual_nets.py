@@ -10,10 +10,12 @@ import pytest
 
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks.architecture import describe
+from cerebro_plpy.engine.plain.forward import count_weights
 from cerebro_plpy.engine.plain.usual import is_usual
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.nets.points import nets
+from cerebro_plpy.predicting.models import fits_dense
 
 pytestmark = pytest.mark.usefixtures("engine")
 LIMIT = 10_000
@@ -120,3 +122,27 @@ def test_no_net_passes_that_keras_would_refuse(make: Callable[[Any], Any]) -> No
     assert len(tried) > 200 and 10 < len(passing) < len(tried) / 4
     for text in passing:
         assert is_usual(text, 4 * describe(text).parameters, LIMIT)
+
+
+@pytest.mark.parametrize("rows", [CLASSES, QUANTITY], ids=["classes", "quantity"])
+@pytest.mark.parametrize(
+    ("point", "given"),
+    [
+        ("linear", None),
+        ("tabular", '{"depth": [1, 3], "width": [1, 40], "dropout": 0.0}'),
+        ("tabm", '{"members": [2, 5], "pieces": [2, 9], "embedding": [1, 4], "depth": 1, "width": 8}'),
+        ("realmlp", '{"frequencies": [1, 6], "embedding": [1, 3], "spread": 0.0, "width": 9}'),
+    ],
+)
+def test_starting_points_of_dense_layers_need_no_engine(point: str, given: str | None, rows: NetRows) -> None:
+    """Keras takes each of them, and counts as many weights as NumPy."""
+    for _, text in nets(point, given, rows):
+        weights = describe(text).parameters
+        assert count_weights(text, weights) == weights
+        assert fits_dense(text, weights)
+        assert not fits_dense(text, weights - 1)
+
+
+def test_a_large_starting_point_is_left_to_keras() -> None:
+    ((_, text),) = nets("tabular", '{"width": 65536, "depth": 64}', QUANTITY)
+    assert not fits_dense(text, 10**12)

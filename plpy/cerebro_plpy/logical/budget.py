@@ -9,6 +9,8 @@ from typing import Any, Final
 from cerebro_plpy.errors import CerebroError
 
 MOST_EPOCHS: Final = 2**31 - 1
+# The share of its budget that a run gets at least, however long packing and starting engines take.
+LEAST_SHARE: Final = 0.5
 # Memory for the outputs of frozen layers.
 BUDGET_MB: Final = 2048
 

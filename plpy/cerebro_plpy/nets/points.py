@@ -161,6 +161,11 @@ MOST = 1000
 MOST_AVERAGED = 4
 
 
+def is_point(text: str) -> bool:
+    """Return whether a text names a starting point; any other text is a line of layers."""
+    return text.strip() in POINTS
+
+
 def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
     """Return the title and the JSON of each net that `text` stands for: a name or a line of layers.
 
@@ -168,7 +173,7 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
     stands for two nets.
     """
     name = text.strip()
-    if name not in POINTS:
+    if not is_point(name):
         if name.isidentifier():
             raise unknown(f"no net is called {name}", name, sorted(POINTS))
         if given is not None:

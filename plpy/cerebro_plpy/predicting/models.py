@@ -29,6 +29,9 @@ from cerebro_plpy.store.packed.packed import FEATURES
 from cerebro_plpy.store.runs import results
 from cerebro_plpy.threads import Threads
 
+# NumPy counts weights by a product with zeros, which takes memory: larger nets are left to an engine.
+_COUNTED = 20_000_000
+
 
 @dataclass(frozen=True)
 class Model:
@@ -205,6 +208,12 @@ def start_chosen(
 def is_usual(model_arch: str, weights_bytes: int | None, max_parameters: int) -> bool:
     """Return whether a net, and weights of so many bytes, are surely right, so that no engine must look."""
     return usual.is_usual(model_arch, weights_bytes, max_parameters)
+
+
+def fits_dense(model_arch: str, max_parameters: int) -> bool:
+    """Return whether NumPy can compute a net of dense and such layers, and it has few enough weights."""
+    most = min(max_parameters, _COUNTED)
+    return is_dense(model_arch) and forward.count_weights(model_arch, most) is not None
 
 
 def is_dense(model_arch: str) -> bool:

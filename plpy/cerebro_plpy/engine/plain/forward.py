@@ -17,7 +17,7 @@ from cerebro_plpy.engine.checks.architecture import DescribedModel, Shape, canon
 from cerebro_plpy.engine.plain import layers as plain_layers
 from cerebro_plpy.engine.plain import members, stacking
 from cerebro_plpy.engine.plain.layers import Array, LayerCall, NotHere, Params, Size
-from cerebro_plpy.engine.plain.nodes import MALFORMED, LayerNode, wiring
+from cerebro_plpy.engine.plain.nodes import MALFORMED, LayerNode, Wiring, wiring
 
 LAYERS = {**plain_layers.LAYERS, **members.LAYERS}
 _MODULES = (None, "keras.layers")
@@ -89,6 +89,19 @@ def plain_net(
         return None
 
 
+def count_weights(model_arch: str, most: int) -> int | None:
+    """Return how many weights a net has; None if NumPy does not know it, or if there are more than `most`.
+
+    The layers compute a row of zeros, with weights of zero.
+    """
+    reader = _Zeros(most)
+    try:
+        _make_layers(wiring(canonical(model_arch)), reader)
+    except MALFORMED:
+        return None
+    return reader.count
+
+
 def is_dense(model_arch: str) -> bool:
     """Return whether NumPy knows all layers of a net, and none of them is a convolution or recurrent."""
     try:
@@ -100,24 +113,10 @@ def is_dense(model_arch: str) -> bool:
 
 def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
     wired, reader = wiring(model), _WeightsInOrder(weights)
-    shapes = [_input_shape(layer) for layer in wired.inputs.values()]
-    values = {
-        name: np.zeros((1, *shape), np.float32) for name, shape in zip(wired.inputs, shapes, strict=True)
-    }
-    layers: list[stacking.MadeLayer] = []
-    work = 0
-    with np.errstate(all="ignore"):
-        for node in wired.nodes:
-            given = [values[source] for source in node.sources]
-            known = len(reader.taken)
-            apply = _layer(node, given, reader)
-            values[node.name] = made = apply(*given)
-            layers.append(stacking.MadeLayer(node, apply, reader.taken[known:], given[0].shape[1:]))
-            if node.layer["class_name"] in _CONVOLUTIONS:
-                work += math.prod(made.shape[1:-1]) * reader.taken[known].size
-            elif node.layer["class_name"] in _RECURRENT:
-                work += given[0].shape[1] * _OF_A_STEP
+    values, layers = _make_layers(wired, reader)
     reader.end()
+    shapes = [values[name].shape[1:] for name in wired.inputs]
+    work = sum(_count_work(layer, values[layer.node.name]) for layer in layers)
     described = DescribedModel(
         json=json.dumps(model, sort_keys=True, separators=(",", ":")),
         inputs=tuple(shapes),
@@ -141,7 +140,31 @@ def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
     )
 
 
-def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder) -> LayerCall:
+def _make_layers(
+    wired: Wiring, reader: _WeightsInOrder | _Zeros
+) -> tuple[dict[str, Array], list[stacking.MadeLayer]]:
+    """Make each layer; return what each node makes of a row of zeros, and the layers."""
+    values = {name: np.zeros((1, *_input_shape(layer)), np.float32) for name, layer in wired.inputs.items()}
+    layers: list[stacking.MadeLayer] = []
+    with np.errstate(all="ignore"):
+        for node in wired.nodes:
+            given = [values[source] for source in node.sources]
+            known = len(reader.taken)
+            apply = _layer(node, given, reader)
+            values[node.name] = apply(*given)
+            layers.append(stacking.MadeLayer(node, apply, reader.taken[known:], given[0].shape[1:]))
+    return values, layers
+
+
+def _count_work(layer: stacking.MadeLayer, made: Array) -> int:
+    """Return the work for one row in a layer for which NumPy takes longer than an engine."""
+    name = layer.node.layer["class_name"]
+    if name in _CONVOLUTIONS:
+        return math.prod(made.shape[1:-1]) * layer.weights[0].size
+    return layer.shape[0] * _OF_A_STEP if name in _RECURRENT else 0
+
+
+def _layer(node: LayerNode, given: list[Array], reader: _WeightsInOrder | _Zeros) -> LayerCall:
     layer = node.layer
     name, shape = layer["class_name"], given[0].shape
     if name not in LAYERS or not _is_at_home(layer):
@@ -171,6 +194,22 @@ def _input_shape(layer: Mapping[str, Any]) -> Size:
     if rows is not None or any(size is None for size in shape):
         raise NotHere
     return tuple(shape)
+
+
+class _Zeros:
+    """Weights of zero in any shape, counted as they are taken; all share one number in memory."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self.count = 0
+        self.taken: list[Array] = []
+
+    def take(self, *shape: int) -> Array:
+        self.count += math.prod(shape)
+        if self.count > self._most:
+            raise NotHere
+        self.taken.append(np.broadcast_to(np.float32(0), shape))
+        return self.taken[-1]
 
 
 class _WeightsInOrder:

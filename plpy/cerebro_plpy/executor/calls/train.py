@@ -140,19 +140,20 @@ class TrainCall:
 def train(db: Database, call: TrainCall) -> list[train_ensemble.Ranked]:
     """Pack the rows, make nets, search for the best config within the budget, and return the leaderboard."""
     task = _task(db, call)
-    begin.begin(db, _prepare(db, task, here=True))
+    search, ends_at = _prepare(db, task, here=True)
+    begin.begin(db, search, ends_at=ends_at)
     return train_ensemble.join_best(db, task)
 
 
 def prepare(db: Database, call: TrainCall) -> str:
     """Pack the rows and make nets; return the arguments of the search that is to follow, as JSON."""
-    search = _prepare(db, _task(db, call))
+    search, _ = _prepare(db, _task(db, call))
     given = {key: value for key, value in asdict(search).items() if value is not None}
     return json.dumps({**given, "options": json.loads(search.options or "{}")})
 
 
-def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCall:
-    """Pack the rows, make nets, and return the call that searches among them.
+def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> tuple[AutomlCall, float]:
+    """Pack the rows, make nets, and return the call that searches among them, and when its budget ends.
 
     `here` says that the search follows in the same transaction.
     """
@@ -168,6 +169,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     chosen = _chosen_nets(task, summary)
     in_folds = train_ensemble.choose_folds(db, task)
     limited = replace(task, seconds=train_ensemble.search_seconds(db, task, in_folds))
+    ends_at = time.monotonic() + limited.seconds
     # Training in folds needs the time in which more configs could be trained to the end.
     finished = 1 if in_folds else math.ceil(task.configs * FINISHED_SHARE)
     search = prepare_search(db, limited, summary, chosen, here=here, finished=finished)
@@ -179,7 +181,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> AutomlCal
     by_hand += [_search_by_hand(search), *train_ensemble.write_ensemble(task, in_folds)]
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
-    return search
+    return search, ends_at
 
 
 def prepare_search(
@@ -207,7 +209,8 @@ def prepare_search(
     backend = task.given.get("backend") or choose_backend(db, here=isinstance(topology, InlineTopology))
     if topology is not None:
         tables.start_early(db, topology, backend, summary.segments)
-    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
+    are_points = all(points.is_point(net) for net, _ in chosen)
+    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True, are_points=are_points)
     loss = loss or _loss(rows.outputs[0], task.metric)
     titles = {model_id: title for model_id, (title, _) in zip(model_ids, made, strict=True)}
     return _build_search(task, summary, loss=loss, titles=titles, backend=backend, finished=finished)

@@ -16,6 +16,7 @@ from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls.train_order import LEAST_SECONDS, TrainOrder, write_statement
 from cerebro_plpy.executor.ensembles import ensemble, folding, standings
 from cerebro_plpy.executor.running.report import duration
+from cerebro_plpy.logical.budget import LEAST_SHARE
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.packing import preprocess
@@ -28,9 +29,8 @@ from cerebro_plpy.store.runs import measurements, results
 # Tables below FOLDED_ROWS are trained on in FOLDS folds. Below FEW_ROWS, folds matter more than the search,
 # which then gets SEARCH_SHARE of the seconds; on other tables, folds get the seconds that the search leaves.
 FOLDED_ROWS, FEW_ROWS, FOLDS, SEARCH_SHARE = 10_000, 3000, 5, 0.65
-# On a large table: the share of the budget that is left to the ensemble, and the share that the search gets
-# even if packing took longer than the rest.
-ENSEMBLE_SHARE, LEAST_SHARE = 0.1, 0.5
+# The share of the budget that is left to the ensemble on a large table.
+ENSEMBLE_SHARE = 0.1
 
 
 class Ranked(NamedTuple):
@@ -76,13 +76,15 @@ def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
     if task.given.get("single") or (configs == 1 and in_folds is None):
         standings.tell_best(db, task.name, task.metric)
         return board
+    spent = _spent_seconds(db, task)
     ensemble.ensemble(
         db,
         ensemble.EnsembleCall(
             model_table=task.name,
             output_table=task.table(ensemble.SUFFIX),
             metric=task.metric,
-            options=json.dumps(_ensemble_options(task, in_folds, _spent_seconds(db, task))),
+            options=json.dumps(_ensemble_options(task, in_folds, spent)),
+            ends_at=time.monotonic() + task.seconds - spent,
         ),
     )
     return board
@@ -126,18 +128,21 @@ def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] |
 
     It is the budget less what packing took and the ensemble will take, but at least half of the budget. With
     folds on few rows, it is a share of that, since the folds get the rest; on more rows, the folds get what
-    the search leaves.
+    the search leaves. A notice says how the budget is divided.
     """
     spent = time.monotonic() - task.began
     seconds, wanted = share_budget(task.seconds, spent)
+    if in_folds is not None and _count_rows(db, task) < FEW_ROWS:
+        seconds = max(LEAST_SECONDS, round(seconds * SEARCH_SHARE))
+    said = f"packing took {duration(spent)} of the budget of {task.seconds} s: the search has {seconds} s"
     if wanted < seconds and spent >= LEAST_SECONDS:
-        db.notice(
-            f"packing took {duration(spent)} of the budget of {task.seconds} s:"
-            f" the search has {seconds} s all the same"
-        )
-    if in_folds is None or _count_rows(db, task) >= FEW_ROWS:
-        return seconds
-    return max(LEAST_SECONDS, round(seconds * SEARCH_SHARE))
+        db.notice(f"{said} all the same")
+    elif task.given.get("single"):
+        db.notice(said)
+    else:
+        folds = "" if in_folds is None else " of models in folds"
+        db.notice(f"{said}, and an ensemble{folds} the rest")
+    return seconds
 
 
 def share_budget(seconds: int, spent: float) -> tuple[int, int]:

@@ -46,6 +46,8 @@ class EnsembleCall:
     metric: str | None = None
     packed_table: str | None = None
     options: str | None = None
+    # The time on the monotonic clock at which the training in folds ends, if its budget has begun.
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,7 @@ class EnsembleChoice:
 def ensemble(db: Database, call: EnsembleCall) -> list[EnsembleShare]:
     """Write the tables of an ensemble; return the `mst_key` and the share of each config in it."""
     size, given = _check_size(call.size), parse_options(call.options, OPTIONS)
-    in_folds = Folding(given["folds"], given.get("max_seconds")) if "folds" in given else None
+    in_folds = Folding(given["folds"], given.get("max_seconds"), call.ends_at) if "folds" in given else None
     if in_folds is None and given:
         raise CerebroError("option max_seconds limits the training of option folds, which is not given")
     suffixes = ("_summary", *(FOLD_TABLES if in_folds else ()))

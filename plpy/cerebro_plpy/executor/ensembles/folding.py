@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -48,10 +49,20 @@ FOLD_TABLES = (
 
 @dataclass(frozen=True)
 class Folding:
-    """The options of training in folds: how rows are divided, and the seconds that all models may train."""
+    """The options of training in folds: how rows are divided, and the seconds that all models may train.
+
+    They end at `ends_at` on the monotonic clock, if the caller's budget has begun.
+    """
 
     said: Mapping[str, Any]
     seconds: int | None = None
+    ends_at: float | None = None
+
+    def count_left(self) -> int | None:
+        """Return the seconds that are left for the models; None if they are not limited."""
+        if self.seconds is None or self.ends_at is None:
+            return self.seconds
+        return max(0, min(self.seconds, math.floor(self.ends_at - time.monotonic())))
 
 
 @contextmanager
@@ -66,18 +77,19 @@ def train_in_folds(
     training = _training(db, contest)
     (labelled, count) = fold_rows(db, training, folding.said)
     times = (count - 1) * (1 + contest.summary.total_rows / training.summary.total_rows)
-    affordable = afford(db, contest, candidates, times, folding.seconds)
+    left = folding.count_left()
+    affordable = afford(db, contest, candidates, times, left)
     if not affordable.candidates:
         db.notice(
             f"there is no time for models in folds: those of one config would take some"
-            f" {math.ceil(affordable.least_seconds)} s, and {folding.seconds} s are left"
+            f" {math.ceil(affordable.least_seconds)} s, and {left} s are left"
         )
         yield None
         return
     newest = runner.find_newest(db)
     rows = _pack_all_rows(db, training, labelled, count, names.with_suffix(output, FOLDED))
     made = names.with_suffix(output, _MODELS)
-    _train(db, contest, affordable, rows, output=output, seconds=folding.seconds)
+    _train(db, contest, affordable, rows, output=output, folding=folding)
     yield made
     resume.forget(db, runner.last_run(db))
     runner.keep_newest(db, newest)
@@ -93,7 +105,7 @@ def _train(
     rows: requests.Data,
     *,
     output: str,
-    seconds: int | None,
+    folding: Folding,
 ) -> None:
     """Train the configs on the rows that are packed in folds."""
     candidates, epochs = trained.candidates, trained.epochs
@@ -120,7 +132,7 @@ def _train(
         "training_metrics": False,
         "cross_validate": {"models": True},
         **({} if parts is None else {"epochs_per_pass": parts}),
-        **({} if seconds is None else {"max_seconds": seconds}),
+        **({} if folding.seconds is None else {"max_seconds": folding.seconds}),
     }
     begin.begin(
         db,
@@ -139,6 +151,7 @@ def _train(
             options=json.dumps(options),
         ),
         started=started,
+        ends_at=folding.ends_at,
     )
 
 

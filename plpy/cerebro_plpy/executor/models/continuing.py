@@ -6,6 +6,7 @@ The rows are packed by the feature specification of the version, so that its wei
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -36,6 +37,7 @@ _KEY = 1
 
 def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) -> None:
     """Train the net of a version further, and write the result tables that cerebro.train would write."""
+    ends_at = time.monotonic() + seconds
     given = json.loads(call.options or "{}")
     found = find_model(db, reference, None)
     training = _packed_like(db, found, given)
@@ -74,6 +76,7 @@ def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) 
             use_caching=False,
             options=json.dumps({**options, "seed": training.seed}),
         ),
+        ends_at=ends_at,
     )
 
 

@@ -17,7 +17,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.executor.running.report import duration
 from cerebro_plpy.executor.starting.request import Engines
-from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.budget import LEAST_SHARE, Limits
 from cerebro_plpy.logical.metrics import badness, deciding
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
 from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
@@ -64,6 +64,7 @@ class Decider:
         search: Search | None,
         limits: Limits,
         seconds_before: float = 0.0,
+        ends_at: float | None = None,
     ) -> None:
         self._db = db
         self._topology = topology
@@ -78,7 +79,9 @@ class Decider:
         self._limits = limits
         self._configs = len(rows)
         self._seconds_before = seconds_before
-        # The time at which the budget is spent; known once the first visit is done.
+        # The time at which the caller's budget ends, and the time at which the run's budget is spent. The
+        # latter is known once the first visit is done.
+        self._caller_ends_at = ends_at
         self._ends_at: float | None = None
         self._has_model = False
         self._next_look = 0.0
@@ -101,7 +104,7 @@ class Decider:
         if self._ends_at is None and self._limits.max_seconds is not None and "seconds" in result:
             # The first visit began with engines to start and nets to compile, which is no training.
             trained = min(result["seconds"], self._plan.configs[unit.mst_key].visit_units)
-            self._ends_at = time.monotonic() - self._seconds_before - trained + self._limits.max_seconds
+            self._ends_at = self._find_end(time.monotonic() - trained, self._limits.max_seconds)
         if "failure" in result:
             self._lose(unit.mst_key)
         elif unit.kind == MERGE:
@@ -109,6 +112,16 @@ class Decider:
         elif unit.kind == BUNDLE and (self._procedure is not None or self._plan.keeps_best):
             for mst_key, epoch, values in result["measured"]:
                 self.measured(mst_key, epoch, values)
+
+    def _find_end(self, began: float, seconds: int) -> float:
+        """Return the time at which the budget of a run is spent that began to train at `began`.
+
+        It is no later than the caller's budget ends, but the run gets a fixed share of its seconds at least.
+        """
+        began -= self._seconds_before
+        if self._caller_ends_at is None:
+            return began + seconds
+        return min(began + seconds, max(self._caller_ends_at, began + seconds * LEAST_SHARE))
 
     def measured(self, mst_key: int, epoch: int, values: Mapping[str, float | None]) -> None:
         """Record an evaluation, and queue it for the search procedure if the config waits for a decision."""

@@ -77,6 +77,8 @@ class NewRun:
     model_table: str | None = None
     # The order of the results of the run that is replayed.
     order: Sequence[tuple[int, int]] = ()
+    # The time on the monotonic clock at which the time budget ends, if it began before the run.
+    ends_at: float | None = None
 
 
 @dataclass(frozen=True)
@@ -221,6 +223,7 @@ def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outc
             rows=configs,
             search=search_of(request, new.order),
             limits=request.limits,
+            ends_at=new.ends_at,
         )
         carry_out(
             db, topology=topology, request=request, run_id=run_id, plan=plan, decider=decider, write=write

@@ -101,10 +101,11 @@ class RunCall(Protocol):
         ...
 
 
-def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
+def begin(db: Database, call: RunCall, *, started: int = 0, ends_at: float | None = None) -> None:
     """Check a call and begin its run; wait for its end unless the call says to run in the background.
 
-    `started` is the number of sessions that an earlier run has started, and that the run may use.
+    `started` is the number of sessions that an earlier run has started. `ends_at` is the time on the
+    monotonic clock at which the budget ends, if it began before the run.
     """
     check_writable(db, "the result tables")
     requests.check_about(call.name, call.description)
@@ -136,9 +137,8 @@ def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
     request = fusing.replayed(db, runner.settle(db, topology, request, examples))
     fusing.check(request)
     cutting.check_device(request)
-    described = runner.check(
-        db, topology, replace(request, configs=examples), sessions=1 if given.background else None
-    )
+    checked, sessions = replace(request, configs=examples), 1 if given.background else None
+    described = runner.check(db, topology, checked, sessions=sessions)
     cutting.check_recomputed(request, described)
     cutting.check_memory(request, examples, described)
     request = fusing.settled(cutting.settled(request, examples, described))
@@ -154,6 +154,7 @@ def begin(db: Database, call: RunCall, *, started: int = 0) -> None:
         start=start,
         model_table=tables[0].quoted,
         order=order,
+        ends_at=ends_at,
     )
     if given.background:
         background.begin(db, topology, new)

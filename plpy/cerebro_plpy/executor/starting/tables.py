@@ -13,7 +13,7 @@ from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search.procedures import hyperband
 from cerebro_plpy.madlib.spaces import grid
-from cerebro_plpy.predicting.models import is_usual, runs_engine
+from cerebro_plpy.predicting.models import fits_dense, is_usual, runs_engine
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
@@ -33,10 +33,12 @@ def load_model(
     name: str | None,
     description: str | None,
     quiet: bool = False,
+    is_point: bool = False,
 ) -> int:
     """Check an architecture, add it to a table of architectures, and return its `model_id`.
 
-    The table is created if it does not exist.
+    The table is created if it does not exist. `is_point` says that the net is a starting point, whose layers
+    fit together: without an engine, its size is all that is left to check.
     """
     if model_arch is None:
         raise CerebroError("model_arch is NULL", sqlstate=NULL_NOT_ALLOWED)
@@ -45,7 +47,8 @@ def load_model(
         models.check_architectures(db, table)
     registry.begin(db)
     nbytes = None if weights is None else len(weights)
-    if not is_usual(model_arch, nbytes, _find_engines(db).max_parameters):
+    most = _find_engines(db).max_parameters
+    if not is_usual(model_arch, nbytes, most) and not (is_point and fits_dense(model_arch, most)):
         _check_by_engine(db, model_arch, weights)
     if table is None:
         target = target_table(db, table_name, "model architecture table")
