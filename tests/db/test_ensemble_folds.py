@@ -192,6 +192,7 @@ def test_train_folds_small_tables(trial: Trial) -> None:
     assert "is the mean of " in (said := trial.notices()) and "folds" not in said
 
 
+@pytest.mark.postgresql
 def test_folds_use_the_sessions_of_the_search(trial: Trial) -> None:
     """The search, of many epochs, is worth other sessions; the folds, with few configs, are not."""
     trial.sql("CREATE TABLE more AS SELECT sin(i) AS x, i % 2 > 0 AS odd FROM generate_series(1, 1300) AS i")

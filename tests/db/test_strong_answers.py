@@ -74,14 +74,15 @@ def by_own_model(trial: Trial, model: str, key: int | None, way: str, nets: str 
     If a table of architectures is given, the weights go into its only net.
     """
     trial.sql("DROP TABLE IF EXISTS brought, told")
-    architecture = "model_arch" if nets is None else f"(SELECT model_arch FROM {nets})"
     which = "" if key is None else f" WHERE mst_key = {key}"
-    load = f"SELECT cerebro.load_keras_model('brought', {architecture}, model_weights) FROM"
-    trial.sql(f"{load} {model}{which}")
-    values = "kind_class_values" if way == "classes" else "NULL"
+    stored = f"FROM {model}{which}"
+    architecture = f"(SELECT model_arch {stored if nets is None else f'FROM {nets}'})"
+    trial.sql(f"SELECT cerebro.load_keras_model('brought', {architecture}, (SELECT model_weights {stored}))")
+    about = f"FROM {model}_summary"
+    values = f"(SELECT kind_class_values {about})" if way == "classes" else "NULL"
     trial.sql(
         "SELECT cerebro.madlib_keras_predict_byom('brought', 1, 'asked', 'id', '*', 'told',"
-        f" class_values => {values}, features => feature_specification) FROM {model}_summary"
+        f" class_values => {values}, features => (SELECT feature_specification {about}))"
     )
     return read(trial, "told", way)
 
