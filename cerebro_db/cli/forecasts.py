@@ -24,7 +24,7 @@ FORECAST_COLUMNS = ("series", "forecast_time", "value", "lower", "upper", "statu
 @click.option("--horizon", type=click.IntRange(1), default=1, show_default=True, help="So many steps.")
 @click.option("--columns", metavar="COLUMNS", callback=read_list, help="Columns that nets see, with commas.")
 @click.option("--name", help="The name of the forecast; by default TABLE_forecast.")
-@click.option("--budget", default="1 minute", show_default=True, help="How long it may train.")
+@click.option("--budget", default="1 minute", show_default=True, help="When training ends, from the call on.")
 @click.option("--configs", type=click.IntRange(1), help="How many configs to try.")
 @click.option("--epochs", type=click.IntRange(1), help="The most epochs of one config.")
 @click.option("--seed", type=click.IntRange(0), help="Seed of weights and search.")

@@ -60,6 +60,18 @@ def test_a_visit_that_is_killed_is_made_again(
     assert trial.weights("killed") == undisturbed
 
 
+def test_models_of_folds_are_resumed_to_the_same_bits(trial: Trial) -> None:
+    options = {"columns": "auto", "exclude": ["id"], "folds": 2}
+    trial.pack("bills", "in_folds", "bill", "*", options=options)
+    crossed = {"cross_validate": {"models": True}}
+    trial.fit("in_folds", "folded", "nets_mst", 2, options=crossed)
+    with cancelled(trial, at_visits=9):
+        trial.fit("in_folds", "folded_resumed", "nets_mst", 2, options=crossed)
+    trial.sql("SELECT cerebro.resume(%s)", trial.value("SELECT max(run_id) FROM cerebro.runs"))
+    models = trial.weights("folded")
+    assert len(models) == 8 and trial.weights("folded_resumed") == models
+
+
 def test_one_session_comes_to_the_same_bits(trial: Trial, undisturbed: dict[int, bytes]) -> None:
     trial.sql("BEGIN ISOLATION LEVEL REPEATABLE READ")
     try:

@@ -286,7 +286,7 @@ def test_a_budget_is_that_of_the_whole_call() -> None:
 
 
 def test_a_budget_that_is_too_small_still_leaves_models(trial: Trial) -> None:
-    """A net is trained although its first visit exceeds the budget; starting the engine does not count."""
+    """A net is trained although its first visit exceeds the budget."""
     trial.notices()
     slow = "Dense(2500, 'relu'), Dense(2500, 'relu')"
     board = trial.sql(

@@ -40,6 +40,21 @@ def test_a_quantity_has_its_metrics_beside_those_of_the_mean(trial: Trial) -> No
     assert f"one answer for all rows {rmse:.4g}, 0" in said
 
 
+@pytest.mark.parametrize(("target", "is_told"), [("slope", True), ("hinge", False)])
+def test_a_linear_net_that_is_the_best_is_told(trial: Trial, target: str, is_told: bool) -> None:
+    """A net with one unit bends once: it learns a hinge, but a slope no better than a linear net."""
+    trial.sql(
+        "CREATE TABLE IF NOT EXISTS lines AS SELECT x, 3.5 * x AS slope, abs(x) AS hinge"
+        " FROM (SELECT sin(i * 1.7)::float8 AS x FROM generate_series(1, 900) AS i) AS s"
+    )
+    other = "hinge" if target == "slope" else "slope"
+    nets = ["linear", "Dense(2, 'relu')" if target == "hinge" else "Dense(1, 'sigmoid')"]
+    options = json.dumps({**OPTIONS, "configs": 6, "epochs": 25, "nets": nets, "exclude": [other]})
+    trial.notices()
+    trial.sql("SELECT FROM cerebro.train('lines', %s, %s, '60 s', %s)", target, f"by_{target}", options)
+    assert ("a linear net is the best config" in trial.notices()) is is_told
+
+
 def test_classes_have_the_most_frequent_one_beside_them(trial: Trial) -> None:
     options = json.dumps({**OPTIONS, "exclude": ["id", "sales"], "nets": "linear", "configs": 1})
     (config, constant) = trial.sql(BOARD, "kind", "kinds", options)

@@ -13,7 +13,7 @@ import psycopg2
 
 from fixtures import execute
 from scratch import Server, as_server, kill_child, shell
-from workload import FAST, FEATURES, GROUPS, SMALL, Job
+from workload import FAST, FEATURES, GROUPS, SMALL, STRONG, Job
 
 # What may become of the call that was disturbed: it goes on as if nothing had happened, it ends, or either.
 UNDISTURBED, ENDED, EITHER = "undisturbed", "ended", "either"
@@ -249,6 +249,6 @@ EVERY = [
     Kind("the packed table is to be dropped, truncated, altered", source_dropped, UNDISTURBED),
     *(
         Kind(f"some process is killed (kill -9): {job.name}", any_killed, job=job)
-        for job in (FAST, FEATURES, GROUPS)
+        for job in (FAST, FEATURES, GROUPS, STRONG)
     ),
 ]

@@ -45,6 +45,7 @@ class Job:
 
 
 _SHARED = "SELECT count(DISTINCT xmin::text) < count(*) FROM cerebro._visit WHERE run_id = %s"
+_BOTH = "SELECT count(DISTINCT model_id) = 2 FROM cerebro._config WHERE run_id = %s"
 _CUT = "SELECT limits::json ->> 'cuts' <> '{}' FROM cerebro._run WHERE run_id = %s"
 SMALL = Job("small", "SELECT count(*) > 0 FROM cerebro._visit WHERE run_id = %s")
 FAST = Job("fuse: fast", _SHARED, "few", "eight", 160, {"fuse": "fast"}, jax_only=True)
@@ -52,6 +53,7 @@ FEATURES = Job("stored features", _CUT, "features", "heads", 20, {"materialize":
 GROUPS = Job(
     "groups", _SHARED, "grouped", "two", 90, {"fuse": "exact", "checkpoint_every": 3}, "shop, mst_key"
 )
+STRONG = Job("realmlp and tabm", _BOTH, "bills_packed", "strong", 20)
 FEW = 6
 # Stored features are of the layer "low"; a run on them computes those of "high" once.
 UNITS, WIDE = 600, 120
@@ -111,7 +113,22 @@ def make_more_tables(trial: Trial) -> None:
     weights = np.random.default_rng(1).normal(size=FROZEN_WEIGHTS, scale=0.02).astype("<f4")
     frozen = trial.model(FROZEN_NET, weights=weights.tobytes())
     trial.select("heads", [frozen], [ADAM, SGD], ["batch_size=16"])
+    _make_strong_tables(trial)
     trial.sql("SELECT cerebro.materialize_features('wide', 'arch', %s, 'low', 'features')", frozen)
+
+
+def _make_strong_tables(trial: Trial) -> None:
+    """Make bills in their own unit, and the strong nets that learn them."""
+    trial.sql(
+        "CREATE TABLE bills AS SELECT sin(i)::float8 AS a, cos(i * 1.7)::float8 AS b,"
+        " chr(97 + i % 3) AS plan, 1000 * (7 + 2 * sin(i) + i % 3) AS bill FROM generate_series(1, 500) AS i"
+    )
+    trial.pack("bills", "bills_packed", "bill", "*", options={"columns": "auto", "segments": SEGMENTS})
+    for net in ("realmlp", "tabm"):
+        params = json.dumps({"width": 16, "depth": 1})
+        trial.sql("SELECT cerebro.load_net('strong_nets', 'bills_packed', %s, %s)", net, params)
+    compiled = [f"loss='mse',metrics=['mae'],optimizer='Adam(learning_rate={rate})'" for rate in (0.01, 0.02)]
+    trial.select("strong", [1, 2], compiled, ["batch_size=16"], arch="strong_nets")
 
 
 def fit(connection: Connection, out: str, backend: str, job: Job = SMALL) -> None:

@@ -13,7 +13,7 @@ import pytest
 from cerebro_plpy.engine import own
 from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks.architecture import build, describe
-from cerebro_plpy.engine.plain.forward import PlainNet, is_dense, plain_net
+from cerebro_plpy.engine.plain.forward import PlainNet, count_weights, is_dense, plain_net
 from cerebro_plpy.nets.fitting import Moments, NetOutput, NetRows
 from cerebro_plpy.nets.points import POINTS, nets
 
@@ -122,6 +122,13 @@ def weighed(model: Any, seed: int = 1) -> Any:
     return model
 
 
+def assert_counted(model: Any, text: str) -> None:
+    """Check that NumPy counts a net's weights as Keras does."""
+    weights = model.count_params()
+    assert count_weights(text, weights) == weights
+    assert count_weights(text, weights - 1) is None
+
+
 def flat(model: Any) -> bytes:
     return b"".join(np.asarray(array).astype("<f4").tobytes() for array in model.get_weights())
 
@@ -193,7 +200,10 @@ def test_every_net_by_name_is_known(name: str, activation: str) -> None:
     known = own.objects()
     model = weighed(runtime.keras().models.model_from_json(text, custom_objects=known))
     assert_same(model, text)
-    assert is_dense(text) is (name not in ("image", "series"))
+    has_convolutions = name in ("image", "series")
+    assert is_dense(text) is not has_convolutions
+    if not has_convolutions:
+        assert_counted(model, text)
 
 
 def test_numbers_in_pieces_are_known() -> None:
@@ -204,7 +214,9 @@ def test_numbers_in_pieces_are_known() -> None:
     layers = json.loads(text)["config"]["layers"]
     assert [layer["config"]["n"] for layer in layers if layer["class_name"] == "RepeatVector"] == [5]
     known = own.objects()
-    assert_same(weighed(runtime.keras().models.model_from_json(text, custom_objects=known)), text)
+    model = weighed(runtime.keras().models.model_from_json(text, custom_objects=known))
+    assert_same(model, text)
+    assert_counted(model, text)
 
 
 VALUES = np.random.default_rng(6).normal(size=(200, 6))
@@ -218,7 +230,9 @@ PERIODIC = NetRows(
 
 def test_numbers_with_cosines_are_known() -> None:
     ((_, text),) = nets("realmlp", '{"width": 8, "frequencies": 3}', PERIODIC)
-    assert_same(weighed(runtime.keras().models.model_from_json(text)), text)
+    model = weighed(runtime.keras().models.model_from_json(text))
+    assert_same(model, text)
+    assert_counted(model, text)
 
 
 def test_cosines_are_those_of_the_formula() -> None:
@@ -240,6 +254,28 @@ def test_cosines_are_those_of_the_formula() -> None:
     np.testing.assert_allclose(found[:, :6], scaled, atol=1e-6)
     np.testing.assert_allclose(found[:, 6:], wanted.reshape(200, -1), atol=1e-5)
     assert rates.shape == (4, 3) and kernel.shape == (4, 3, 2)
+
+
+# The answers of pytabkit 1.8.0 (`PLREmbeddingsLayerCosBias`, activation `linear`) for the weights below.
+PYTABKIT = [
+    [-0.1558817, -0.0025155, -0.3485787, 0.0060294, 0.8081192, 1.1211105, 2.1576955, 2.522982],
+    [0.0375123, 0.1558317, -0.0755528, 0.2010478, 0.5559049, 0.7679907, 0.1254962, 0.0977572],
+    [0.3502879, 0.3845865, 0.423872, 0.5577798, 0.2386974, 0.2189779, 0.3464788, 0.4265847],
+]
+
+
+def test_cosines_are_those_of_pytabkit() -> None:
+    ((_, text),) = nets("realmlp", '{"width": 8, "frequencies": 2, "embedding": 2}', PERIODIC)
+    keras = runtime.keras()
+    model = keras.models.model_from_json(text)
+    first, last = model.get_layer("einsumdense_1"), model.get_layer("einsumdense_2")
+    rates, shifts = np.linspace(-0.3, 0.4, 8).reshape(4, 2), np.linspace(-3, 3, 8).reshape(4, 2)
+    # pytabkit multiplies by 2π in each pass; here the rates hold the factor.
+    first.set_weights([2 * np.pi * rates, shifts])
+    last.set_weights([np.linspace(-1, 1, 16).reshape(4, 2, 2), np.linspace(0.1, 0.8, 8).reshape(4, 2)])
+    values = np.linspace(-2.5, 2.5, 12, dtype=np.float32).reshape(3, 4)
+    found = keras.Model(first.input, last.output).predict(values, verbose=0)
+    np.testing.assert_allclose(found.reshape(3, 8), PYTABKIT, atol=1e-6)
 
 
 def keras_2(shape: list[int]) -> str:

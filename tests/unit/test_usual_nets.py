@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cerebro_plpy.engine.backends import runtime
@@ -124,23 +126,36 @@ def test_no_net_passes_that_keras_would_refuse(make: Callable[[Any], Any]) -> No
         assert is_usual(text, 4 * describe(text).parameters, LIMIT)
 
 
-@pytest.mark.parametrize("rows", [CLASSES, QUANTITY], ids=["classes", "quantity"])
+VALUED = replace(QUANTITY, values=lambda _: np.random.default_rng(1).normal(size=(50, 4)))
+
+
 @pytest.mark.parametrize(
     ("point", "given"),
     [
-        ("linear", None),
         ("tabular", '{"depth": [1, 3], "width": [1, 40], "dropout": 0.0}'),
         ("tabm", '{"members": [2, 5], "pieces": [2, 9], "embedding": [1, 4], "depth": 1, "width": 8}'),
         ("realmlp", '{"frequencies": [1, 6], "embedding": [1, 3], "spread": 0.0, "width": 9}'),
+        ("graph", '{"depth": [1, 2], "width": [1, 5]}'),
     ],
 )
-def test_starting_points_of_dense_layers_need_no_engine(point: str, given: str | None, rows: NetRows) -> None:
+def test_starting_points_need_no_engine(point: str, given: str) -> None:
     """Keras takes each of them, and counts as many weights as NumPy."""
-    for _, text in nets(point, given, rows):
+    counted = set[int]()
+    for _, text in nets(point, given, VALUED):
         weights = describe(text).parameters
         assert count_weights(text, weights) == weights
         assert fits_dense(text, weights)
         assert not fits_dense(text, weights - 1)
+        counted.add(weights)
+    assert len(counted) >= 4
+
+
+def test_a_layer_that_makes_too_much_of_a_row_is_left_to_keras() -> None:
+    """The members of this net make 18,000 numbers of a row, with fewer weights."""
+    ((_, text),) = nets("tabm", '{"members": 200, "width": 90, "depth": 1}', QUANTITY)
+    weights = describe(text).parameters
+    assert count_weights(text, max(weights, 18_000)) == weights
+    assert count_weights(text, 17_999) is None
 
 
 def test_a_large_starting_point_is_left_to_keras() -> None:

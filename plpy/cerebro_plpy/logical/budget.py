@@ -9,7 +9,8 @@ from typing import Any, Final
 from cerebro_plpy.errors import CerebroError
 
 MOST_EPOCHS: Final = 2**31 - 1
-# The share of its budget that a run gets at least, however long packing and starting engines take.
+# A search has this share of its call's budget however long packing takes, and it trains for this share of its
+# own seconds however long engines take to start.
 LEAST_SHARE: Final = 0.5
 # Memory for the outputs of frozen layers.
 BUDGET_MB: Final = 2048

@@ -161,9 +161,9 @@ MOST = 1000
 MOST_AVERAGED = 4
 
 
-def is_point(text: str) -> bool:
-    """Return whether a text names a starting point; any other text is a line of layers."""
-    return text.strip() in POINTS
+def is_title(title: str) -> bool:
+    """Return whether a net's title is that of a starting point; any other title is a line of layers."""
+    return title.split(" ")[0] in POINTS
 
 
 def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]:
@@ -173,7 +173,7 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
     stands for two nets.
     """
     name = text.strip()
-    if not is_point(name):
+    if name not in POINTS:
         if name.isidentifier():
             raise unknown(f"no net is called {name}", name, sorted(POINTS))
         if given is not None:

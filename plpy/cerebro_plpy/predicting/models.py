@@ -30,7 +30,7 @@ from cerebro_plpy.store.runs import results
 from cerebro_plpy.threads import Threads
 
 # NumPy counts weights by a product with zeros, which takes memory: larger nets are left to an engine.
-_COUNTED = 20_000_000
+_COUNTED = 4_000_000
 
 
 @dataclass(frozen=True)
@@ -211,9 +211,8 @@ def is_usual(model_arch: str, weights_bytes: int | None, max_parameters: int) ->
 
 
 def fits_dense(model_arch: str, max_parameters: int) -> bool:
-    """Return whether NumPy can compute a net of dense and such layers, and it has few enough weights."""
-    most = min(max_parameters, _COUNTED)
-    return is_dense(model_arch) and forward.count_weights(model_arch, most) is not None
+    """Return whether a net without convolutions and recurrent layers is surely small enough."""
+    return forward.count_weights(model_arch, min(max_parameters, _COUNTED)) is not None
 
 
 def is_dense(model_arch: str) -> bool:

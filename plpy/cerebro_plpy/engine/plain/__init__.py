@@ -1,1 +1,1 @@
-"""Computes usual nets by NumPy while no engine has started, and checks nets of the most usual layers."""
+"""Computes usual nets by NumPy while no engine has started, and checks usual nets and starting points."""

@@ -90,16 +90,20 @@ def plain_net(
 
 
 def count_weights(model_arch: str, most: int) -> int | None:
-    """Return how many weights a net has; None if NumPy does not know it, or if there are more than `most`.
+    """Return how many weights a net has; None if NumPy does not know it, or if something in it is too large.
 
-    The layers compute a row of zeros, with weights of zero.
+    A net has at most `most` weights, and a layer makes at most `most` numbers of a row. The layers compute a
+    row of zeros, with weights of zero.
     """
     reader = _Zeros(most)
     try:
-        _make_layers(wiring(canonical(model_arch)), reader)
+        wired = wiring(canonical(model_arch))
+        if any(node.layer["class_name"] not in _DENSE for node in wired.nodes):
+            return None
+        values, _ = _make_layers(wired, reader)
     except MALFORMED:
         return None
-    return reader.count
+    return reader.count if max(one.size for one in values.values()) <= most else None
 
 
 def is_dense(model_arch: str) -> bool:

@@ -338,7 +338,7 @@ def _train(db: Database, order: ForecastOrder, columns: Sequence[str]) -> None:
     summary = packed.summary(db, table.schema, table.name)
     search = train.prepare_search(db, task, summary, task.named_nets or NETS, here=True, loss=LOSS)
     about = f"cerebro.train_forecast of {order.source.quoted}"
-    begin.begin(db, replace(search, description=about), ends_at=task.ends_at)
+    begin.begin(db, replace(search, description=about), ends_at=task.began + task.seconds)
 
 
 def _find_answers(net: WindowNet, order: ForecastOrder, jobs: Jobs) -> list[Contender]:

@@ -66,8 +66,7 @@ def load_net(
         raise refuse_scale(rows.outputs[0].name, SCALE if scale.way != STANDARD else CLAMP)
     if trained is not None:
         return _load_on_layers(db, arch_table, table, net=net, trained=trained, rows=rows)
-    made = points.nets(net, json.dumps(given) if given else None, rows)
-    return add_nets(db, arch_table, table, made, are_points=points.is_point(net))
+    return add_nets(db, arch_table, table, points.nets(net, json.dumps(given) if given else None, rows))
 
 
 def refuse_scale(label: str, what: str) -> CerebroError:
@@ -102,7 +101,7 @@ def _take_trained(given: dict[str, object], net: str) -> _Trained | None:
     if base is None or not layers or None in layers:
         there, missing = (FEATURE_LAYER, BASE) if base is None else (BASE, FEATURE_LAYER)
         why = f"{there} is given without {missing}"
-    elif points.is_point(net):
+    elif net.strip() in points.POINTS:
         why = f"'{net.strip()}' is a whole net, and only a line of layers goes on layers of another"
     elif given:
         why = f"parameter {next(iter(given))} is not for layers on a trained net"
@@ -173,16 +172,14 @@ def add_nets(
     table: Table,
     made: Sequence[tuple[str, str]],
     quiet: bool = False,
-    are_points: bool = False,
 ) -> list[int]:
     """Add nets, given by title and JSON, to a table of architectures; return the `model_id` of each.
 
-    A notice names each, unless `quiet`. `table` is the packed table that the nets fit. `are_points` says that
-    all are starting points.
+    A notice names each, unless `quiet`. `table` is the packed table that the nets fit.
     """
     about = f"made by load_net for {table.quoted}"
-    load = partial(tables.load_model, db, arch_table, quiet=quiet, is_point=are_points)
-    return [load(model_arch, weights=None, name=name, description=about) for name, model_arch in made]
+    load = partial(tables.load_model, db, arch_table, quiet=quiet, weights=None, description=about)
+    return [load(arch, name=title, is_point=points.is_title(title)) for title, arch in made]
 
 
 def refuse_negative(label: str, value: float) -> CerebroError:

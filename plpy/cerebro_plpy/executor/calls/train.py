@@ -209,8 +209,7 @@ def prepare_search(
     backend = task.given.get("backend") or choose_backend(db, here=isinstance(topology, InlineTopology))
     if topology is not None:
         tables.start_early(db, topology, backend, summary.segments)
-    are_points = all(points.is_point(net) for net, _ in chosen)
-    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True, are_points=are_points)
+    model_ids = nets.add_nets(db, task.table("_nets"), table, made, quiet=True)
     loss = loss or _loss(rows.outputs[0], task.metric)
     titles = {model_id: title for model_id, (title, _) in zip(model_ids, made, strict=True)}
     return _build_search(task, summary, loss=loss, titles=titles, backend=backend, finished=finished)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import math
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from cerebro_plpy.database import Database
@@ -19,6 +19,7 @@ from cerebro_plpy.executor.running.report import duration
 from cerebro_plpy.logical.budget import LEAST_SHARE
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
+from cerebro_plpy.nets import portfolio
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.predicting.examining.scoring import LOGLOSS, OF_QUANTITIES
 from cerebro_plpy.store import dialect, names
@@ -71,6 +72,7 @@ def join_best(db: Database, task: TrainOrder) -> list[Ranked]:
     If the call asks for a single model, send a notice with the metrics of the best config instead.
     """
     board = _leaderboard(db, task)
+    _tell_linear(db, board)
     in_folds = choose_folds(db, task)
     configs = len(board) - 1
     if task.given.get("single") or (configs == 1 and in_folds is None):
@@ -135,13 +137,12 @@ def search_seconds(db: Database, task: TrainOrder, in_folds: Mapping[str, Any] |
     if in_folds is not None and _count_rows(db, task) < FEW_ROWS:
         seconds = max(LEAST_SECONDS, round(seconds * SEARCH_SHARE))
     said = f"packing took {duration(spent)} of the budget of {task.seconds} s: the search has {seconds} s"
+    has_ensemble = not task.given.get("single") and (task.configs > 1 or in_folds is not None)
     if wanted < seconds and spent >= LEAST_SECONDS:
-        db.notice(f"{said} all the same")
-    elif task.given.get("single"):
-        db.notice(said)
-    else:
-        folds = "" if in_folds is None else " of models in folds"
-        db.notice(f"{said}, and an ensemble{folds} the rest")
+        said += " all the same"
+    elif has_ensemble and spent + seconds < task.seconds:
+        said += f", and an ensemble{'' if in_folds is None else ' of models in folds'} has the rest"
+    db.notice(said)
     return seconds
 
 
@@ -206,6 +207,16 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
             Ranked(key, row["net"], row["params"], metric, row["value"], row["loss"], is_best, *others)
         )
     return [*board, _rank_constant(db, task, board[0].metric)]
+
+
+def _tell_linear(db: Database, board: Sequence[Ranked]) -> None:
+    """Send a notice if the best config is a linear net although other nets were tried."""
+    tried = [row.net for row in board if row.mst_key is not None]
+    if tried[0] == portfolio.LINEAR and set(tried) != {portfolio.LINEAR}:
+        db.notice(
+            f"a linear net is the best config: other nets learn no more from these columns."
+            f" {standings.ADVICE}"
+        )
 
 
 def _rank_constant(db: Database, task: TrainOrder, metric: str) -> Ranked:

@@ -38,11 +38,6 @@ class TrainOrder:
     # How long packing took, if another call has packed the rows.
     packing_seconds: float = 0.0
 
-    @property
-    def ends_at(self) -> float:
-        """The time on the monotonic clock at which the budget ends."""
-        return self.began + self.seconds
-
     def table(self, suffix: str) -> str:
         return names.with_suffix(self.name, suffix)
 

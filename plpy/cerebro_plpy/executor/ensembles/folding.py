@@ -36,6 +36,8 @@ from cerebro_plpy.topology.choose import RowsToHand, find_topology
 from cerebro_plpy.topology.inline import InlineTopology
 from cerebro_plpy.topology.local import count_started
 
+# The share of the time for folds in which they train; the rest is for packing and compiling.
+TRAINED_SHARE = 0.85
 # The suffixes of tables that are created beside the ensemble's table, and dropped again.
 FOLDED = "_folds"
 # They are short, since the names of tables are limited.
@@ -78,7 +80,8 @@ def train_in_folds(
     (labelled, count) = fold_rows(db, training, folding.said)
     times = (count - 1) * (1 + contest.summary.total_rows / training.summary.total_rows)
     left = folding.count_left()
-    affordable = afford(db, contest, candidates, times, left)
+    trains = None if left is None else math.floor(left * TRAINED_SHARE)
+    affordable = afford(db, contest, candidates, times, trains)
     if not affordable.candidates:
         db.notice(
             f"there is no time for models in folds: those of one config would take some"
@@ -122,6 +125,7 @@ def _train(
     if isinstance(topology, InlineTopology):
         # This session trains by itself: if it already runs an engine, it cannot start another.
         backend = running_engine() or backend
+    left = folding.count_left()
     run_id = contest.about.get("run_id")
     parts = None if run_id is None else runs.read_limit(db, run_id, "epochs_per_pass")
     options = {
@@ -132,7 +136,7 @@ def _train(
         "training_metrics": False,
         "cross_validate": {"models": True},
         **({} if parts is None else {"epochs_per_pass": parts}),
-        **({} if folding.seconds is None else {"max_seconds": folding.seconds}),
+        **({} if left is None else {"max_seconds": max(1, left)}),
     }
     begin.begin(
         db,

@@ -100,7 +100,7 @@ class Decider:
     # The results that the loop reports.
 
     def take(self, unit: Unit, result: Mapping[str, Any]) -> None:
-        """Record the result of a unit of work, such as a visit. The first visit starts the time budget."""
+        """Record the result of a unit of work, such as a visit. The first visit decides when time is up."""
         if self._ends_at is None and self._limits.max_seconds is not None and "seconds" in result:
             # The first visit began with engines to start and nets to compile, which is no training.
             trained = min(result["seconds"], self._plan.configs[unit.mst_key].visit_units)
@@ -197,12 +197,12 @@ class Decider:
 
         Raise an error if a replay has results that the replayed run did not have at this point.
         """
-        over, said = 0.0 if self._ends_at is None else time.monotonic() - self._ends_at, None
+        ends_at, why = self._ends_at, "configs that have begun finish an epoch, and are measured"
+        if ends_at is not None and self._caller_ends_at is not None and self._caller_ends_at < ends_at:
+            ends_at, why = self._caller_ends_at, f"engines took long to start, and {why}"
+        over, said = 0.0 if ends_at is None else time.monotonic() - ends_at, None
         if over >= 1:
-            said = (
-                f"the budget of {self._limits.max_seconds} s was exceeded by {duration(over)}: configs that"
-                " have begun finish an epoch, and are measured"
-            )
+            said = f"the budget of {self._limits.max_seconds} s was exceeded by {duration(over)}: {why}"
             self._db.notice(said)
         if self._results and not self._closed:
             key, epoch = self._results[0].mst_key, self._results[0].epoch

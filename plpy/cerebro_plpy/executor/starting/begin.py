@@ -105,7 +105,7 @@ def begin(db: Database, call: RunCall, *, started: int = 0, ends_at: float | Non
     """Check a call and begin its run; wait for its end unless the call says to run in the background.
 
     `started` is the number of sessions that an earlier run has started. `ends_at` is the time on the
-    monotonic clock at which the budget ends, if it began before the run.
+    monotonic clock at which the budget ends, if it began before the run and the call waits for it.
     """
     check_writable(db, "the result tables")
     requests.check_about(call.name, call.description)
