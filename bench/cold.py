@@ -8,6 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,8 @@ from measure import Spread, wait_until_quiet
 from tables import Goal
 
 ROWS = 5_600
+# A table of few rows and many columns.
+FEW_ROWS, NUMBERS, KINDS = 1_616, 50, 6
 # The names of the columns of the table, as they are shown.
 TENSORFLOW, NEW, KEPT = "TensorFlow", "JAX, on a new server", "JAX, later connections"
 TRAIN = {"epochs": 9, "configs": 6, "single": True}
@@ -32,20 +35,22 @@ def cold(repetitions: int, tell: Tell) -> Section:
     with server.session() as connection:
         prepare(connection, digits)
         columns.make(connection, ROWS)
+        _make_broad(connection)
 
     def search(connection: Any, backend: str) -> None:
         server.fit(connection, digits, json.dumps({"backend": backend}))
 
-    def train(connection: Any, backend: str) -> None:
+    def train(source: str, connection: Any, backend: str) -> None:
         server.query(
             connection,
-            "SELECT * FROM cerebro.train('mixed', 'gone', 'cold', '10 minutes', %s)",
-            (json.dumps({**TRAIN, "backend": backend}),),
+            "SELECT * FROM cerebro.train(%s, 'gone', 'cold', '10 minutes', %s)",
+            (source, json.dumps({**TRAIN, "backend": backend})),
         )
 
     jobs: dict[str, tuple[Job, float]] = {
         "16 configs of `digits`": (search, 0.5),
-        f"`cerebro.train`, {ROWS:,} rows": (train, 0.6),
+        f"`cerebro.train`, {ROWS:,} rows": (partial(train, "mixed"), 0.6),
+        f"`cerebro.train`, {FEW_ROWS:,} rows of {NUMBERS + KINDS} columns": (partial(train, "broad"), 0.6),
     }
     rows, goals = [], []
     for name, (job, later) in jobs.items():
@@ -56,6 +61,19 @@ def cold(repetitions: int, tell: Tell) -> Section:
             goals.append(Goal(f"first call, {name}: {ways[0]} ÷ {ways[1]}", goal, ratio))
     head = ["first job of a connection, seconds", TENSORFLOW, NEW, KEPT]
     return Section("First calls", tables.markdown(head, rows), goals)
+
+
+def _make_broad(connection: Any) -> None:
+    """Create a table of few rows, with many numbers and some categories."""
+    numbers = [f"sin(i * {1 + number / 7:.4f}) AS n{number}" for number in range(NUMBERS)]
+    kinds = [f"'k' || (i * {number + 3}) % {number + 4} AS c{number}" for number in range(KINDS)]
+    label = "CASE WHEN sin(i * 1.0) + cos(i * 0.7) * (i % 4) > 0 THEN 'yes' ELSE 'no' END AS gone"
+    server.drop(connection, ["broad"])
+    server.query(
+        connection,
+        f"CREATE TABLE broad AS SELECT {', '.join([*numbers, *kinds, label])}"
+        f" FROM generate_series(1, {FEW_ROWS}) AS i",
+    )
 
 
 def _measure(job: Job, repetitions: int, tell: Tell) -> dict[str, Spread]:

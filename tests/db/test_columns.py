@@ -358,6 +358,7 @@ WRONG = {
         'option columns describes "city", which is not an input',
     ),
     "a key that nobody knows": ("age", {"age": {"scael": "log"}}, "22023", "scael"),
+    "impute of a hash": ("city", {"city": {"encode": "hash", "impute": "x"}}, "42804", "impute has no"),
     "a key of another kind": ("age", {"age": {"decode": [8, 8, 3]}}, "42804", "has no key decode"),
     "another scale": ("age", {"age": {"scale": "big"}}, "22023", "scale is big"),
     "words of numbers": ("age", {"age": {"tokens": 8}}, "42804", "has no words"),

@@ -192,6 +192,39 @@ def test_train_folds_small_tables(trial: Trial) -> None:
     assert "is the mean of " in (said := trial.notices()) and "folds" not in said
 
 
+def test_named_folds_keep_together_what_validation_does(trial: Trial) -> None:
+    trial.notices()
+    options = json.dumps({"nets": "linear", "folds": 2, "validation": {"by": "c"}, "exclude": ["price"]})
+    trial.sql("SELECT cerebro.prepare_train('rows', 'label', 'together', options => %s)", options)
+    assert '"folds": {"count": 2, "by": "c"}' in trial.notices()
+
+
+@pytest.mark.parametrize(
+    ("folds", "said"),
+    [({"count": 2, "by": "nobody"}, "nobody"), ({"count": 4, "by": "c"}, "a fold would have no rows")],
+)
+def test_wrong_folds_are_refused_before_the_search(trial: Trial, folds: dict[str, Any], said: str) -> None:
+    options = json.dumps({"nets": "linear", "folds": folds, "exclude": ["price"]})
+    with pytest.raises(psycopg2.Error, match=said):
+        trial.sql("SELECT cerebro.prepare_train('rows', 'label', 'refused', options => %s)", options)
+    assert trial.value("SELECT to_regclass('refused_packed')") is None
+
+
+def test_folds_are_of_the_table_that_was_trained_on(trial: Trial) -> None:
+    """Another schema, which comes first in the search_path later, has a table of the same name."""
+    options = json.dumps({"nets": "linear", "configs": 2, "epochs": 2, "exclude": ["price"], "single": True})
+    trial.sql("SELECT cerebro.train('rows', 'label', 'of_rows', options => %s)", options)
+    trial.sql("CREATE SCHEMA other; CREATE TABLE other.rows AS SELECT * FROM rows LIMIT 60")
+    path = trial.value("SHOW search_path")
+    trial.sql(f"SET search_path = other, {path}")
+    try:
+        trial.notices()
+        trial.sql("SELECT cerebro.ensemble('of_rows', 'of_rows_e', options => '{\"folds\": 2}')")
+    finally:
+        trial.sql(f"SET search_path = {path}")
+    assert f"each of all {ROWS} rows" in trial.notices()
+
+
 @pytest.mark.postgresql
 def test_folds_use_the_sessions_of_the_search(trial: Trial) -> None:
     """The search, of many epochs, is worth other sessions; the folds, with few configs, are not."""

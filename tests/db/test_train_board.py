@@ -55,6 +55,21 @@ def test_a_linear_net_that_is_the_best_is_told(trial: Trial, target: str, is_tol
     assert ("a linear net is the best config" in trial.notices()) is is_told
 
 
+def test_r2_of_values_that_vary_little_is_that_of_the_errors(trial: Trial) -> None:
+    """A latitude varies by thousandths around 52: sums of its squares in 32 bits lose the variance."""
+    trial.sql(
+        "CREATE TABLE drops AS SELECT sin(i * 1.7) AS x, 52.52 + 0.01 * sin(i * 1.7) + 0.002 * cos(i) AS lat"
+        " FROM generate_series(1, 900) AS i"
+    )
+    options = json.dumps({**OPTIONS, "metric": "r2", "exclude": [], "configs": 4, "nets": "linear"})
+    ask = "SELECT metric, value, rmse, r2 FROM cerebro.train('drops', 'lat', 'by_r2', '30 s', %s)"
+    *board, mean = trial.sql(ask, options)
+    assert mean[1] == pytest.approx(0, abs=1e-6)
+    assert [value for _, value, _, _ in board] == sorted([value for _, value, _, _ in board], reverse=True)
+    for metric, value, rmse, r2 in board:
+        assert metric == "r2" and value == r2 == pytest.approx(1 - (rmse / mean[2]) ** 2, abs=1e-6)
+
+
 def test_classes_have_the_most_frequent_one_beside_them(trial: Trial) -> None:
     options = json.dumps({**OPTIONS, "exclude": ["id", "sales"], "nets": "linear", "configs": 1})
     (config, constant) = trial.sql(BOARD, "kind", "kinds", options)

@@ -7,6 +7,7 @@ import json
 import psycopg2
 import pytest
 
+from cerebro_plpy.executor.calls.train import OPTIONS
 from trial import Trial
 
 
@@ -91,3 +92,32 @@ def test_nets_may_have_parameters(trial: Trial) -> None:
     for wrong, said in (([{"tabular": 3}], "option nets is"), ([{"tabular": {"wide": 3}}], "wide")):
         with pytest.raises(psycopg2.errors.InvalidParameterValue, match=said):
             trial.sql(asked, "refused", json.dumps({"nets": wrong}))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"nets": "tabulr"}, "no net is called tabulr"),
+        ({"nets": {"tabular": {"widht": 64}}}, "has no parameter widht"),
+        ({"nets": ["linear", "Dens(64)"]}, "Dens"),
+        ({"folds": 3, "validation": {"after": "9", "on": "id"}}, "folds and validation.after are both given"),
+    ],
+)
+def test_wrong_options_are_refused_before_rows_are_read(
+    trial: Trial, options: dict[str, object], said: str
+) -> None:
+    trial.sql("CREATE OR REPLACE VIEW unreadable AS SELECT id, age, 1 / (id - id) AS y FROM customers")
+    with pytest.raises(psycopg2.Error, match=said):
+        trial.sql("SELECT cerebro.prepare_train('unreadable', 'y', options => %s)", json.dumps(options))
+
+
+def test_an_option_that_is_null_counts_as_not_given(trial: Trial) -> None:
+    asked = "SELECT cerebro.prepare_train('small', 'gone', 'asked', '20 s', %s)"
+    drop = "DROP TABLE asked_packed, asked_packed_summary, asked_packed_validation,"
+    found = []
+    for options in ({}, dict.fromkeys(OPTIONS)):
+        found.append(trial.value(asked, json.dumps(options)))
+        trial.sql(f"{drop} asked_packed_validation_summary, asked_nets")
+    without, with_nulls = ([one[key] for key in ("automl_params", "fit_params_grid")] for one in found)
+    assert without == with_nulls
+    assert found[0]["options"] == {**found[1]["options"], "max_seconds": found[0]["options"]["max_seconds"]}

@@ -155,8 +155,10 @@ def _check_keys(column: TableColumn, said: Mapping[str, Any], kind: str) -> None
         raise _unfit(column, "has no words", "Only text has tokens.")
     if kind == IMAGE and "decode" not in said:
         raise _unfit(column, "needs a size", 'Write {"decode": [rows, columns, channels]}.')
-    if kind == CATEGORY and said.get("encode") == HASH and "min_count" in said:
-        raise _unfit(column, "is hashed, so min_count has no effect", "Leave it out.")
+    if kind == CATEGORY and said.get("encode") == HASH:
+        for key in ("min_count", "impute"):
+            if key in said:
+                raise _unfit(column, f"is hashed, so {key} has no effect", "Leave it out.")
     if column.is_bytes and kind in (CATEGORY, TEXT):
         raise _unfit(column, "cannot be a category", "bytea is an image or an array of bytes.")
 

@@ -93,6 +93,12 @@ def direction(params: CompileParams) -> Direction:
     return _call_direction(first) if isinstance(first, Call) else better(first)
 
 
+def find_first_name(params: CompileParams) -> str | None:
+    """Return the name of the first metric, which a user may have given; None without metrics."""
+    first = next(_named(params.metrics), None)
+    return str(dict(first.kwargs).get("name", snake(first.name))) if isinstance(first, Call) else first
+
+
 def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
     if isinstance(group, str | Call):
         yield group

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -174,11 +174,7 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
     """
     name = text.strip()
     if name not in POINTS:
-        if name.isidentifier():
-            raise unknown(f"no net is called {name}", name, sorted(POINTS))
-        if given is not None:
-            raise CerebroError("params are for nets by name alone", hint=f"Names: {_NAMES}.")
-        return [(title, _from_line(text, wanted)) for title, text in choices.find_lines(name)]
+        return [(title, _from_line(line, wanted)) for title, line in _find_lines(name, given)]
     point = POINTS[name]
     rank, what = NEEDS.get(name, (0, ""))
     if rank and all(len(shape) != rank for shape in wanted.inputs):
@@ -194,6 +190,25 @@ def nets(text: str, given: str | None, wanted: NetRows) -> list[tuple[str, str]]
         shown = " ".join([name, *(f"{key}={value}" for key, value in chosen.items())])
         found.append((shown, graph.as_json(point.heads(graph, node, wanted, chosen), shown)))
     return found
+
+
+def check(text: str, given: str | None) -> None:
+    """Raise an error if `text` names no net, or `given` has parameters that the net does not have."""
+    name = text.strip()
+    if name in POINTS:
+        _combinations(name, POINTS[name], given)
+    else:
+        for _, made in _find_lines(name, given):
+            line.layers(made)
+
+
+def _find_lines(name: str, given: str | None) -> Sequence[tuple[str, str]]:
+    """Return the title and the text of each line of layers that `name`, which is no starting point, means."""
+    if name.isidentifier():
+        raise unknown(f"no net is called {name}", name, sorted(POINTS))
+    if given is not None:
+        raise CerebroError("params are for nets by name alone", hint=f"Names: {_NAMES}.")
+    return choices.find_lines(name)
 
 
 def nets_on_layer(text: str, begin: Callable[[], TrainedLayers], wanted: NetRows) -> list[tuple[str, str]]:

@@ -50,20 +50,20 @@ def pack_training(
     dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
     source = source_rows.with_values(source, dependents[0].first) if labelled else source
     held, held_target, in_folds, in_groups, found = None, None, None, None, None
-    label, seed, spelled = dependents[0].first, chosen.seed, str(output_table)
+    label, seed, weight = dependents[0].first, chosen.seed, _weight(db, source, known, chosen.weight)
     if chosen.validation is not None:
         source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
-        held_target = _validation_table(db, spelled)
+        held_target = _validation_table(db, str(output_table))
     if chosen.folds is not None:
         source, in_folds = folds.table(db, source, known, said=chosen.folds, label=label, seed=seed)
     if chosen.group_by is not None:
-        source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=spelled)
+        source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=str(output_table))
     if chosen.columns is not None:
         found = inputs.specify(db, source, known, independent_varname, outputs=dependents, chosen=chosen)
     job = Job(
         source=source,
         target=target,
-        spelled=(str(source_table), spelled),
+        spelled=(str(source_table), str(output_table)),
         dependents=dependents,
         independents=_independents(independent_varname, known, source, found),
         buffer_size=size,
@@ -76,7 +76,7 @@ def pack_training(
         rules=rules,
         dist_keys=db.server.distribution_keys(segments, rules),
         features=found,
-        weight=_weight(db, source, known, chosen.weight),
+        weight=weight,
         folds=in_folds,
         grouping=in_groups,
     )

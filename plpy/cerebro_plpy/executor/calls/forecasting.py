@@ -236,7 +236,8 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
         if any(name is None for name in listed or ()):
             raise CerebroError(f"{what} holds NULL", sqlstate=NULL_NOT_ALLOWED)
     parse_options(call.options, OPTIONS)
-    given = {"configs": CONFIGS, "epochs": EPOCHS, **json.loads(call.options or "{}")}
+    said = {key: value for key, value in json.loads(call.options or "{}").items() if value is not None}
+    given = {"configs": CONFIGS, "epochs": EPOCHS, **said}
     source = names.resolve_table(db, call.source_table, "source table")
     keys, ahead = (list(dict.fromkeys(map(str, listed or ()))) for listed in (call.series, call.columns))
     columns = readings.find_columns(db, source, str(call.time), str(call.value), keys=keys, ahead=ahead)
@@ -247,11 +248,13 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
     for suffix in ("", "_packed", "_packed" + preprocess.VALIDATION, "_nets", "_best"):
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", "_info"))
     cut = names.with_suffix(name, WINDOWS)
+    training = TrainOrder(cut, "y", name, given, round(seconds), None)
+    training.check_nets()
     return ForecastOrder(
         source=source,
         columns=columns,
         horizon=call.horizon,
-        training=TrainOrder(cut, "y", name, given, round(seconds), None),
+        training=training,
         windows=names.target_table(db, cut),
         document=names.target_table(db, names.with_suffix(name, store.SUFFIX)),
         zone=session.time_zone(db),

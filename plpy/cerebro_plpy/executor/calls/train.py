@@ -255,12 +255,21 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     source, label = str(call.source_table), str(call.target)
     parse_options(call.options, OPTIONS)
-    given = json.loads(call.options or "{}")
+    # An option that is null counts as not given.
+    given = {key: value for key, value in json.loads(call.options or "{}").items() if value is not None}
     if given.get("single") and given.get("folds"):
         raise CerebroError(
             "options single and folds are both given",
             detail="Folds are for the models of an ensemble, and single makes none.",
             hint="Leave one of them out.",
+        )
+    held_out = given.get("validation")
+    if given.get("folds") and isinstance(held_out, Mapping) and "after" in held_out:
+        raise CerebroError(
+            "options folds and validation.after are both given",
+            detail="In folds, models would answer past rows after training on later rows.",
+            hint="Leave one of them out.",
+            sqlstate=NOT_SUPPORTED,
         )
     name = call.name or names.with_suffix(source, "_model")
     budget = call.budget or "1 minute"
@@ -270,6 +279,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     for suffix, others in _MADE.items():
         names.target_table(db, names.with_suffix(name, suffix), suffixes=("_summary", *others))
     task = TrainOrder(source, label, name, given, round(seconds), call.recipe)
+    task.check_nets()
     if WEIGHTED in given and "tabm" in (net.strip() for net, _ in task.named_nets):
         raise CerebroError(
             f"option {WEIGHTED} is given, and nets has tabm",
@@ -359,7 +369,12 @@ def _loss(label: NetOutput, metric: str | None) -> str:
     # Keras measures R² of vectors only.
     is_plain = not label.is_classes and len(label.shape) <= 1
     others = scoring.OF_QUANTITIES if is_plain else ()
-    named = [MEASURED[one] for one in dict.fromkeys((metric or usual, *others))]
+    measured = dict.fromkeys((metric or usual, *others))
+    if is_plain and label.width == 1:
+        # Keras loses the R² of a quantity that varies little around a large value. RMSE puts nets in the same
+        # order, and the leaderboard computes R² from it.
+        measured = dict.fromkeys(scoring.RMSE if one == scoring.R2 else one for one in measured)
+    named = [MEASURED[one] for one in measured]
     listed = ", ".join(named).format(width=label.width, thresholds=thresholds)
     # In a grid, a list has alternatives: metrics that belong together are a list in it.
     measured = f"'metrics': [{f'[{listed}]' if len(named) > 1 else listed}]"

@@ -21,7 +21,8 @@ from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import portfolio
 from cerebro_plpy.packing import preprocess
-from cerebro_plpy.predicting.examining.scoring import LOGLOSS, OF_QUANTITIES
+from cerebro_plpy.packing.dividing import folds
+from cerebro_plpy.predicting.examining.scoring import LOGLOSS, OF_QUANTITIES, R2
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, splits
@@ -163,23 +164,30 @@ def _count_rows(db: Database, task: TrainOrder) -> int:
 def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
     """Return the option `folds` for the ensemble; None if the ensemble's models are not trained in folds.
 
-    By default, only small tables are divided into folds.
+    By default, only small tables are divided into folds. Raise an error if the call asks for folds, and one
+    of them would be empty.
     """
     said, held_out = task.given.get("folds"), task.given.get("validation", {})
     held_out = held_out if isinstance(held_out, Mapping) else {}
-    if task.given.get("single"):
+    if task.given.get("single") or said is False:
         return None
-    if said is not None:
-        return said or None
     # In folds, models would answer past rows after training on later rows.
-    if "after" in held_out or _count_rows(db, task) >= FOLDED_ROWS:
+    if said is None and ("after" in held_out or _count_rows(db, task) >= FOLDED_ROWS):
         return None
     training = task.read_packed(db)
-    usual = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.summary.one_hot[0]}
-    usual = {"count": FOLDS, **usual}
-    rows, _ = folding.fold_rows(db, training, usual)
+    chosen = folds.option("folds", FOLDS if said is None else said)
+    if chosen.keys() == {"count"}:
+        more = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.summary.one_hot[0]}
+        chosen = {**chosen, **more}
+    rows, count = folding.fold_rows(db, training, chosen)
     # With few rows, or few values of a column, a fold may be empty.
-    return usual if splits.count_folds(db, rows) == FOLDS else None
+    if splits.count_folds(db, rows) == count:
+        return chosen
+    if said is not None:
+        raise CerebroError(
+            f"option folds is {json.dumps(said)}, and a fold would have no rows", hint="Ask for fewer folds."
+        )
+    return None
 
 
 def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
@@ -189,7 +197,7 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
     """
     info = names.resolve_table(db, task.table("_info"), "model info table")
     arch = names.resolve_table(db, task.table("_nets"), "model architecture table")
-    rows = sorted(results.ranked(db, info.quoted, arch.quoted), key=_place)
+    rows = sorted(results.ranked(db, info.quoted, arch.quoted), key=_find_place)
     if not rows:
         raise CerebroError(
             f"no config of {task.name} has a model",
@@ -198,15 +206,24 @@ def _leaderboard(db: Database, task: TrainOrder) -> list[Ranked]:
         )
     about = names.resolve_table(db, task.table("_summary"), "model summary")
     measured = measurements.of_results(db, results.summary_row(db, about.quoted)["run_id"], OF_QUANTITIES)
+    metric = task.metric or rows[0]["metric"]
+    constant = standings.measure_constant(db, task.read_packed(db, preprocess.VALIDATION), metric)
     board: list[Ranked] = []
     for row in rows:
-        key, metric = row["mst_key"], task.metric or row["metric"]
-        others = [measured.get((key, name)) for name in OF_QUANTITIES]
-        is_best = not board
+        key, is_best = row["mst_key"], not board
+        rmse, mae, r2 = (measured.get((key, name)) for name in OF_QUANTITIES)
+        if constant.variance is not None and rmse is not None:
+            r2 = _explain(rmse, constant.variance)
+        value = r2 if metric == R2 and constant.variance is not None else row["value"]
         board.append(
-            Ranked(key, row["net"], row["params"], metric, row["value"], row["loss"], is_best, *others)
+            Ranked(key, row["net"], row["params"], metric, value, row["loss"], is_best, rmse, mae, r2)
         )
-    return [*board, _rank_constant(db, task, board[0].metric)]
+    return [*board, _rank_constant(constant, metric)]
+
+
+def _explain(rmse: float, variance: float) -> float:
+    """Return R² of answers with this error, for rows with this variance."""
+    return 1 - rmse**2 / variance if variance else float(rmse == 0)
 
 
 def _tell_linear(db: Database, board: Sequence[Ranked]) -> None:
@@ -219,15 +236,13 @@ def _tell_linear(db: Database, board: Sequence[Ranked]) -> None:
         )
 
 
-def _rank_constant(db: Database, task: TrainOrder, metric: str) -> Ranked:
+def _rank_constant(found: standings.ConstantAnswer, metric: str) -> Ranked:
     """Return the row of the leaderboard for the best constant answer by `metric`."""
-    held_out = task.read_packed(db, preprocess.VALIDATION)
-    found = standings.measure_constant(db, held_out, metric)
     values = [found.values.get(name) for name in (metric, LOGLOSS, *OF_QUANTITIES)]
     value, loss, *others = values
     return Ranked(None, f"always {found.name}", None, metric, value, loss, False, *others)
 
 
-def _place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
+def _find_place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:
     """Return the sort key of a row of the leaderboard; the best row has the lowest key."""
     return standing(reparse_compile(row["compile_params"]), row["value"], row["loss"]), row["mst_key"]

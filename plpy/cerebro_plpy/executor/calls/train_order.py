@@ -11,6 +11,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.executor.calls import nets
 from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.nets import points
 from cerebro_plpy.nets.fitting import STANDARD, TargetScale
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.store import dialect, names
@@ -54,6 +55,11 @@ class TrainOrder:
             with_params = net.items() if isinstance(net, dict) else [(net, None)]
             found += [(name, None if params is None else json.dumps(params)) for name, params in with_params]
         return found
+
+    def check_nets(self) -> None:
+        """Raise an error if the option `nets` has an unknown name or parameter, before any row is read."""
+        for net, params in self.named_nets:
+            points.check(net, params)
 
     @property
     def target_scale(self) -> TargetScale:

@@ -14,6 +14,8 @@ from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.ensembles import comparing, group_candidates
 from cerebro_plpy.executor.ensembles.candidates import Candidate, CandidatePart, JudgingGroups
 from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.metrics import find_first_name
+from cerebro_plpy.madlib.params import CompileParams, reparse_compile
 from cerebro_plpy.predicting import belonging, group_holders, models, selection, trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.group_holders import GroupsHolder, TableOfGroups
@@ -59,22 +61,35 @@ class Contest:
         known = found if isinstance(found, Mapping) else {}
         return {**known, **made, "validation_table": self.rows.quoted}
 
+    @cached_property
+    def _compiled(self) -> CompileParams:
+        return reparse_compile(self.best.selected.compile_params)
+
     @property
     def loss_type(self) -> str:
         """The Keras name of the loss that the summaries of ensembles have."""
-        return "categorical_crossentropy" if self.judging.is_classes else "mse"
+        if self.judging.is_classes:
+            return "categorical_crossentropy"
+        return "msle" if self._compiled.loss == "msle" else "mse"
 
     @property
     def goes_by_loss(self) -> bool:
         """Whether the best epoch of a config is the one with the least loss, not with the best metric."""
-        return not self.is_asked or self.metric in (scoring.LOGLOSS, scoring.RMSE)
+        if not self.is_asked:
+            return True
+        is_measured = find_first_name(self._compiled) == self.metric
+        return self.metric in (scoring.LOGLOSS, scoring.RMSE) and not is_measured
 
     def measure_loss(self, answers: np.ndarray, places: slice | list[int]) -> float:
         """Return the loss of the answers for the rows at `places`; `loss_type` says which loss."""
         own = answers[places], self.judging.truth[places]
         if self.judging.is_classes:
             return scoring.ERRORS[scoring.LOGLOSS](*own)
-        return scoring.ERRORS[scoring.RMSE](*own) ** 2
+        if self.loss_type == "msle":
+            own = np.log1p(np.maximum(own[0], 0)), np.log1p(np.maximum(own[1], 0))
+        weights, is_weighed = self._compiled.loss_weights, self._compiled.loss == self.loss_type
+        weight = weights[0] if isinstance(weights, list) and is_weighed else 1.0
+        return weight * scoring.ERRORS[scoring.RMSE](*own) ** 2
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
         """Return answers for each half of the rows, by an ensemble that the other half has chosen.

@@ -28,7 +28,7 @@ from cerebro_plpy.packing.pack import pack
 from cerebro_plpy.predicting import trained
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import names, session
-from cerebro_plpy.store.models import by_fold, models
+from cerebro_plpy.store.models import by_fold, models, retraining
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.runs import results, runs
@@ -179,8 +179,8 @@ def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) ->
     `said` is the option `folds`, which says how the rows are divided.
     """
     summary = training.summary
-    source = names.resolve_table(db, summary.source_table, "source table")
     about = names.resolve_table(db, summary.quoted, "summary")
+    source = names.resolve_table(db, _find_source(db, summary, about), "source table")
     if not all(models.is_own(db, one) for one in (training.table, about)):
         # Another role has named the source.
         trained.check_readable(
@@ -193,6 +193,18 @@ def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) ->
     label = known[summary.dependent_varname[0]]
     labelled = source_rows.with_values(source, label)
     return folds.table(db, labelled, known, said=said, label=label, seed=summary.seed)
+
+
+def _find_source(db: Database, summary: packed.PackedSummary, about: Table) -> str:
+    """Return the name of the table that a packed table was made of.
+
+    The summary has the name as it was written, which another search_path may read otherwise. A recipe has the
+    full name, unless other rows were packed by it.
+    """
+    written, recipe = summary.source_table, retraining.recipe(db, about)
+    source = written if recipe is None else str(json.loads(recipe)["source"])
+    is_same = names.parse_table(source, "source table")[1] == names.parse_table(written, "source table")[1]
+    return source if is_same else written
 
 
 def _pack_all_rows(db: Database, data: requests.Data, rows: Table, count: int, output: str) -> requests.Data:

@@ -23,10 +23,14 @@ ADVICE = "More rows, columns that say more, or a longer budget may help."
 
 @dataclass(frozen=True)
 class ConstantAnswer:
-    """One answer for all rows: its name, for example "the mean of price", and its values by metric."""
+    """One answer for all rows: its name, for example "the mean of price", and its values by metric.
+
+    `variance` is that of the label, if this is a single quantity.
+    """
 
     name: str
     values: Mapping[str, float]
+    variance: float | None
 
 
 def measure_constant(db: Database, rows: requests.Data, metric: str) -> ConstantAnswer:
@@ -38,7 +42,9 @@ def measure_constant(db: Database, rows: requests.Data, metric: str) -> Constant
     blind = scoring.blind(truth, metric)
     others = (LOGLOSS,) if rows.summary.one_hot[0] else scoring.OF_QUANTITIES
     measured = {one: scoring.shown(one, scoring.ERRORS[one](blind, truth)) for one in {metric, *others}}
-    return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured)
+    is_single = not rows.summary.one_hot[0] and truth.shape[1] == 1
+    variance = float(truth.astype(np.float64).var()) if is_single else None
+    return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured, variance)
 
 
 def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:

@@ -6,8 +6,6 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.features import asked, settle
@@ -127,7 +125,7 @@ def _find_jumping(
             db, source, column, label.first, is_quantity=is_quantity, most=asked.MOST_CATEGORIES
         )
         if counted is not None and counted.jumps:
-            found.setdefault(np.sort(counted.rows).tobytes(), column.name)
+            found.setdefault(counted.division, column.name)
     return set(found.values())
 
 
