@@ -194,9 +194,9 @@ def test_train_folds_small_tables(trial: Trial) -> None:
 
 def test_named_folds_keep_together_what_validation_does(trial: Trial) -> None:
     trial.notices()
-    options = json.dumps({"nets": "linear", "folds": 2, "validation": {"by": "c"}, "exclude": ["price"]})
+    options = json.dumps({"nets": "linear", "folds": 2, "validation": {"by": "id"}, "exclude": ["price"]})
     trial.sql("SELECT cerebro.prepare_train('rows', 'label', 'together', options => %s)", options)
-    assert '"folds": {"count": 2, "by": "c"}' in trial.notices()
+    assert '"folds": {"count": 2, "by": "id"}' in trial.notices()
 
 
 @pytest.mark.parametrize(
