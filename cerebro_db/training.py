@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from cerebro_db import rows
 from cerebro_db.errors import CerebroError
 from cerebro_db.run import Run
-from cerebro_db.statements import call, identifier, table_name
+from cerebro_db.statements import call, call_rows, identifier, table_name
 
 if TYPE_CHECKING:
     from cerebro_db.architectures import Home
@@ -17,10 +17,6 @@ if TYPE_CHECKING:
 
 # Suffixes of the tables that the search reads, apart from the table of a data frame's rows.
 _PREPARED = ("_packed", "_packed_summary", "_packed_validation", "_packed_validation_summary", "_nets")
-_RANKED = """SELECT l.mst_key, coalesce(n.name, 'model ' || l.model_id) AS net,
-    l.compile_params || ', ' || l.fit_params AS parameters, l.metric, l.value, l.loss, l.rank = 1 AS best
-    FROM cerebro.leaderboard AS l LEFT JOIN {nets} AS n USING (model_id)
-    WHERE l.run_id = %s AND l.value IS NOT NULL ORDER BY l.rank"""
 
 
 @dataclass(frozen=True)
@@ -82,11 +78,9 @@ class TrainRequest:
         return Run(db, run_id, statements=[prepare, begin])
 
 
-def finish(run: Run) -> None:
-    """Join the best models of a run to an ensemble and report its quality, as `cerebro.train` does in SQL."""
-    run.db.rows(call("finish_train", run.models()))
+def finish(run: Run) -> list[Row]:
+    """Do what `cerebro.train` does after its search: join the best models to an ensemble, and report on it.
 
-
-def ranked(run: Run) -> list[Row]:
-    """Return the measured configs of a run of `Database.train`, best first, with the names of their nets."""
-    return run.rows(_RANKED.format(nets=table_name(run.models(), "_nets")))
+    Return the leaderboard: the configs, best first, and the best constant answer.
+    """
+    return run.db.rows(call_rows("finish_train", run.models()))

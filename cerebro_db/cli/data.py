@@ -102,14 +102,13 @@ def train(table: str, target: str, exclude: str | None, form: str, dsn: str, **g
     options = {key: value for key, value in given.items() if value is not None}
     if exclude is not None:
         options["exclude"] = [column.strip() for column in exclude.split(",")]
-    from cerebro_db.training import finish, ranked
+    from cerebro_db.training import finish
 
     with open_database(dsn) as db:
         say(f"packing {table} and making nets", err=True)
         run = db.train(table, target, wait=False, **options)
         follow(run)
-        finish(run)
-        found = ranked(run)
+        found = finish(run)
     show(found, form, TRAINED_COLUMNS)
 
 

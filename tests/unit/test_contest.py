@@ -54,6 +54,8 @@ def compiled(loss: str, metrics: str, more: str = "") -> str:
         ("rmse", compiled("msle", "RootMeanSquaredError(name='rmse')"), False),
         ("rmse", compiled("mse", "'mae'"), True),
         ("mae", compiled("mse", "'mae'"), False),
+        ("r2", compiled("mse", "'mae'"), True),
+        ("r2", compiled("mse", "RootMeanSquaredError(name='rmse')"), False),
         ("logloss", compiled("categorical_crossentropy", "'accuracy'"), True),
         ("logloss", compiled("categorical_crossentropy", "CategoricalCrossentropy(name='logloss')"), False),
     ],
@@ -70,6 +72,7 @@ def test_the_loss_of_an_ensemble_is_that_of_its_models() -> None:
         (compiled("mse", "'mae'"), "mse", 10 / 3),
         (compiled("mse", "'mae'", ",loss_weights=[0.25]"), "mse", 10 / 12),
         (compiled("mae", "'mae'", ",loss_weights=[0.25]"), "mse", 10 / 3),
+        (compiled("mean_squared_error", "'mae'", ",loss_weights=0.25"), "mse", 10 / 12),
         (
             compiled("msle", "'mae'", ",loss_weights=[0.5]"),
             "msle",

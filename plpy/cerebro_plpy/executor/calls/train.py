@@ -268,7 +268,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
         raise CerebroError(
             "options folds and validation.after are both given",
             detail="In folds, models would answer past rows after training on later rows.",
-            hint="Leave one of them out.",
+            hint='Leave one of them out, or write {"folds": false}.',
             sqlstate=NOT_SUPPORTED,
         )
     name = call.name or names.with_suffix(source, "_model")

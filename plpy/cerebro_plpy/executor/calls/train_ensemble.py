@@ -176,9 +176,9 @@ def choose_folds(db: Database, task: TrainOrder) -> Mapping[str, Any] | None:
         return None
     training = task.read_packed(db)
     chosen = folds.option("folds", FOLDS if said is None else said)
-    if chosen.keys() == {"count"}:
+    if chosen.keys() - {"stratify"} == {"count"} and not chosen.get("stratify"):
         more = {"by": held_out["by"]} if "by" in held_out else {"stratify": training.summary.one_hot[0]}
-        chosen = {**chosen, **more}
+        chosen = {"count": chosen["count"], **more}
     rows, count = folding.fold_rows(db, training, chosen)
     # With few rows, or few values of a column, a fold may be empty.
     if splits.count_folds(db, rows) == count:

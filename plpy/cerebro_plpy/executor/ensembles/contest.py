@@ -15,7 +15,9 @@ from cerebro_plpy.executor.ensembles import comparing, group_candidates
 from cerebro_plpy.executor.ensembles.candidates import Candidate, CandidatePart, JudgingGroups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.metrics import find_first_name
+from cerebro_plpy.madlib.literal import Call
 from cerebro_plpy.madlib.params import CompileParams, reparse_compile
+from cerebro_plpy.madlib.spellings import LOSS_TEXTS
 from cerebro_plpy.predicting import belonging, group_holders, models, selection, trained
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.group_holders import GroupsHolder, TableOfGroups
@@ -70,15 +72,25 @@ class Contest:
         """The Keras name of the loss that the summaries of ensembles have."""
         if self.judging.is_classes:
             return "categorical_crossentropy"
-        return "msle" if self._compiled.loss == "msle" else "mse"
+        return "msle" if self._loss_class == LOSS_TEXTS["msle"] else "mse"
+
+    @property
+    def _loss_class(self) -> str | None:
+        """The Keras class of the loss that the models learned by; None if it has parameters of its own."""
+        loss = self._compiled.loss
+        if isinstance(loss, Call):
+            return None if loss.kwargs else loss.name
+        return LOSS_TEXTS.get(loss) if isinstance(loss, str) else None
 
     @property
     def goes_by_loss(self) -> bool:
         """Whether the best epoch of a config is the one with the least loss, not with the best metric."""
         if not self.is_asked:
             return True
-        is_measured = find_first_name(self._compiled) == self.metric
-        return self.metric in (scoring.LOGLOSS, scoring.RMSE) and not is_measured
+        # R² and RMSE have the same best epoch.
+        wanted = scoring.RMSE if self.metric == scoring.R2 else self.metric
+        is_measured = find_first_name(self._compiled) in (wanted, self.metric)
+        return wanted in (scoring.LOGLOSS, scoring.RMSE) and not is_measured
 
     def measure_loss(self, answers: np.ndarray, places: slice | list[int]) -> float:
         """Return the loss of the answers for the rows at `places`; `loss_type` says which loss."""
@@ -87,9 +99,15 @@ class Contest:
             return scoring.ERRORS[scoring.LOGLOSS](*own)
         if self.loss_type == "msle":
             own = np.log1p(np.maximum(own[0], 0)), np.log1p(np.maximum(own[1], 0))
-        weights, is_weighed = self._compiled.loss_weights, self._compiled.loss == self.loss_type
-        weight = weights[0] if isinstance(weights, list) and is_weighed else 1.0
+        weight = self._loss_weight if self._loss_class == LOSS_TEXTS[self.loss_type] else 1.0
         return weight * scoring.ERRORS[scoring.RMSE](*own) ** 2
+
+    @property
+    def _loss_weight(self) -> float:
+        given = self._compiled.loss_weights
+        if isinstance(given, dict):
+            given = list(given.values())
+        return 1.0 if given is None else given[0] if isinstance(given, list) else given
 
     def answer_apart(self, size: int) -> selection.AnswersApart:
         """Return answers for each half of the rows, by an ensemble that the other half has chosen.

@@ -201,8 +201,10 @@ def _find_source(db: Database, summary: packed.PackedSummary, about: Table) -> s
     The summary has the name as it was written, which another search_path may read otherwise. A recipe has the
     full name, unless other rows were packed by it.
     """
-    written, recipe = summary.source_table, retraining.recipe(db, about)
-    source = written if recipe is None else str(json.loads(recipe)["source"])
+    written, recipe = summary.source_table, json.loads(retraining.recipe(db, about) or "null")
+    source = recipe.get("source") if isinstance(recipe, dict) else None
+    if not isinstance(source, str):
+        return written
     is_same = names.parse_table(source, "source table")[1] == names.parse_table(written, "source table")[1]
     return source if is_same else written
 

@@ -34,7 +34,7 @@ class ConstantAnswer:
 
 
 def measure_constant(db: Database, rows: requests.Data, metric: str) -> ConstantAnswer:
-    """Measure the best constant answer by `metric` for the rows of a packed table.
+    """Measure the best constant answer by `metric` for the rows of a packed table, at most 50,000.
 
     Of classes, measure the log loss as well, and of quantities all metrics.
     """
@@ -43,7 +43,7 @@ def measure_constant(db: Database, rows: requests.Data, metric: str) -> Constant
     others = (LOGLOSS,) if rows.summary.one_hot[0] else scoring.OF_QUANTITIES
     measured = {one: scoring.shown(one, scoring.ERRORS[one](blind, truth)) for one in {metric, *others}}
     is_single = not rows.summary.one_hot[0] and truth.shape[1] == 1
-    variance = float(truth.astype(np.float64).var()) if is_single else None
+    variance = float(truth.var()) if is_single else None
     return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured, variance)
 
 

@@ -319,9 +319,10 @@ def _call(
     The source of this call lacks the rows that are kept for comparing the versions.
     """
     asked = json.loads(options)
-    given = {**recipe["options"], **asked}
+    # An option that is null takes that of the recipe away.
+    given = {key: value for key, value in {**recipe["options"], **asked}.items() if value is not None}
     # The source of the earlier training may have had other columns to leave out.
-    left_out = asked.get("exclude", [])
+    left_out = asked.get("exclude") or []
     inputs = [name for name in recipe["inputs"] if name not in left_out]
     used = [*inputs, recipe["target"]]
     for table in tables:
