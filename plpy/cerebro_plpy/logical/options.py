@@ -148,6 +148,11 @@ def parse_engine_options(text: str | None) -> FitOptions:
 _EXAMPLE: Final = 'Write an object such as {"seed": 42}.'
 
 
+def drop_nulls(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as they were given, without those that are null, which count as not given."""
+    return {key: value for key, value in given.items() if value is not None}
+
+
 def parse_options(
     text: str | None, allowed: Mapping[str, Validator], name: str = "options", example: str = _EXAMPLE
 ) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from cerebro_plpy.forecasting.inputs import InputMaker
 from cerebro_plpy.forecasting.series import DUPLICATES, FILLED, IRREGULAR, OK, Series, lay_out
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
 from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
-from cerebro_plpy.logical.options import Validator, integer, parse_options
+from cerebro_plpy.logical.options import Validator, drop_nulls, integer, parse_options
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.predicting.answering import readings
 from cerebro_plpy.predicting.answering.forecasts import WindowNet
@@ -236,8 +236,7 @@ def check(db: Database, call: ForecastCall) -> ForecastOrder:
         if any(name is None for name in listed or ()):
             raise CerebroError(f"{what} holds NULL", sqlstate=NULL_NOT_ALLOWED)
     parse_options(call.options, OPTIONS)
-    said = {key: value for key, value in json.loads(call.options or "{}").items() if value is not None}
-    given = {"configs": CONFIGS, "epochs": EPOCHS, **said}
+    given = {"configs": CONFIGS, "epochs": EPOCHS, **drop_nulls(json.loads(call.options or "{}"))}
     source = names.resolve_table(db, call.source_table, "source table")
     keys, ahead = (list(dict.fromkeys(map(str, listed or ()))) for listed in (call.series, call.columns))
     columns = readings.find_columns(db, source, str(call.time), str(call.value), keys=keys, ahead=ahead)

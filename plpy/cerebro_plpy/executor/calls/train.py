@@ -25,6 +25,7 @@ from cerebro_plpy.logical.options import (
     METRIC,
     Validator,
     boolean,
+    drop_nulls,
     integer,
     one_of,
     parse_options,
@@ -255,8 +256,7 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
             raise CerebroError(f"{what} is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     source, label = str(call.source_table), str(call.target)
     parse_options(call.options, OPTIONS)
-    # An option that is null counts as not given.
-    given = {key: value for key, value in json.loads(call.options or "{}").items() if value is not None}
+    given = drop_nulls(json.loads(call.options or "{}"))
     if given.get("single") and given.get("folds"):
         raise CerebroError(
             "options single and folds are both given",

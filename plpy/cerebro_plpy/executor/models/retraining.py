@@ -31,7 +31,7 @@ from cerebro_plpy.executor.models import (
 from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.forecasting.document import read_forecast
-from cerebro_plpy.logical.options import Validator, boolean, is_number, one_of, parse_options
+from cerebro_plpy.logical.options import Validator, boolean, drop_nulls, is_number, one_of, parse_options
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import check_columns, find_judge
 from cerebro_plpy.registry import references
@@ -320,7 +320,7 @@ def _call(
     """
     asked = json.loads(options)
     # An option that is null takes that of the recipe away.
-    given = {key: value for key, value in {**recipe["options"], **asked}.items() if value is not None}
+    given = drop_nulls({**recipe["options"], **asked})
     # The source of the earlier training may have had other columns to leave out.
     left_out = asked.get("exclude") or []
     inputs = [name for name in recipe["inputs"] if name not in left_out]
