@@ -38,7 +38,7 @@ MOST_SECONDS, MOST_OF_BUDGET = 90, 1.2
 BEST, ENSEMBLE = "best config", "ensemble"
 PEERS = ("CatBoost", "LightGBM", "HistGradientBoosting", "MLP")
 # These need PyTorch, and so an environment of their own.
-RIVALS = ("AutoGluon", "RealMLP-TD", "TabM-D")
+AUTOGLUON, NETS = "AutoGluon", ("RealMLP-TD", "TabM-D")
 # Code that no server of one machine runs.
 ELSEWHERE = tuple(f"plpy/cerebro_plpy/{name}" for name in ("citus/", "cluster/", "store/citus"))
 # The difference of two means is noise if it is smaller than so many of its standard errors.
@@ -113,17 +113,32 @@ def compare_with_peers(seeds: int, tell: Tell) -> Section:
     return Section("Real tables", _report(found), _goals(found))
 
 
-def compare_with_rivals(seeds: int, tell: Tell) -> Section:
-    """Measure AutoGluon, RealMLP and TabM on all tables, and compare them with what cerebro.train reached."""
-    names = (ENSEMBLE, *RIVALS, *PEERS)
-    everything = [real.load(source) for source in real.SOURCES]
-    found = Comparison(everything, names, range(seeds), _measure(everything, RIVALS, seeds, tell))
-    return Section("Real tables, other nets and AutoGluon", _report(found), _rival_goals(found))
+def compare_with_autogluon(seeds: int, tell: Tell) -> Section:
+    """Measure AutoGluon on all tables, and compare it with what cerebro.train reached."""
+    found = _compare_with([AUTOGLUON], seeds, tell)
+    ours, theirs = found.ranks[ENSEMBLE], found.ranks[AUTOGLUON]
+    apart = _in_errors([own - other for own, other in zip(ours, theirs, strict=True)])
+    goal = _goal("real tables: mean rank less AutoGluon's, in standard errors", NOISE, apart)
+    return Section("Real tables, AutoGluon", _report(found), [goal])
+
+
+def compare_with_nets(seeds: int, tell: Tell) -> Section:
+    """Measure RealMLP and TabM of another package, and compare them with what cerebro.train reached."""
+    found = _compare_with(NETS, seeds, tell)
+    ours, *others = (mean(found.ranks[name]) for name in found.names)
+    goal = _goal("real tables: mean rank less the best one but AutoGluon's", 0, ours - min(others))
+    return Section("Real tables, other nets", _report(found), [goal])
 
 
 def has_rivals() -> bool:
     """Return whether the environment of AutoGluon, RealMLP and TabM is installed."""
-    return Path(_python(RIVALS[0])).exists()
+    return Path(_python(AUTOGLUON)).exists()
+
+
+def _compare_with(rivals: Sequence[str], seeds: int, tell: Tell) -> Comparison:
+    everything = [real.load(source) for source in real.SOURCES]
+    kept = _measure(everything, rivals, seeds, tell)
+    return Comparison(everything, (ENSEMBLE, *rivals, *PEERS), range(seeds), kept)
 
 
 def _measure(everything: Sequence[Rows], names: Sequence[str], seeds: int, tell: Tell) -> Trials:
@@ -155,7 +170,7 @@ def _version(name: str) -> str:
 
 
 def _python(name: str) -> str:
-    venv = "venv-rivals" if name in RIVALS else "venv-bench"
+    venv = "venv-rivals" if name in (AUTOGLUON, *NETS) else "venv-bench"
     return str(HERE.parent / ".local" / venv / "bin" / "python")
 
 
@@ -271,18 +286,6 @@ def _goals(found: Comparison) -> list[Goal]:
         _goal("real tables: answers with a negative R²", 0, worse),
         _goal("real tables: the longest call, seconds", MOST_SECONDS, longest),
         _goal("real tables: the longest call ÷ its budget", MOST_OF_BUDGET, longest / BUDGET_SECONDS),
-    ]
-
-
-def _rival_goals(found: Comparison) -> list[Goal]:
-    """Return the goals: no net is ahead in mean rank, and AutoGluon is not ahead by more than noise."""
-    others = [name for name in found.names if name not in (ENSEMBLE, "AutoGluon")]
-    nearest = min(mean(found.ranks[name]) for name in others)
-    ours, theirs = found.ranks[ENSEMBLE], found.ranks["AutoGluon"]
-    apart = _in_errors([own - other for own, other in zip(ours, theirs, strict=True)])
-    return [
-        _goal("real tables: mean rank less the best one but AutoGluon's", 0, mean(ours) - nearest),
-        _goal("real tables: mean rank less AutoGluon's, in standard errors", NOISE, apart),
     ]
 
 

@@ -63,7 +63,8 @@ PARTS = (
     *columns.PARTS,
     "accuracy",
     "real",
-    "rivals",
+    "autogluon",
+    "nets",
     "portfolio",
     "experience",
     "million",
@@ -155,7 +156,8 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["million"] = lambda: million.million(tell)
         parts["real"] = lambda: rivals.compare_with_peers(count, tell)
         if rivals.has_rivals():
-            parts["rivals"] = lambda: rivals.compare_with_rivals(count, tell)
+            parts["autogluon"] = lambda: rivals.compare_with_autogluon(count, tell)
+            parts["nets"] = lambda: rivals.compare_with_nets(count, tell)
         parts["portfolio"] = lambda: portfolio.portfolio(tell)
         parts["experience"] = lambda: experience.experience(tell)
         parts["related"] = lambda: related.related("1 minute", tell)
