@@ -39,7 +39,7 @@ def find_errors(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> np.n
     """
     found = scales[rows.series]
     with np.errstate(all="ignore"):
-        errors = np.abs(answers - rows.followed).mean(axis=1) / found
+        errors = _mean_of_known(_sizes(rows, answers)) / found
     return np.where(np.isfinite(errors) & (found > 0), errors, np.nan)
 
 
@@ -47,7 +47,19 @@ def measure(rows: Windowed, answers: np.ndarray, scales: np.ndarray) -> Backtest
     """Return the mean errors over all windows; `scales` has the scale of each series."""
     errors = find_errors(rows, answers, scales)
     mase = float(np.nanmean(errors)) if np.isfinite(errors).any() else math.nan
-    return BacktestScore(mase, float(np.abs(answers - rows.followed).mean()))
+    return BacktestScore(mase, float(np.nanmean(_sizes(rows, answers))))
+
+
+def _sizes(rows: Windowed, answers: np.ndarray) -> np.ndarray:
+    """Return how far answers are from the values that followed; NaN where none was read."""
+    return np.where(rows.read, np.abs(answers - rows.followed), np.nan)
+
+
+def _mean_of_known(errors: np.ndarray) -> np.ndarray:
+    """Return the mean of each row's numbers that are not NaN; NaN for a row without any."""
+    known = np.isfinite(errors)
+    counts = known.sum(axis=1)
+    return np.where(counts > 0, np.where(known, errors, 0).sum(axis=1) / np.maximum(counts, 1), np.nan)
 
 
 def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> bool:
@@ -83,14 +95,15 @@ def find_radii(errors: np.ndarray, apart: int | None = None) -> np.ndarray:
     since the value to come counts as well. As windows of a series overlap, n is `apart` (`count_apart`), or
     the number of errors if that is None.
     """
-    sizes = np.abs(errors[np.isfinite(errors).all(axis=1)])
-    if not len(sizes):
+    sizes = np.abs(errors)
+    by_step = [np.sort(each[np.isfinite(each)]) for each in sizes.T]
+    least = min(map(len, by_step))
+    if not least:
         return np.full((len(LEVELS), errors.shape[1]), np.nan)
-    if len(sizes) >= ENOUGH:
-        ordered = np.sort(sizes, axis=0)
-        return np.stack([ordered[_rank(len(ordered), level, apart)] for level in LEVELS])
-    steps = np.maximum(sizes.mean(axis=0), np.finfo(float).tiny)
-    ordered = np.sort((sizes / steps).ravel())
+    if least >= ENOUGH:
+        return np.array([[one[_rank(len(one), level, apart)] for one in by_step] for level in LEVELS])
+    steps = np.maximum([one.mean() for one in by_step], np.finfo(float).tiny)
+    ordered = np.sort((sizes / steps)[np.isfinite(sizes)])
     return np.stack([ordered[_rank(len(ordered), level, apart)] * steps for level in LEVELS])
 
 
@@ -107,8 +120,12 @@ def count_apart(rows: Windowed) -> int:
 
 
 def scaled_errors(rows: Windowed, answers: np.ndarray) -> np.ndarray:
-    """Return the errors of the answers, divided by the scale of each window."""
-    return (answers - rows.followed) / rows.scales
+    """Return the errors of the answers, divided by the scale of each window.
+
+    They are NaN where no value was read, and for a window of a series that has not changed before.
+    """
+    tells = rows.read & rows.has_changed[:, None]
+    return np.where(tells, (answers - rows.followed) / rows.scales, np.nan)
 
 
 def find_coverage(errors: np.ndarray, radii: np.ndarray) -> float:

@@ -20,6 +20,8 @@ UNKNOWN = "columns unknown"
 ANSWERED = (OK, FILLED, SHORT, CONSTANT)
 # Up to this share of the steps may be missing.
 MOST_MISSING = 0.25
+# The most steps after the last value that a forecast reaches, and for which columns known ahead are kept.
+LONGEST_HORIZON = 10_000
 # A grid of more steps than this for each stamp is not made.
 MOST_STEPS = 20
 
@@ -36,6 +38,16 @@ class Reading:
     # The words that the series has, one for each column of words.
     words: tuple[str | None, ...] = ()
 
+    @property
+    def is_known(self) -> np.ndarray:
+        """Whether each row has a value and a stamp."""
+        return np.isfinite(self.values) & np.isfinite(self.stamps.moments)
+
+    @property
+    def known(self) -> Stamps:
+        """The stamps of rows with a value: others, such as those of plans, may have other days."""
+        return Stamps(self.stamps.moments[self.is_known], self.stamps.walls[self.is_known])
+
 
 @dataclass(frozen=True)
 class Series:
@@ -51,6 +63,13 @@ class Series:
     # A row for each further column of numbers, by the same steps and those that follow; NaN where unknown.
     ahead: np.ndarray = field(default_factory=partial(np.empty, (0, 0)))
     words: tuple[str | None, ...] = ()
+    # The places of the values that were filled in.
+    missing: np.ndarray = field(default_factory=partial(np.empty, 0, np.int64))
+
+    @property
+    def filled(self) -> np.ndarray:
+        """Whether each value was filled in."""
+        return np.isin(np.arange(len(self.values)), self.missing)
 
     @property
     def is_answered(self) -> bool:
@@ -59,8 +78,7 @@ class Series:
 
 def lay_out(reading: Reading, step: TimeStep) -> Series:
     """Return a series on the grid of its steps, with its status."""
-    known = np.isfinite(reading.values) & np.isfinite(reading.stamps.moments)
-    stamps = Stamps(reading.stamps.moments[known], reading.stamps.walls[known])
+    known, stamps = reading.is_known, reading.known
     if not len(stamps):
         return _without(reading, stamps, EMPTY)
     numbers = step.numbers(stamps)
@@ -69,14 +87,15 @@ def lay_out(reading: Reading, step: TimeStep) -> Series:
     if np.any(np.diff(numbers) <= 0):
         return _without(reading, stamps, DUPLICATES)
     length = int(numbers[-1]) + 1
-    missing = length - len(numbers)
-    if missing > MOST_MISSING * length or length > MOST_STEPS * len(numbers):
+    lacking = length - len(numbers)
+    if lacking > MOST_MISSING * length or length > MOST_STEPS * len(numbers):
         return _without(reading, stamps, GAPS)
     values = np.interp(np.arange(length), numbers, reading.values[known])
     flat = length > 1 and np.ptp(values) == 0
-    status = CONSTANT if flat else FILLED if missing else OK
+    status = CONSTANT if flat else FILLED if lacking else OK
     ahead = _lay_ahead(reading, stamps, step, length)
-    return Series(reading.key, stamps, values, status, ahead=ahead, words=reading.words)
+    missing = np.setdiff1d(np.arange(length), numbers)
+    return Series(reading.key, stamps, values, status, ahead=ahead, words=reading.words, missing=missing)
 
 
 def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep, past: int) -> np.ndarray:
@@ -87,12 +106,17 @@ def _lay_ahead(reading: Reading, stamps: Stamps, step: TimeStep, past: int) -> n
     """
     if not len(reading.ahead):
         return reading.ahead
-    later = reading.stamps.moments >= stamps.moments[0]
+    later = (reading.stamps.moments >= stamps.moments[0]) & step.may_have(reading.stamps)
     numbers = step.numbers(Stamps(reading.stamps.moments[later], reading.stamps.walls[later]))
     if numbers is None:
         # Some rows fit no step: use only the rows at the stamps of the series' values.
         later = np.isin(reading.stamps.moments, stamps.moments)
         numbers = step.numbers(Stamps(reading.stamps.moments[later], reading.stamps.walls[later]))
+    if numbers is not None:
+        # No forecast reaches further, and a row of the year 9999 would make a grid without end.
+        near = numbers < past + LONGEST_HORIZON
+        (kept,) = np.nonzero(later)
+        numbers, later = numbers[near], kept[near]
     found = []
     for row in reading.ahead[:, later]:
         known = np.isfinite(row)

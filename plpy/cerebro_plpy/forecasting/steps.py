@@ -101,6 +101,12 @@ class TimeStep:
         whole = np.round(found)
         return whole.astype(np.int64) if np.all(np.abs(found - whole) <= NEAR) else None
 
+    def may_have(self, stamps: Stamps) -> np.ndarray:
+        """Return whether each stamp may be one of a step; a weekend has none if steps are weekdays."""
+        if self.unit != WEEKDAYS:
+            return np.ones(len(stamps), bool)
+        return np.is_busday(_days(stamps.walls))
+
     def after(self, stamps: Stamps, numbers: Sequence[int] | np.ndarray) -> np.ndarray:
         """Return the stamps at the given numbers of steps after the first stamp.
 
@@ -210,9 +216,15 @@ def _days(walls: np.ndarray) -> np.ndarray:
 
 
 def _skips_weekends(series: Sequence[Stamps]) -> bool:
-    days = np.concatenate([_days(one.walls) for one in series])
-    enough = len(days) >= 10 and np.ptp(days.astype(np.int64)) >= 13
-    return bool(enough and np.mean(~np.is_busday(days)) <= MOST_WEEKEND)
+    """Return whether most series have hardly any day of a weekend. Short ones are looked at together."""
+    each = [_days(one.walls) for one in series]
+    long = [days for days in each if _shows_weekends(days)] or [np.concatenate(each)]
+    kept = [_shows_weekends(days) and np.mean(~np.is_busday(days)) <= MOST_WEEKEND for days in long]
+    return bool(np.mean(kept) > 0.5)
+
+
+def _shows_weekends(days: np.ndarray) -> bool:
+    return len(days) >= 10 and np.ptp(days.astype(np.int64)) >= 13
 
 
 def _weekday_numbers(walls: np.ndarray) -> np.ndarray | None:

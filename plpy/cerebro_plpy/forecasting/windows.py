@@ -44,14 +44,20 @@ class WindowShape:
 
 @dataclass(frozen=True)
 class Windowed:
-    """Windows of series: the known values, the values that followed, and the series' slope before these."""
+    """Windows of series: the known values, the values that followed, and facts about the values before these.
+
+    They are the series' slope, and the root of its mean squared change from one step to the next.
+    """
 
     # The number of each window's series, and its origin: how many values of the series are known.
     series: np.ndarray
     origins: np.ndarray
     known: np.ndarray
     slopes: np.ndarray
+    changes: np.ndarray
     followed: np.ndarray
+    # Whether each of these values was read, and not filled in. Only such values tell errors.
+    read: np.ndarray
     # Further columns at the steps that followed: (windows, steps, columns), NaN where unknown.
     ahead: np.ndarray
 
@@ -64,10 +70,20 @@ class Windowed:
 
     @cached_property
     def scales(self) -> np.ndarray:
-        """The mean distance of a window's values from their mean; 1 for a flat window."""
-        means = self.known.mean(axis=1, keepdims=True)
-        found = np.abs(self.known - means).mean(axis=1, keepdims=True)
-        return np.where(found > FLAT * np.abs(means), found, 1.0)
+        """The mean distance of a window's values from their mean.
+
+        For a flat window, the scale is the series' change before. If this is 0 too, it is the values' size.
+        """
+        means = np.abs(self.known.mean(axis=1, keepdims=True))
+        found = np.abs(self.known - self.known.mean(axis=1, keepdims=True)).mean(axis=1, keepdims=True)
+        changes = self.changes[:, None]
+        flat = np.where(changes > FLAT * means, changes, np.where(means > 0, means, 1.0))
+        return np.where(found > FLAT * means, found, flat)
+
+    @property
+    def has_changed(self) -> np.ndarray:
+        """Whether each window's series has changed before."""
+        return self.changes > FLAT * np.abs(self.known.mean(axis=1))
 
     @property
     def inputs(self) -> np.ndarray:
@@ -132,7 +148,8 @@ def share_out(series: Sequence[Series], shape: WindowShape) -> Jobs:
         total = sum(len(span[job]) for span in spans)
         stride = max(1, -(-total // limit))
         chosen = [_thin(span[job], stride, number) for number, span in enumerate(spans)]
-        found.append(cut(series, chosen, shape))
+        rows = cut(series, chosen, shape)
+        found.append(rows if job == TRAINS else _without_filled(rows, series))
     scales = [
         _mean_change(one.values[: span[TRAINS][-1] + shape.horizon], shape.season) if span[TRAINS] else np.nan
         for one, span in zip(series, spans, strict=True)
@@ -158,6 +175,19 @@ def _spans(length: int, shape: WindowShape) -> tuple[range, range, range]:
 def _thin(origins: range, stride: int, number: int) -> range:
     """Return every `stride`th origin of series `number`. Different series begin at different origins."""
     return origins[number % stride :: stride] if len(origins) > stride else origins[-1:]
+
+
+def _without_filled(rows: Windowed, series: Sequence[Series]) -> Windowed:
+    """Return the windows that tell errors, without those that end with a value that was filled in.
+
+    Such a value comes from the values on both sides, so the window would know a later value. If all windows
+    are such, return them all.
+    """
+    missing = [{*one.missing.tolist()} for one in series]
+    windows = zip(rows.series.tolist(), rows.origins.tolist(), strict=True)
+    keeps = np.array([origin - 1 not in missing[number] for number, origin in windows], bool)
+    places = np.flatnonzero(keeps & rows.read.any(axis=1))
+    return rows.take(places) if 0 < len(places) < len(rows) else rows
 
 
 def _mean_change(values: np.ndarray, season: int) -> float:
@@ -187,7 +217,8 @@ def cut(
     numbers = np.repeat(np.arange(len(series)), [len(one) for one in ends])
     known = np.empty((len(numbers), shape.window))
     followed = np.full((len(numbers), shape.horizon), np.nan)
-    slopes = np.empty(len(numbers))
+    slopes, changes = np.empty(len(numbers)), np.empty(len(numbers))
+    read = np.ones(followed.shape, bool)
     width = max((len(one.ahead) for one in series), default=0)
     ahead = np.full((len(numbers), shape.horizon, width), np.nan)
     place = 0
@@ -197,12 +228,15 @@ def cut(
         if len(at):
             known[rows] = one.values[at[:, None] + np.arange(-shape.window, 0)]
             slopes[rows] = (one.values[at - 1] - one.values[0]) / np.maximum(at - 1, 1)
+            squares = np.concatenate([[0.0], np.cumsum(np.square(np.diff(one.values)))])
+            changes[rows] = np.sqrt(squares[at - 1] / np.maximum(at - 1, 1))
             if width:
                 ahead[rows] = _known_ahead(one, at[:, None] + np.arange(shape.horizon))
             if at.max() + shape.horizon <= len(one.values):
                 followed[rows] = one.values[at[:, None] + np.arange(shape.horizon)]
+                read[rows] = ~one.filled[at[:, None] + np.arange(shape.horizon)]
     origins_of_all = np.concatenate([np.empty(0, np.int64), *ends])
-    return Windowed(numbers, origins_of_all, known, slopes, followed, ahead)
+    return Windowed(numbers, origins_of_all, known, slopes, changes, followed, read, ahead)
 
 
 def look_back(

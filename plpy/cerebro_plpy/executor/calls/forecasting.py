@@ -19,7 +19,15 @@ from cerebro_plpy.forecasting import backtest, inputs, windows
 from cerebro_plpy.forecasting.baselines import BASELINES, BESIDE_NETS, SEASONAL_NAIVE, TOGETHER
 from cerebro_plpy.forecasting.document import Forecast
 from cerebro_plpy.forecasting.inputs import InputMaker
-from cerebro_plpy.forecasting.series import DUPLICATES, FILLED, IRREGULAR, OK, Series, lay_out
+from cerebro_plpy.forecasting.series import (
+    DUPLICATES,
+    FILLED,
+    IRREGULAR,
+    LONGEST_HORIZON,
+    OK,
+    Series,
+    lay_out,
+)
 from cerebro_plpy.forecasting.steps import TimeStep, find_step
 from cerebro_plpy.forecasting.windows import Jobs, Windowed, WindowShape
 from cerebro_plpy.logical.options import Validator, drop_nulls, integer, parse_options
@@ -32,7 +40,6 @@ from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import series as store
 from cerebro_plpy.store.runs import results
 
-LONGEST_HORIZON = 10_000
 CONFIGS, EPOCHS = 8, 27
 NETS = (("nlinear", None), ("dlinear", None), ("nhits", '{"width": [32, 128]}'))
 LOSS = "'loss': ['mae'], 'metrics': ['mae']"
@@ -161,7 +168,7 @@ def train_series(db: Database, order: ForecastOrder) -> Backtest:
     """Train nets on windows of series, store the best contender as the forecast, and return the backtest."""
     zone = order.zone
     read = readings.read_series(db, order.source, order.columns, zone, trains=True)
-    step = find_step([one.stamps for one in read], numbers=order.columns.is_numbered)
+    step = find_step([one.known for one in read], numbers=order.columns.is_numbered)
     if step is None:
         raise CerebroError(
             f"no series of {order.source.quoted} has two rows with different times", sqlstate=WRONG_STATE
@@ -268,6 +275,12 @@ def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season:
     lengths = [len(one.values) for one in laid if one.status in (OK, FILLED)]
     enough = [length for length in lengths if length > windows.LEAST_HORIZONS * order.horizon]
     shape = windows.choose_shape(enough, order.horizon, season, order.training.given.get("window"))
+    given = order.training.given
+    if {"season", "window"} <= given.keys() and given["season"] > given["window"]:
+        raise CerebroError(
+            f"option season is {given['season']}, more than option window, {given['window']}",
+            hint="A window must hold a season.",
+        )
     if max(lengths, default=0) >= shape.least:
         return shape
     found = ", ".join(f"{count} {status}" for status, count in _count(laid).items())
@@ -283,6 +296,8 @@ def _shape(order: ForecastOrder, laid: Sequence[Series], step: TimeStep, season:
 def _hint(order: ForecastOrder, laid: Sequence[Series]) -> str:
     if not order.columns.keys and any(one.status in (IRREGULAR, DUPLICATES) for one in laid):
         return "All rows are one series here. Name the columns that tell several apart: series => ARRAY['…']."
+    if order.columns.time.element == "timestamptz" and any(one.status == IRREGULAR for one in laid):
+        return f"Days and months are those of the time zone {order.zone}. If the rows are of another, set it."
     return "A shorter horizon, or smaller options window and season, need fewer steps."
 
 

@@ -14,7 +14,7 @@ from cerebro_plpy.forecasting.backtest import LEVELS
 from cerebro_plpy.forecasting.baselines import BASELINES, NAIVE, SEASONAL_NAIVE
 from cerebro_plpy.forecasting.document import Forecast, read_forecast
 from cerebro_plpy.forecasting.inputs import InputMaker
-from cerebro_plpy.forecasting.series import SHORT, UNKNOWN, Series, lay_out
+from cerebro_plpy.forecasting.series import FILLED, SHORT, UNKNOWN, Series, lay_out
 from cerebro_plpy.forecasting.windows import Windowed, WindowShape, cut, look_back
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting import trained
@@ -269,9 +269,9 @@ def _answer(db: Database, held: HeldForecast, series: Sequence[Series], level: i
             db, held.name, long, inputs=found.inputs, shape=shape, is_registered=held.is_registered
         )
         answers = answer_best(net, rows, found)
-        flat = np.ptp(rows.known, axis=1, keepdims=True) == 0
-        answers = np.where(flat, rows.centers, answers)
-        reach = np.where(flat, 0.0, rows.scales) * found.radii[level]
+        changed = rows.has_changed[:, None]
+        answers = np.where(changed, answers, rows.centers)
+        reach = np.where(changed, rows.scales, 0.0) * found.radii[level]
         for place, one in enumerate(long):
             values = answers[place]
             bands[one.key] = Band(values, values - reach[place], values + reach[place], one.status)
@@ -298,7 +298,9 @@ def _short_band(one: Series, found: Forecast) -> Band:
         origins=np.array([len(one.values)]),
         known=one.values[None, -window:],
         slopes=np.zeros(1),
+        changes=np.zeros(1),
         followed=np.empty((1, 0)),
+        read=np.empty((1, 0), bool),
         ahead=np.empty((1, 0, 0)),
     )
     values = BASELINES[SEASONAL_NAIVE if season > 1 else NAIVE](rows, found.shape.horizon, season)[0]
@@ -325,11 +327,13 @@ def _rows(
         if not one.is_answered:
             yield one.key, None, None, None, None, one.status, None
             continue
-        band, before = bands[one.key], one.values[len(one.values) - min(history, len(one.values)) :]
+        band, first = bands[one.key], len(one.values) - min(history, len(one.values))
+        before = one.values[first:]
         for place, time in enumerate(times[one.key].tolist()):
             number = round(time) if found.step.is_number else None
             if place < len(before):
-                yield one.key, stamps.get(time), float(before[place]), None, None, KNOWN, number
+                status = FILLED if one.filled[first + place] else KNOWN
+                yield one.key, stamps.get(time), float(before[place]), None, None, status, number
                 continue
             step = place - len(before)
             bounds = (band.values[step], band.lower[step], band.upper[step])
