@@ -182,7 +182,10 @@ def test_who_may_not_read_a_table_gets_no_features_of_it(
 @pytest.mark.slow
 def test_retraining_makes_the_features_of_new_labels(trial: Trial, trained: str, greenplum: bool) -> None:
     trial.sql("INSERT INTO labels SELECT id, '2026-06-20', gone FROM labels")
+    # The query keeps the search_path of the call that had it, as a scheduled session may have another.
+    trial.sql("SET search_path = pg_catalog")
     found = trial.read_row("SELECT * FROM cerebro.retrain('leaving', promote => 'always')")
+    trial.sql("RESET search_path")
     assert found["promoted"] and found["judged_rows"] > 100
     recipe, comment = trial.sql(
         "SELECT lineage -> 'recipe', comment FROM cerebro.model_versions WHERE version = 2"
@@ -314,3 +317,49 @@ def test_labels_are_made_with_the_callers_rights(trial: Trial, connect: Connect,
             trial.sql(f"GRANT SELECT ON {table} TO {user}")
         session.sql(call)
         assert session.value("SELECT count(*) > 0 FROM theirs.counted")
+
+
+def test_a_query_that_somebody_else_has_written_is_not_run(
+    trial: Trial, trained: str, connect: Connect, role: MakeRole
+) -> None:
+    user, refused = role(), "is trained on the rows of a query that somebody else has written"
+    trial.sql("CREATE TABLE theirs AS TABLE related; CREATE TABLE theirs_summary AS TABLE related_summary")
+    trial.sql(f"ALTER TABLE theirs OWNER TO {user}; ALTER TABLE theirs_summary OWNER TO {user}")
+    trial.sql("SELECT FROM cerebro.train('theirs', 'gone', 'of_theirs', '30 s', %s)", OPTIONS)
+    trial.sql("SELECT cerebro.register('of_theirs', 'of_theirs')")
+    # The other role registers the tables of the model, and its version is copied.
+    trial.sql(f"GRANT SELECT ON leaves, leaves_info, leaves_summary, related_summary TO {user}")
+    trial.sql(f"GRANT SELECT ON leaves_packed, leaves_packed_summary TO {user}")
+    with closing(connect(user=user)) as connection:
+        other = Trial(connection)
+        other.sql("SELECT cerebro.register('public.leaves', 'brought')")
+        other.sql("SELECT cerebro.grant_model('brought', %s, 'manage')", trial.value("SELECT current_user"))
+    trial.sql("SELECT cerebro.register('brought@1', 'copied')")
+    for model in ("of_theirs", "brought", "copied"):
+        with pytest.raises(psycopg2.errors.InsufficientPrivilege, match=refused):
+            trial.sql("SELECT * FROM cerebro.retrain(%s)", model)
+
+
+def test_other_children_of_a_parent_are_not_the_row_itself(trial: Trial) -> None:
+    trial.sql("CREATE TABLE homes (home integer PRIMARY KEY)")
+    trial.sql(
+        "CREATE TABLE people (id integer PRIMARY KEY, home integer REFERENCES homes, joined date,"
+        " sick boolean)"
+    )
+    trial.sql("INSERT INTO homes SELECT i FROM generate_series(1, 90) AS i")
+    trial.sql(
+        "INSERT INTO people SELECT i, 1 + i * i % 83, date '2026-01-01' + i % 50, i * 7919 % 10 < 4"
+        " FROM generate_series(1, 300) AS i"
+    )
+    trial.sql(
+        "SELECT cerebro.relate('SELECT id, date ''2026-06-01'' AS at, sick AS ill FROM people', 'housed',"
+        " entity => 'people', cutoff => 'at', times => '{\"people\": \"joined\"}',"
+        " aggregates => ARRAY['count', 'mean'])"
+    )
+    wrong = (
+        "SELECT count(*) FROM housed JOIN (SELECT id, count(*) OVER h AS n, sum(sick::integer) OVER h"
+        " - sick::integer AS others FROM people WINDOW h AS (PARTITION BY home)) AS p USING (id)"
+        " WHERE homes_people_count <> n - 1 OR abs(homes_people_mean_sick * (n - 1) - others) > 1e-9"
+        " OR (homes_people_mean_sick IS NULL) <> (n = 1)"
+    )
+    assert trial.value(wrong) == 0

@@ -245,9 +245,34 @@ def test_columns_can_be_left_out_from_a_version_on(trial: Trial) -> None:
     recipe = "SELECT lineage -> 'recipe' -> 'inputs' FROM cerebro.model_versions"
     recipe += " WHERE name = 'wide' AND version = %s"
     assert trial.value(recipe, 1) == ["a", "b"]
-    retrain(trial, "'wide', promote => 'always', options => '{\"exclude\": [\"b\"]}'")
-    retrain(trial, "'wide', promote => 'always'")
-    assert trial.value(recipe, 2) == trial.value(recipe, 3) == ["a"]
+    exclude = 'options => \'{"exclude": ["b"]}\''
+    calls = (f", {exclude}", f", {exclude}", "")
+    rows = [retrain(trial, f"'wide', promote => 'always'{more}")["judged_rows"] for more in calls]
+    assert trial.value(recipe, 2) == trial.value(recipe, 4) == ["a"]
+    # The same rows judge as before: no version has been trained on them.
+    assert len({*rows}) == 1
+    assert trial.value(recipe.replace("inputs", "judged_by"), 4) == ["a", "b"]
+
+
+def test_new_classes_count_for_the_version_that_knows_them(trial: Trial) -> None:
+    trial.sql("SELECT cerebro.register('churn', 'renamed')")
+    trial.sql("CREATE VIEW german AS SELECT a, 'ger-' || gone AS gone FROM january")
+    trial.notices()
+    found = retrain(trial, "'renamed', 'german'")
+    assert found["promoted"] and found["previous_value"] > 30 > 1 > found["value"]
+    assert f"renamed@1 does not know the class of {found['judged_rows']}" in trial.notices()
+
+
+def test_more_different_integers_stay_classes(trial: Trial) -> None:
+    for name, classes in (("five", 5), ("twenty_five", 25)):
+        trial.sql(
+            f"CREATE TABLE {name} AS SELECT i AS id, (i * 7919 % {classes}) + sin(i) / 4 AS a,"
+            f" i * 7919 % {classes} AS gone FROM generate_series(1, 900) AS i"
+        )
+    trial.sql("SELECT * FROM cerebro.train('five', 'gone', 'counted', '1 minute', %s)", json.dumps(OPTIONS))
+    trial.sql("SELECT cerebro.register('counted', 'counting')")
+    found = retrain(trial, "'counting', 'twenty_five', promote => 'always'")
+    assert found["measured"] == "logloss" and found["promoted"]
 
 
 def test_a_target_that_cannot_be_compared_is_refused_before_anything_is_trained(trial: Trial) -> None:

@@ -124,6 +124,11 @@ def is_of_siblings(path: Path) -> bool:
     return bool(downs) and any(not step.down for step in path[: downs[-1]])
 
 
+def leads_back(entity: TableName, path: Path) -> bool:
+    """Return whether a path's last step leads from a parent to its other children in the entity's table."""
+    return bool(path) and path[-1].down and path[-1].table == entity and is_of_siblings(path)
+
+
 def base_of(path: Path) -> Path:
     """Return the beginning of a path, up to its last step down.
 

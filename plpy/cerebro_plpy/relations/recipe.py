@@ -23,7 +23,7 @@ from cerebro_plpy.relations.paths import (
 )
 from cerebro_plpy.relations.planning import AGGREGATES, OF_ROWS, RelatedFeature
 
-VERSION = 1
+VERSION, AUTHOR = 1, "author"
 # As many as fit into a row of a table.
 MOST_STEPS, MOST_FEATURES = 3, 800
 ZONED = "timestamptz"
@@ -46,6 +46,10 @@ class RelationRecipe:
     # The times of timed tables.
     times: Mapping[TableName, RelatedColumn]
     features: tuple[RelatedFeature, ...]
+    # The search_path by which the query's names are read, and the role that has written the query. Recipes of
+    # earlier versions have neither.
+    search_path: str = ""
+    author: str = ""
 
     def as_json(self) -> str:
         return json.dumps(
@@ -59,6 +63,8 @@ class RelationRecipe:
                 "zoned": self.zoned,
                 "times": [[*table, *_column_as_json(time)] for table, time in self.times.items()],
                 "features": [_feature_as_json(feature) for feature in self.features],
+                "search_path": self.search_path,
+                AUTHOR: self.author,
             },
             ensure_ascii=False,
         )
@@ -104,6 +110,8 @@ def read(text: str) -> RelationRecipe:
             zoned=_flag(given["zoned"]),
             times=dict(map(_time, given["times"])),
             features=tuple(map(_feature, _few(given["features"], MOST_FEATURES))),
+            search_path=str(given.get("search_path", "")),
+            author=str(given.get(AUTHOR, "")),
         )
     except (KeyError, TypeError, ValueError, IndexError, RecursionError) as error:
         raise _corrupt(f"{type(error).__name__}, {error}") from None

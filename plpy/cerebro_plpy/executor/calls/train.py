@@ -42,6 +42,7 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, session
 from cerebro_plpy.store.models import retraining
+from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows, statistics
 from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology, find_started
@@ -220,14 +221,23 @@ def _recipe(db: Database, task: TrainOrder, summary: packed.PackedSummary) -> Ma
     """Return the facts by which a later call can train again on other rows, such as target and options."""
     columns = summary.features.columns if summary.features else ()
     relations = summary.features.relations if summary.features else None
+    source = names.resolve_table(db, task.source)
     return {
-        "source": names.resolve_table(db, task.source).quoted,
+        "source": source.quoted,
         "target": summary.dependent_varname[0],
         "seconds": task.seconds,
-        "options": task.given,
+        "options": {**task.given, **_name_task(db, source, summary)},
         "inputs": list(columns),
         **({} if relations is None else {retraining.RELATIONS: relations}),
     }
+
+
+def _name_task(db: Database, source: Table, summary: packed.PackedSummary) -> Mapping[str, str]:
+    """Return option `task`, so that other rows, with more or fewer different integers, are learned alike."""
+    label = packed.columns_of(db, source)[summary.dependent_varname[0]]
+    if label.is_array or label.element not in (*sources.INTEGERS, "bool"):
+        return {}
+    return {"task": target.CLASSIFICATION if summary.one_hot[0] else target.REGRESSION}
 
 
 def choose_backend(db: Database, *, here: bool) -> str:

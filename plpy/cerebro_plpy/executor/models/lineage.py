@@ -37,6 +37,8 @@ def describe_copy(db: Database, holder: RegisteredVersion) -> dict[str, Any]:
     """Return the metrics and the lineage of a version that is copied to another registered model."""
     held = holder.read(db)
     lineage = {**json.loads(held.lineage), "copied_from": holder.name}
+    if isinstance(lineage.get(RECIPE), dict) and held.registered_by != session.current_user(db):
+        lineage[RECIPE] = retraining.sign(lineage[RECIPE], held.registered_by)
     return {"metrics": json.loads(held.metrics), "lineage": lineage}
 
 

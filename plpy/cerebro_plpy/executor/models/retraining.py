@@ -35,9 +35,10 @@ from cerebro_plpy.logical.options import Validator, boolean, drop_nulls, is_numb
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import check_columns, find_judge
 from cerebro_plpy.registry import references
+from cerebro_plpy.relations.recipe import read as read_relations
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import model_versions, retraining
-from cerebro_plpy.store.models.retraining import APPENDED, RELATIONS
+from cerebro_plpy.store.models.retraining import APPENDED, JUDGED_BY, RELATIONS
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.store.related import series
@@ -179,7 +180,7 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
         for one in (table, *asked.before)
     )
     known = packed.columns_of(db, table)
-    deciding = {name: known[name].element for name in (*recipe["inputs"], recipe["target"])}
+    deciding = {name: known[name].element for name in _list_deciding(recipe) if name in known}
     rows = retraining.split(
         db,
         labelled,
@@ -202,6 +203,17 @@ def _train_rows(db: Database, asked: RowsTraining, version: str) -> None:
         continuing.train_on(db, version, asked.call, round(session.seconds(db, str(asked.call.budget))))
     else:
         train.train(db, asked.call)
+
+
+def _list_deciding(recipe: Mapping[str, Any]) -> list[str]:
+    """Return the columns whose values say whether a row is set apart, for all versions that are retrained.
+
+    Of related tables, these are the key and the cut-off: columns of an entity have today's values.
+    """
+    if recipe.get(RELATIONS) is not None:
+        related = read_relations(json.dumps(recipe[RELATIONS]))
+        return [*related.key, related.cutoff]
+    return [*recipe.get(JUDGED_BY, recipe["inputs"]), recipe["target"]]
 
 
 def check(db: Database, call: RetrainCall) -> CheckedRetraining:
@@ -297,7 +309,7 @@ def _is_recipe(found: object) -> bool:
     if not isinstance(found, dict):
         return False
     texts = [found.get("source"), found.get("target")]
-    for listed in (found.get("inputs"), found.get(APPENDED, [])):
+    for listed in (found.get("inputs"), found.get(APPENDED, []), found.get(JUDGED_BY, [])):
         if not isinstance(listed, list):
             return False
         texts += listed
@@ -340,7 +352,8 @@ def _call(
     if others:
         given["exclude"] = others
     seconds = recipe["seconds"] if budget is None else round(session.seconds(db, budget))
-    kept = {**recipe, "options": given, "inputs": inputs, "seconds": seconds}
+    judged_by = recipe.get(JUDGED_BY, recipe["inputs"])
+    kept = {**recipe, "options": given, "inputs": inputs, JUDGED_BY: judged_by, "seconds": seconds}
     return train.TrainCall(
         source_table=retraining.temporary(retraining.LEARNED),
         target=names.quote(recipe["target"]),
@@ -362,8 +375,11 @@ def _compare(db: Database, candidate: str, previous: str, asked: str | None) -> 
 
     If the metric `asked` is not defined for single rows, the default metric is used instead.
     """
-    (metric, new), (_, old) = (_errors(db, reference, asked) for reference in (candidate, previous))
-    common = sorted(new.keys() & old.keys())
+    (metric, new), (other, old) = (_errors(db, reference, asked) for reference in (candidate, previous))
+    # A version that learned classes and one that learned a quantity have no metric in common.
+    common = sorted(new.keys() & old.keys()) if metric == other else []
+    if not common:
+        return Verdict(metric, math.nan, math.nan, rows=0, gain=0.0, noise=math.inf)
     ours, theirs = (np.array([errors[number] for number in common]) for errors in (new, old))
     value, before = (
         scoring.shown(metric, scoring.error_of(metric, float(errors.mean()))) for errors in (ours, theirs)
@@ -390,9 +406,14 @@ def _errors(db: Database, reference: str, asked: str | None) -> tuple[str, Mappi
     judge = find_judge(db, reference, retraining.temporary(retraining.JUDGED), None, [retraining.NUMBER])
     metric = scoring.check_metric(asked if asked in scoring.EACH else None, judge.is_classes)
     found: dict[str, float] = {}
-    for rows in judge.read():
-        errors = scoring.EACH[metric](judge.answer(rows.inputs), rows.truth)
+    strange = 0
+    for rows in judge.read_all():
+        (errors,) = judge.measure([metric], rows.labels, judge.answer(rows.inputs))
+        strange += sum(not judge.knows(label) for label in rows.labels)
         found.update(zip((str(key) for (key,) in rows.texts), errors.tolist(), strict=True))
+    if strange:
+        rows = f"{strange} of {len(found)} rows"
+        db.notice(f"{reference} does not know the class of {rows}: they count as wrong answers")
     return metric, found
 
 

@@ -16,7 +16,7 @@ from cerebro_plpy.errors import (
     WRONG_STATE,
     CerebroError,
 )
-from cerebro_plpy.executor.related.schema import all_keys, entity_key, read_table, read_times
+from cerebro_plpy.executor.related.schema import all_keys, entity_key, named_keys, read_table, read_times
 from cerebro_plpy.relations import labels as terms
 from cerebro_plpy.relations.paths import MOMENT, NUMBER, ForeignKey, RelatedColumn, RelatedTable, TableName
 from cerebro_plpy.relations.planning import COUNT
@@ -63,7 +63,7 @@ def labels(db: Database, call: LabelsCall) -> str:
         entity=entity,
         key=key,
         entity_time=times.get(entity),
-        child_key=_key_between(entity, child, keys),
+        child_key=_key_between(entity, child, keys, named_keys(db, call.foreign_keys)),
         child_time=times.get(child) or _only_time(db, tables[child][0]),
         column=None if column is None else _number(tables[child][0], column),
         term=term,
@@ -140,8 +140,12 @@ def _number(table: RelatedTable, name: str) -> RelatedColumn:
     return column
 
 
-def _key_between(entity: TableName, child: TableName, keys: Sequence[ForeignKey]) -> ForeignKey:
-    found = [key for key in keys if (key.child, key.parent) == (child, entity)]
+def _key_between(
+    entity: TableName, child: TableName, keys: Sequence[ForeignKey], named: Sequence[ForeignKey]
+) -> ForeignKey:
+    """Return the only key that leads from the child to the entity; of several, the one that is named."""
+    leading = [key for key in keys if (key.child, key.parent) == (child, entity)]
+    found = [key for key in leading if key in named] or leading
     if len(found) != 1:
         raise CerebroError(
             f"{len(found) or 'no'} foreign keys lead from {quote(*child)} to {quote(*entity)}",

@@ -19,6 +19,7 @@ from cerebro_plpy.executor.related.relating import (
     check_query,
     check_rows,
     choose_sweeps,
+    count_crowds,
     rows_name,
 )
 from cerebro_plpy.predicting import models as trained_models
@@ -66,7 +67,8 @@ def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name
             hint="Leave it out of the query, or give it another name there.",
         )
     many = relations.count_rows(db, rows.table.quoted) >= MANY_ROWS
-    swept = choose_sweeps(db, recipe, rows) if many else {}
+    crowded = count_crowds(db, recipe, rows) if many else {}
+    swept = choose_sweeps(db, recipe, rows, crowded)
     text = features_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
     return relations.write_temporary(db, name, text)
 

@@ -6,7 +6,7 @@ Only related rows from before a labelled row's cut-off count.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
@@ -23,7 +23,15 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.executor.related.schema import FoundSchema, SchemaRequest, find_schema
 from cerebro_plpy.logical.options import one_of
 from cerebro_plpy.madlib.nearest import unknown
-from cerebro_plpy.relations.paths import MOMENT, Path, RelatedColumn, TableName, base_of, is_of_siblings
+from cerebro_plpy.relations.paths import (
+    MOMENT,
+    Path,
+    RelatedColumn,
+    TableName,
+    base_of,
+    is_of_siblings,
+    leads_back,
+)
 from cerebro_plpy.relations.planning import AGGREGATES, ALL, RelatedFeature, Wishes, describe, plan
 from cerebro_plpy.relations.recipe import MOMENTS, MOST_FEATURES, ZONED, RelationRecipe
 from cerebro_plpy.store import names, session
@@ -108,17 +116,33 @@ def relate(db: Database, call: RelateCall) -> str:
             zoned=_has_zone(rows.cutoff, found, planned),
             times=found.times,
             features=tuple(planned[: most if form == SQL else MOST_FEATURES]),
+            search_path=db.search_path,
         )
         if form == SQL:
             return features_sql.statement(recipe, list(rows.columns), rows.cutoff)
         return _write(db, recipe, found, rows, output_table=call.output_table, most=most)
 
 
-def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
+def choose_sweeps(
+    db: Database, recipe: RelationRecipe, rows: LabelledRows, crowded: Collection[Path]
+) -> Collection[Path]:
+    """Return the `crowded` paths on which a statement reads child rows in order of time.
+
+    Usually, a statement compares the two rows of each pair. In order of time, it cannot leave out a labelled
+    row's own entity, which is thus one of the other children of its parent once its time has come.
+    """
+    back = {path for path in crowded if leads_back(recipe.entity, path)}
+    if back and recipe.entity in recipe.times:
+        text = features_sql.rows_of_past_entities(recipe, rows.cutoff, rows.table.quoted)
+        if not relations.count_pairs(db, text):
+            back = set[Path]()
+    return {path for path in crowded if path not in back}
+
+
+def count_crowds(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> Mapping[Path, float]:
     """Return the paths on which there are too many pairs of rows to compare, and the number of pairs.
 
-    A pair is a labelled row and a child row. Usually, a statement compares the two rows of each pair. On the
-    returned paths, it reads the child rows in order of time instead.
+    A pair is a labelled row and a child row.
     """
     found = dict[Path, float]()
     for path in dict.fromkeys(base_of(feature.path) for feature in recipe.features):
@@ -131,23 +155,27 @@ def choose_sweeps(db: Database, recipe: RelationRecipe, rows: LabelledRows) -> M
 
 
 def _without_crowds(
-    db: Database, recipe: RelationRecipe, found: FoundSchema, swept: Mapping[Path, float]
+    db: Database,
+    recipe: RelationRecipe,
+    found: FoundSchema,
+    pairs: Mapping[Path, float],
+    swept: Collection[Path],
 ) -> RelationRecipe:
     """Return the recipe without features for which far too many pairs of rows would be compared.
 
-    Send a notice of the features left out. `swept` has the numbers of pairs by path.
+    Send a notice of the features left out. `pairs` has the numbers of pairs by path.
     """
     kept: list[RelatedFeature] = []
     crowded: list[RelatedFeature] = []
     for feature in recipe.features:
         base = base_of(feature.path)
-        is_crowded = is_of_siblings(base) and swept.get(base, 0) > MOST_PAIRS
-        is_crowded = is_crowded and not features_sql.may_sweep(recipe, feature)
+        is_crowded = is_of_siblings(base) and pairs.get(base, 0) > MOST_PAIRS
+        is_crowded = is_crowded and not (base in swept and features_sql.may_sweep(recipe, feature))
         (crowded if is_crowded else kept).append(feature)
     for path in dict.fromkeys(base_of(feature.path) for feature in crowded):
         names_of = [feature.name for feature in crowded if base_of(feature.path) == path]
         db.notice(
-            f"left out, since {found.schema.label(path)} has {swept[path]:.3g} pairs of rows:"
+            f"left out, since {found.schema.label(path)} has {pairs[path]:.3g} pairs of rows:"
             f" {', '.join(names_of[:SHOWN])}{', …' if len(names_of) > SHOWN else ''}"
         )
     return replace(recipe, features=tuple(kept))
@@ -183,8 +211,9 @@ def _write(
     check_cutoffs(db, rows)
     if not relations.count_rows(db, rows.table.quoted):
         raise CerebroError("the query gives no rows", sqlstate=WRONG_STATE)
-    swept = choose_sweeps(db, recipe, rows)
-    recipe = _without_crowds(db, recipe, found, swept)
+    crowded = count_crowds(db, recipe, rows)
+    swept = choose_sweeps(db, recipe, rows, crowded)
+    recipe = _without_crowds(db, recipe, found, crowded, swept)
     text = features_sql.statement(recipe, list(rows.columns), rows.cutoff, rows.table.quoted, swept)
     with _explained():
         relations.write(db, target, text)

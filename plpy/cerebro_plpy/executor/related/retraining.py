@@ -12,6 +12,7 @@ from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, CerebroError
 from cerebro_plpy.executor.models import named_tables
 from cerebro_plpy.executor.related.predicting import check_tables, make_features
 from cerebro_plpy.executor.related.relating import check_rows, rows_name
+from cerebro_plpy.relations.recipe import RelationRecipe
 from cerebro_plpy.relations.recipe import read as read_recipe
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import model_versions, retraining
@@ -41,8 +42,10 @@ def find_source(
         beside = relations.recipe_beside(db, table)
         if beside is not None:
             return table, {**recipe, "source": table.quoted, RELATIONS: json.loads(beside)}
-        known = replace(known, query=relations.rows_text(table))
-    elif model_versions.registered_by(db, name, version) != session.current_user(db):
+        known = replace(
+            known, query=relations.rows_text(table), author=session.current_user(db), search_path=""
+        )
+    elif not _is_own(db, known, name, version):
         raise CerebroError(
             f"{name}@{version} is trained on the rows of a query that somebody else has written",
             detail="The query would run with your rights.",
@@ -51,10 +54,16 @@ def find_source(
         )
     tables = check_tables(db, known)
     named_tables.check_known(db, tables, name, version, _OWN_MODEL)
-    with relations.rows_of_query(db, known.query, rows_name()) as table:
+    with relations.rows_of_query(db, known.query, rows_name(), search_path=known.search_path) as table:
         rows = check_rows(packed.columns_of(db, table), table, known.key, known.cutoff)
         made = make_features(db, known, rows, retraining.RELATED)
     return made, {**recipe, RELATIONS: json.loads(known.as_json())}
+
+
+def _is_own(db: Database, known: RelationRecipe, name: str, version: int) -> bool:
+    """Return whether the caller has registered the version and, as far as is known, written its query."""
+    writers = {model_versions.registered_by(db, name, version), known.author}
+    return writers <= {session.current_user(db), ""}
 
 
 def keep_relations(db: Database, recipe: Recipe) -> None:

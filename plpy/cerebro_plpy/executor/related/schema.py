@@ -90,7 +90,12 @@ def find_schema(db: Database, asked: SchemaRequest) -> FoundSchema:
 
 def all_keys(db: Database, named: Sequence[str] | None) -> list[ForeignKey]:
     """Return the foreign keys that the database declares, and those that the caller names."""
-    return [*relations.foreign_keys(db), *(_named_key(db, text) for text in named or ())]
+    return list(dict.fromkeys([*relations.foreign_keys(db), *named_keys(db, named)]))
+
+
+def named_keys(db: Database, named: Sequence[str] | None) -> list[ForeignKey]:
+    """Return the foreign keys that the caller names."""
+    return [_named_key(db, text) for text in named or ()]
 
 
 def _name(table: Table) -> TableName:

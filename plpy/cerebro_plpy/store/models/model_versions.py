@@ -56,6 +56,7 @@ class StoredVersion:
     about: str
     metrics: str
     lineage: str
+    registered_by: str
 
 
 @as_owner
@@ -64,7 +65,8 @@ def read(db: Database, version_id: int) -> StoredVersion:
     found that the user may use the version."""
     rows = db.query(
         "SELECT model_arch, compile_params, fit_params, backend, about, metrics::text AS metrics,"
-        " lineage::text AS lineage FROM cerebro._model_version WHERE version_id = $1",
+        " lineage::text AS lineage, registered_by::text AS registered_by"
+        " FROM cerebro._model_version WHERE version_id = $1",
         ["bigint"],
         [version_id],
     )

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.spaces.grid import GridRow
+from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, target
 from cerebro_plpy.store.runs import results
@@ -252,8 +253,13 @@ def hidden_from(db: Database, role: str, tables: Sequence[Table]) -> list[str]:
 
 def is_own(db: Database, table: Table) -> bool:
     """Return whether the caller is the owner of a table, and not just a member of the owner."""
+    return owner(db, table) == session.current_user(db)
+
+
+def owner(db: Database, table: Table) -> str:
+    """Return the role that owns a table."""
     return db.query(
-        "SELECT pg_get_userbyid(c.relowner) = current_user AS found FROM pg_class AS c WHERE c.oid = $1::oid",
+        "SELECT pg_get_userbyid(c.relowner)::text AS found FROM pg_class AS c WHERE c.oid = $1::oid",
         ["oid"],
         [table.oid],
     )[0]["found"]

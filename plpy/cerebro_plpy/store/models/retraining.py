@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.relations.recipe import AUTHOR
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, find_table, quote, temporary
@@ -21,6 +22,8 @@ RECIPE = "recipe"
 RELATIONS = "relations"
 # The key in a recipe of the tables whose rows are trained on besides the rows of its source.
 APPENDED = "appended"
+# The key in a recipe of the columns that say which rows are set apart, if these are not all of its inputs.
+JUDGED_BY = "judged_by"
 # The key in a recipe of how long packing took.
 PACKING_SECONDS = "packing_seconds"
 # What a retraining makes and removes again, in the session's own schema.
@@ -62,8 +65,14 @@ def find_recipe(db: Database, summary: Mapping[str, Any]) -> dict[str, Any]:
         return {}
     if models.types_with_casts(db, beside, [RECIPE]):
         return {}
-    found = recipe(db, beside)
-    return json.loads(found) if found else {}
+    found = json.loads(recipe(db, beside) or "{}")
+    return found if models.is_own(db, beside) else sign(found, models.owner(db, beside))
+
+
+def sign(found: dict[str, Any], author: str) -> dict[str, Any]:
+    """Return a recipe in which a role is the author of the query of related rows, if the recipe has one."""
+    related = found.get(RELATIONS)
+    return {**found, RELATIONS: {**related, AUTHOR: author}} if isinstance(related, dict) else found
 
 
 def split(

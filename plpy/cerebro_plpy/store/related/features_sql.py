@@ -20,6 +20,7 @@ from cerebro_plpy.relations.paths import (
     RelatedColumn,
     TableName,
     base_of,
+    leads_back,
 )
 from cerebro_plpy.relations.planning import RelatedFeature
 from cerebro_plpy.relations.recipe import ZONED, RelationRecipe
@@ -130,6 +131,13 @@ def pairs_of_children(recipe: RelationRecipe, path: Path, cutoff: RelatedColumn,
         f" JOIN (SELECT {children}, count(*)::double precision AS n FROM {quote(*step.table)} AS s"
         f" GROUP BY {places}) AS b USING ({keys})"
     )
+
+
+def rows_of_past_entities(recipe: RelationRecipe, cutoff: RelatedColumn, source: str) -> str:
+    """Return the statement that counts the labelled rows whose entity has a time before the cut-off."""
+    writer = _PathWriter(recipe, (), (), 0)
+    text = f"WITH {_labelled(recipe, cutoff, source)} SELECT count(*)::double precision AS found"
+    return f"{text} FROM {writer.joined()} WHERE {writer.entity_is_past}"
 
 
 def _by_base(features: Sequence[RelatedFeature]) -> Mapping[Path, list[RelatedFeature]]:
@@ -286,6 +294,10 @@ class _PathWriter:
         pairs = zip(step.to_columns, step.from_columns, strict=True)
         on = " AND ".join(f"{alias}.{quote(own)} = {self.column(before, name)}" for own, name in pairs)
         on += self._before_cutoff(step.table, alias)
+        if leads_back(self._recipe.entity, (*before, step)):
+            # The row itself is no other child: its own columns may say what is to be learned.
+            ends = (", ".join(f"{one}.{quote(name)}" for name in self._recipe.key) for one in (alias, "l"))
+            on += f" AND ({') IS DISTINCT FROM ('.join(ends)})"
         if place and self._timed and place == self._timed[-1]:
             on += self._within_widest(alias, step.table)
         return f"\n    {how} {quote(*step.table)} AS {alias} ON {on}"
@@ -293,6 +305,11 @@ class _PathWriter:
     def _before_cutoff(self, table: TableName, alias: str) -> str:
         time = self._recipe.times.get(table)
         return "" if time is None else f" AND {self._moment_of(alias, time)} < l.{MOMENT_NAME}"
+
+    @property
+    def entity_is_past(self) -> str:
+        """The condition that the entity's own row has a time before the cut-off."""
+        return self._before_cutoff(self._recipe.entity, "t0").removeprefix(" AND ")
 
     def _within_widest(self, alias: str, table: TableName) -> str:
         """Return the condition that rows lie in the features' window, if all features have the same window;
@@ -347,7 +364,7 @@ class _PathWriter:
         else:
             text = plain.as_text(text, column.element)
         # An entity that is not there yet has its parents, and no columns.
-        known = "" if path else self._before_cutoff(self._recipe.entity, "t0").removeprefix(" AND ")
+        known = "" if path else self.entity_is_past
         return f"CASE WHEN {known} THEN {text} END" if known else text
 
     def _aggregate(self, feature: RelatedFeature) -> str:

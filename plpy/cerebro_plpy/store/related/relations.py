@@ -15,8 +15,10 @@ from cerebro_plpy.errors import UNDEFINED_FUNCTION, CerebroError
 from cerebro_plpy.relations.labels import LabelTerm
 from cerebro_plpy.relations.paths import CATEGORY, ForeignKey, RelatedColumn, TableName
 from cerebro_plpy.relations.planning import MEAN, SUM, RelatedFeature
+from cerebro_plpy.relations.recipe import AUTHOR
 from cerebro_plpy.store import session
 from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, literal, quote, temporary
 from cerebro_plpy.store.packed.packed import SUMMARY
 from cerebro_plpy.store.related.features_sql import NUMBER_NAME, finite
@@ -107,13 +109,18 @@ def can_compare(db: Database, one: Table, name: str, other: Table, of: str) -> b
 
 
 @contextmanager
-def rows_of_query(db: Database, query: str, name: str, *, empty: bool = False) -> Iterator[Table]:
-    """Yield a temporary table with the rows of a caller's query, which runs with the caller's search_path;
-    drop it after the block. With `empty`, the table has the columns only."""
+def rows_of_query(
+    db: Database, query: str, name: str, *, empty: bool = False, search_path: str = ""
+) -> Iterator[Table]:
+    """Yield a temporary table with the rows of a caller's query; drop it after the block.
+
+    The query runs with the given search_path, or else with the caller's. With `empty`, the table has the
+    columns only.
+    """
     made = temporary(name)
     data = "WITH NO DATA" if empty else "WITH DATA"
     own = session.names_in(db)
-    session.take_names(db, session.NamesIn(db.search_path, own.quoting))
+    session.take_names(db, session.NamesIn(search_path or db.search_path, own.quoting))
     db.query_once(f"CREATE TEMPORARY TABLE {quote(name)}{HEAP} AS SELECT q.* FROM (\n{query}\n) AS q {data}")
     session.take_names(db, own)
     if not empty:
@@ -287,11 +294,12 @@ def write_summary(
 def recipe_beside(db: Database, table: Table) -> str | None:
     """Return the JSON from which a table's features of related tables can be computed again.
 
-    It is read from the table's summary. Return None if there is none, or if table and summary have different
-    owners.
+    It is read from the table's summary, and has the owner of both as the author of its query, since nobody
+    else can have written it. Return None if there is none, or if table and summary have different owners.
     """
     rows = db.query(
-        "SELECT s.oid::bigint AS oid FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS s"
+        "SELECT s.oid::bigint AS oid, pg_catalog.pg_get_userbyid(s.relowner)::text AS owner"
+        " FROM pg_catalog.pg_class AS t JOIN pg_catalog.pg_class AS s"
         " ON s.relnamespace = t.relnamespace AND s.relowner = t.relowner AND s.relkind = 'r'"
         " WHERE t.oid = $1::oid AND s.relname = $2",
         ["oid", "name"],
@@ -300,8 +308,15 @@ def recipe_beside(db: Database, table: Table) -> str | None:
     summary = Table(table.schema, table.name + SUMMARY, rows[0]["oid"], "") if rows else None
     if summary is None or find_missing_columns(db, summary, [RELATED]):
         return None
-    quoted = quote(summary.schema, summary.name)
-    rows = db.query(f"SELECT {RELATED}::text AS found FROM {quoted}")
+    if models.types_with_casts(db, summary, [RELATED]):
+        return None
+    quoted, signed = quote(summary.schema, summary.name), json.dumps({AUTHOR: rows[0]["owner"]})
+    rows = db.query(
+        f"SELECT ({RELATED}::jsonb OPERATOR(pg_catalog.||) $1::jsonb)::text AS found FROM {quoted}"
+        f" WHERE pg_catalog.jsonb_typeof({RELATED}::jsonb) OPERATOR(pg_catalog.=) 'object'",
+        ["text"],
+        [signed],
+    )
     return rows[0]["found"] if rows else None
 
 
