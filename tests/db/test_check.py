@@ -124,6 +124,19 @@ def test_answers_that_are_worse_are_told(trial: Trial) -> None:
     assert alarms(check(trial, "wrong")) == {(None, metric) for metric in OF_CLASSES}
 
 
+def test_a_class_that_the_model_lacks_counts_as_wrong(trial: Trial) -> None:
+    trial.sql(
+        "CREATE VIEW newer AS SELECT i, size, kind, age,"
+        " CASE WHEN i % 2 = 0 THEN 'paused' ELSE let END AS let FROM after"
+    )
+    trial.sql("CREATE VIEW renamed AS SELECT i, size, kind, age, let || '!' AS let FROM after")
+    trial.notices()
+    found = check(trial, "newer")
+    assert {(None, "accuracy"), (None, "logloss")} <= alarms(found) and found[None, "accuracy"][0] < 0.5
+    assert f"renting@1 does not know the class of {ROWS // 2} of {ROWS} rows" in trial.notices()
+    assert check(trial, "renamed")[None, "accuracy"][0] == 0
+
+
 def test_checks_are_kept_and_outlive_the_training_rows(
     trial: Trial, role: MakeRole, connect: Connect
 ) -> None:

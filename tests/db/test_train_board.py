@@ -77,3 +77,15 @@ def test_classes_have_the_most_frequent_one_beside_them(trial: Trial) -> None:
     assert config[3] == constant[3] == "accuracy" and config[7:] == constant[7:] == (None, None, None)
     assert constant[1] == "always 'a'" and constant[4] == pytest.approx(frequent / (frequent + rare))
     assert 0.6 < constant[5] < 0.7
+
+
+def test_a_class_without_held_out_rows_counts_in_the_baseline_as_it_does_in_the_nets(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE rare AS SELECT i * 7 % 60 AS age, CASE WHEN i > 398 THEN 'rare' WHEN i * 7 % 60 > 30"
+        " THEN 'old' ELSE 'young' END AS kind FROM generate_series(1, 400) AS i"
+    )
+    options = json.dumps({**OPTIONS, "exclude": [], "nets": "linear", "metric": "balanced_accuracy"})
+    *board, constant = trial.sql(BOARD.replace("shops", "rare"), "kind", "overlooked", options)
+    counts = trial.value("SELECT kind_class_counts FROM overlooked_packed_validation_summary")
+    assert 0 in counts and len(counts) == 3
+    assert constant[4] == pytest.approx(1 / 3) and board[0][4] > 0.6

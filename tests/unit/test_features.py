@@ -193,3 +193,11 @@ def test_means_and_deviations_that_can_be_are_as_they_were_counted() -> None:
     assert NumberFacts.from_counts(counted) == NumberFacts(3, mean=2, deviation=1.4, minimum=0, maximum=3)
     open_end = {**counted, "maximum": "Infinity", "mean": "Infinity", "deviation": "NaN"}
     assert NumberFacts.from_counts(open_end).mean == math.inf
+
+
+@pytest.mark.parametrize(("element", "code"), [("numeric", 3), ("float8", 3), ("text", 0)])
+def test_a_number_that_is_a_category_is_known_in_each_spelling(element: str, code: int) -> None:
+    way = Category("embed", ["7.25", "12.50"], False, False, 0, None)
+    codes = encode.CategoryCodes(way, element)
+    assert [codes[value] for value in ("12.50", "7.25", "13", None)] == [3, 2, 0, 1]
+    assert [codes["12.5"], codes["1.25e1"], codes["12.500"]] == [code] * 3

@@ -166,40 +166,6 @@ def test_a_window_has_its_own_scale() -> None:
     assert flat.inputs.tolist() == [[0, 0, 0]] and flat.scales.tolist() == [[3]]
 
 
-def test_a_flat_window_has_the_scale_of_the_changes_before_it() -> None:
-    """A price that changes every ten days has as large an error after a flat window as after another."""
-    steps = np.repeat([100.0, 130, 90, 120], 10)
-    rows = windows.cut([series(*steps)], [[30, 34]], WindowShape(4, 3, 1))
-    assert rows.scales[:, 0] == pytest.approx([np.sqrt(2500 / 29), np.sqrt(3400 / 33)])
-    errors = backtest.scaled_errors(rows, rows.centers + np.zeros((2, 3)))
-    assert np.abs(errors[0]) == pytest.approx([30 / rows.scales[0, 0]] * 3)
-    # Nothing is known of how a series changes that never has.
-    still = windows.cut([series(*[5.0] * 8, 9, 9)], [[8]], WindowShape(4, 2, 1))
-    assert np.isnan(backtest.scaled_errors(still, still.centers + np.zeros((1, 2)))).all()
-
-
-def test_values_that_were_filled_in_tell_no_errors() -> None:
-    stamps = [day for day in range(24) if day not in (14, 15, 20)]
-    found = lay_out(Reading("{}", days(*stamps), np.array(stamps, float) ** 2), DAILY)
-    assert found.status == "gaps filled" and found.missing.tolist() == [14, 15, 20]
-    jobs = windows.share_out([found], WindowShape(4, 2, 1))
-    for rows in (jobs.chooses, jobs.reports):
-        places = rows.origins[:, None] + np.arange(2)
-        assert np.array_equal(rows.read, ~np.isin(places, [14, 15, 20]))
-        # A window that ends with a value between two others would know the later one.
-        assert not np.isin(rows.origins - 1, [14, 15, 20]).any()
-        errors = backtest.scaled_errors(rows, rows.centers + np.zeros((len(rows), 2)))
-        assert np.array_equal(np.isfinite(errors), rows.read)
-    assert np.isfinite(jobs.trains.followed).all()
-
-
-def test_intervals_are_made_of_the_errors_that_are_known() -> None:
-    errors = np.random.default_rng(0).normal(size=(900, 2))
-    errors[:300, 0] = np.nan
-    radii = backtest.find_radii(errors)[backtest.LEVELS.index(0.9)]
-    assert radii == pytest.approx([1.645, 1.645], abs=0.15)
-
-
 def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
     values = np.array([np.nan, 1, 2, 3, np.nan, np.nan])
     reading = Reading("{}", days(*range(6)), values, np.array([[9.0, 0, np.nan, 1, 1, np.nan]]))
@@ -216,26 +182,6 @@ def test_what_is_known_ahead_goes_on_after_the_last_value() -> None:
     assert (scale.center, scale.scale) == (1, 1)
     made = InputMaker(DAILY, [ColumnScale("promo", 0.5, 0.25)]).make([found], rows)
     assert made["ahead"].tolist() == [[2, 2], [2, 0]]
-
-
-def test_rows_of_plans_do_not_change_the_step() -> None:
-    """Rows without a value may have other days than the values have, and reach into a far future."""
-    weekdays = [day for day in range(4, 60) if (day + 3) % 7 < 5]
-    stamps = [*weekdays, *range(60, 75), 3_000_000]
-    values = np.array([*map(float, weekdays), *[np.nan] * 16])
-    reading = Reading("{}", days(*stamps), values, np.array([np.arange(float(len(stamps)))]))
-    step = find_step([reading.known])
-    assert step == TimeStep("weekdays", 1)
-    found = lay_out(reading, step)
-    assert found.status == "ok" and len(found.values) == len(weekdays)
-    assert found.ahead.shape[1] == len(weekdays) + sum((day + 3) % 7 < 5 for day in range(60, 75))
-    assert np.isfinite(found.ahead).all()
-
-
-def test_one_series_with_weekends_leaves_the_others_their_weekdays() -> None:
-    weekdays = [day for day in range(4, 204) if (day + 3) % 7 < 5]
-    assert find_step([*[days(*weekdays)] * 3, days(*range(4, 204))]) == TimeStep("weekdays", 1)
-    assert find_step([days(*weekdays), *[days(*range(4, 204))] * 3]) == TimeStep("days", 1)
 
 
 def test_no_line_leads_to_what_is_known_much_later() -> None:

@@ -34,7 +34,10 @@ TEXTS = ("text", "varchar", "bpchar", "name", "citext")
 # pgvector's types, which have a cast to real[].
 VECTORS = ("vector", "halfvec")
 # Types whose values nobody groups by, and of which nothing can be counted.
-OPAQUE = ("json", "jsonb", "xml", "tsvector", "tsquery", "point", "line", "lseg", "box", "path", "polygon")
+OPAQUE = (
+    *("json", "jsonb", "hstore", "record", "xml", "tsvector", "tsquery"),
+    *("point", "line", "lseg", "box", "path", "polygon"),
+)
 # The key by which a number's values are a category as well, in an input of their own.
 ALSO_CATEGORY = "also_category"
 MEAN, MEDIAN, MOST_FREQUENT, NONE = "mean", "median", "most_frequent", "none"

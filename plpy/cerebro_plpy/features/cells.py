@@ -12,11 +12,11 @@ from typing import Any
 
 import numpy as np
 
+from cerebro_plpy.features.encode import INTEGERS, read_decimal
 from cerebro_plpy.features.specification import Array, Category, Date, Feature, Image, Number, Text
 
 # Beyond this many digits before the point, the server writes an exponent.
 _DIGITS = {"float4": 6, "float8": 15}
-_INTEGERS = ("int2", "int4", "int8")
 _NUMERIC = "numeric"
 # Zeros that end a fraction of a second, which the server does not write.
 _ZEROS = re.compile(r"(\.\d*?)0+(?!\d)")
@@ -35,7 +35,7 @@ def converter(feature: Feature) -> Callable[[Any], Any]:
             return partial(_unless_missing, partial(_float_text, feature.element))
         case Category() as way if feature.element == _NUMERIC:
             return partial(_unless_missing, _NumericText(way.values))
-        case Category() if feature.element in _INTEGERS:
+        case Category() if feature.element in INTEGERS:
             return partial(_unless_missing, _integer_text)
         case Category():
             return partial(_unless_missing, _plain_text)
@@ -100,26 +100,18 @@ class _NumericText:
     def __init__(self, values: Sequence[str]) -> None:
         self._written: dict[decimal.Decimal, str] = {}
         for text in values:
-            number = _decimal(text)
+            number = read_decimal(text)
             if number is not None:
                 self._written.setdefault(number, text)
 
     def __call__(self, value: Any) -> str:
-        number = _decimal(str(value))
+        number = read_decimal(str(value))
         if isinstance(value, str) or number is None:
             return str(value)
         # A float does not say how many digits follow the point.
         if not isinstance(value, decimal.Decimal) and number in self._written:
             return self._written[number]
         return f"{number:f}"
-
-
-def _decimal(text: str) -> decimal.Decimal | None:
-    try:
-        found = decimal.Decimal(text)
-    except decimal.InvalidOperation:
-        return None
-    return found if found.is_finite() else None
 
 
 def as_array(value: Any) -> Any:

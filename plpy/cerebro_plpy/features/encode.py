@@ -6,6 +6,7 @@ import string
 import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from decimal import Decimal, InvalidOperation
 from functools import partial
 from typing import Protocol
 
@@ -27,6 +28,8 @@ from cerebro_plpy.features.specification import (
 DAY = 86400
 YEAR = 365.2425 * DAY
 FLOATS = ("float4", "float8", "numeric")
+INTEGERS = ("int2", "int4", "int8")
+NUMBERS = (*INTEGERS, *FLOATS)
 NAN = "NaN"
 IS_NULL = "is NULL"
 NOT_FINITE = "holds NaN or infinity"
@@ -233,9 +236,25 @@ class CategoryCodes(dict[str | None, int]):
         if element in FLOATS:
             # NaN is treated as NULL, as for numbers and in data frames.
             self.setdefault(NAN, null)
+        # A number may come in another spelling than in training, such as 1.5 or 1.50.
+        self._numbers: dict[Decimal, int] = {}
+        if element in NUMBERS:
+            for place, one in enumerate(way.values):
+                if (number := read_decimal(one)) is not None:
+                    self._numbers.setdefault(number, first + place)
 
     def __missing__(self, value: str | None) -> int:
-        return self._unseen
+        number = read_decimal(value) if self._numbers and value is not None else None
+        return self._unseen if number is None else self._numbers.get(number, self._unseen)
+
+
+def read_decimal(text: str) -> Decimal | None:
+    """Return the finite number that a text is; None if it is none."""
+    try:
+        found = Decimal(text)
+    except InvalidOperation:
+        return None
+    return found if found.is_finite() else None
 
 
 def category(way: Category, codes: CategoryCodes, values: Sequence[str | None], out: np.ndarray) -> None:

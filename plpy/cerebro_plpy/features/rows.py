@@ -18,6 +18,7 @@ import numpy as np
 
 from cerebro_plpy.errors import (
     DATATYPE_MISMATCH,
+    INVALID_PARAMETER,
     NOT_SUPPORTED,
     NULL_NOT_ALLOWED,
     UNDEFINED_COLUMN,
@@ -439,7 +440,11 @@ def _array(name: str, way: Array, place: int) -> Encode:
         if found.shape != way.shape and found.shape != (width,):
             raise CerebroError(f'column "{name}" has the shape {list(found.shape)}, not {list(way.shape)}')
         if not np.isfinite(found).all():
-            raise _too_large()
+            raise CerebroError(
+                f'column "{name}" has NULL elements, or values that are too large',
+                hint="Leave such rows out, or replace the values.",
+                sqlstate=NULL_NOT_ALLOWED if np.isnan(found).any() else INVALID_PARAMETER,
+            )
         out[place : place + width] = found.reshape(-1)
 
     return encode_array

@@ -344,8 +344,9 @@ def vocabulary(said: Mapping[str, Any]) -> int:
 def _array(made: Making) -> Array:
     size = made.said.get("shape") or made.shape
     if not size:
+        what = "no rows that are not NULL" if size is None else "an empty array in its first row"
         raise CerebroError(
-            f'column "{made.column.name}" has no rows that are not NULL',
+            f'column "{made.column.name}" has {what}',
             hint=_leave_out(made.column.name),
             sqlstate="22004",
         )

@@ -48,8 +48,10 @@ class Output:
 
     @cached_property
     def shown(self) -> list[str]:
-        """The class values as JSON texts."""
-        return [json.dumps(value or "", ensure_ascii=False) for value in self.values or ()]
+        """The class values as JSON texts. NULL is an empty text, unless this is a class as well."""
+        values = self.values or ()
+        missing = "NULL" if "" in values else ""
+        return [json.dumps(missing if value is None else value, ensure_ascii=False) for value in values]
 
 
 @dataclass(frozen=True)

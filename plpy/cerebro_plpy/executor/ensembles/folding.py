@@ -190,6 +190,17 @@ def fold_rows(db: Database, training: requests.Data, said: Mapping[str, Any]) ->
             why=f"{training.table.quoted} was made of these rows, and you read them with your own rights.",
         )
     known = packed.columns_of(db, source)
+    independents = summary.independent_varname if summary.features is None else ()
+    named = (*summary.dependent_varname, *independents)
+    missing = [name for name in named if name not in known]
+    if missing:
+        shown = ", ".join(map(names.quote, missing))
+        raise CerebroError(
+            f"option folds: {training.table.quoted} has {shown}, which {source.quoted} lacks:"
+            " several columns became one, or a column is gone",
+            hint="Leave option folds out.",
+            sqlstate=NOT_SUPPORTED,
+        )
     label = known[summary.dependent_varname[0]]
     labelled = source_rows.with_values(source, label)
     return folds.table(db, labelled, known, said=said, label=label, seed=summary.seed)

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cerebro_plpy.errors import DATATYPE_MISMATCH, UNDEFINED_COLUMN, CerebroError
-from cerebro_plpy.features.encode import FLOATS
+from cerebro_plpy.features.encode import FLOATS, INTEGERS, NUMBERS
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing.columns.grammar import Item, parse_items
 from cerebro_plpy.store.packed.packed import ARRAY, BYTES, TEXT, VECTOR, Expression, SourceColumn
 
 CLASSES, ONE_HOT, VALUES = "classes", "one-hot vectors", "numbers"
-INTEGERS = ("int2", "int4", "int8")
-NUMBERS = (*INTEGERS, *FLOATS)
 # numeric travels as double precision: its own format has no fixed width.
 NUMPY = {
     "bool": "=u1",

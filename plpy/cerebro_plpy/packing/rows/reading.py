@@ -12,6 +12,7 @@ import numpy as np
 
 from cerebro_plpy.database import Row
 from cerebro_plpy.errors import INTERNAL, NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.packing.columns.featured import FeaturePart, FeatureReader
 from cerebro_plpy.packing.columns.sources import CLASSES, ONE_HOT, SourcePart
 from cerebro_plpy.packing.dividing.parts import PartsRead
@@ -95,6 +96,16 @@ def open_column(
     classes = packed_shape[-1] if part.kind == ONE_HOT else None
     form = ArrayForm(part.name, parts, part.numpy_source, arrived, part.is_bytea, classes=classes)
     return Column(part, packed_shape, reader=ArrayReader(form, divisor, seen))
+
+
+def fit_columns(columns: Sequence[Column], inputs: Sequence[Sequence[int | None]]) -> None:
+    """Give each column the shape of the net's input that its rows enter.
+
+    A flat array takes the shape of the input. Raise an error if a column's rows do not fit.
+    """
+    for column, wanted in zip(columns, inputs, strict=True):
+        is_flat = len(column.shape) == 1
+        column.shape = fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
 
 
 def _check_shape(name: str, arrived: tuple[int, ...], shape: tuple[int, ...]) -> None:

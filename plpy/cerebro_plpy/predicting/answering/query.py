@@ -15,6 +15,7 @@ import numpy as np
 
 from cerebro_plpy import memory
 from cerebro_plpy.database import Database
+from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.errors import NOT_SUPPORTED, NULL_NOT_ALLOWED, UNDEFINED_COLUMN, CerebroError
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
@@ -49,11 +50,16 @@ class Reader:
     """The model of a running statement, and how fields of the statement's rows become inputs of the model."""
 
     def __init__(
-        self, parts: Sequence[reading.PackedPart], divisor: float, answer: AskNet, output: Output, batch: int
+        self,
+        parts: Sequence[reading.PackedPart],
+        inputs: Sequence[Shape],
+        divisor: float,
+        answer: AskNet,
+        output: Output,
     ) -> None:
         self.parts, self.divisor, self.answer, self.output = parts, divisor, answer, output
-        # How many rows a batch has.
-        self.batch = batch
+        # The shapes that the net takes for a row, and how many rows a batch has.
+        self.inputs, self.batch = inputs, _batch_rows(inputs)
         # The role whose statement it is: the session may have another role when a batch comes.
         self.user = session.statement()[2]
 
@@ -107,7 +113,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
         (result,) = net.answer(inputs, Threads(count, tick))
         return result.reshape(len(result), -1), None
 
-    return Reader(parts, model.divisor, answer, output, _batch_rows(net.described.inputs))
+    return Reader(parts, net.described.inputs, model.divisor, answer, output)
 
 
 def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
@@ -120,11 +126,10 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
         results, answered = nets.answer_rows(inputs, keys, output.width, tick)
         return results, answered.tolist()
 
-    parts, count = _parts(db, model, rows), _batch_rows(nets.inputs)
-    return Reader(parts, model.divisor, answer, output, count)
+    return Reader(_parts(db, model, rows), nets.inputs, model.divisor, answer, output)
 
 
-def _batch_rows(inputs: Sequence[Sequence[int | None]]) -> int:
+def _batch_rows(inputs: Sequence[Shape]) -> int:
     """Return how many rows a batch has, for a net that takes inputs of these shapes for a row."""
     numbers = sum(math.prod(length or 1 for length in shape) for shape in inputs)
     return max(1, min(grouped.BATCH, BATCH_BYTES // (4 * max(1, numbers))))
@@ -167,9 +172,9 @@ def batch(
     seen = Faults()
     samples = iter(given)
     arrays = []
-    for part in reader.parts:
+    for part, wanted in zip(reader.parts, reader.inputs, strict=True):
         own = [next(samples) for _ in part.expressions]
-        arrays.append(_read(part, own, reader.divisor, seen))
+        arrays.append(_read(part, own, wanted, reader.divisor, seen))
     if seen:
         raise seen.error(rows)
     result, answered = reader.answer(arrays, (texts or ())[-rows:], ticker(db))
@@ -194,10 +199,11 @@ def _fields(
 
 
 def _read(
-    part: reading.PackedPart, fields: Sequence[Sequence[Any]], divisor: float, seen: Faults
+    part: reading.PackedPart, fields: Sequence[Sequence[Any]], wanted: Shape, divisor: float, seen: Faults
 ) -> np.ndarray:
     sample = next((value for value in fields[0] if value is not None), None)
     column = reading.open_column(part=part, sample=sample, shape=None, divisor=divisor, seed=0, seen=seen)
+    reading.fit_columns([column], [wanted])
     values = np.empty((len(fields[0]), column.stored[1]), np.float32)
     if column.reader is not None:
         column.reader.read(fields, values, 1)

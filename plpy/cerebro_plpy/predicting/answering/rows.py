@@ -24,7 +24,6 @@ from cerebro_plpy.errors import (
     WRONG_OBJECT,
     CerebroError,
 )
-from cerebro_plpy.features.array_rows import fit_shape
 from cerebro_plpy.madlib.nearest import nearest
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import parse_items
@@ -311,9 +310,7 @@ def _fit_columns(columns: Sequence[reading.Column], described: DescribedModel) -
             detail=f"The inputs are {', '.join(described.input_names)}.",
             hint="List one column, or one ARRAY[…] of plain columns, for each input.",
         )
-    for column, wanted in zip(columns, described.inputs, strict=True):
-        is_flat = len(column.shape) == 1
-        column.shape = fit_shape(column.shape, wanted, is_flat, f'column "{column.part.name}"')
+    reading.fit_columns(columns, described.inputs)
 
 
 def _output(db: Database, source: RowSource, outputs: Sequence[Output]) -> predictions.PredictionOutput:

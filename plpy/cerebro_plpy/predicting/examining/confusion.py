@@ -16,6 +16,7 @@ from cerebro_plpy.predicting.outputs import Output
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.segment.rows import TableSource, layout
 from cerebro_plpy.store import session
+from cerebro_plpy.store.models import predictions
 from cerebro_plpy.store.names import resolve_table
 from cerebro_plpy.store.packed import packed
 
@@ -51,8 +52,11 @@ def confusion(
         (result,) = net.answer(rows.inputs, threads)
         likely = choices.probabilities(result, output.logits, output.is_binary)[:, : counts.shape[1]]
         np.add.at(counts, (rows.targets[0].values.argmax(axis=1), likely.argmax(axis=1)), 1)
-    predicted = output.values or []
-    return [(labels[y], predicted[p], int(counts[y, p])) for y, p in np.argwhere(counts)]
+    (shown,) = predictions.class_values(
+        db, resolve_table(db, summary.quoted, "summary"), summary.dependent_varname
+    )
+    named, predicted = shown or labels, output.values or []
+    return [(named[y], predicted[p], int(counts[y, p])) for y, p in np.argwhere(counts)]
 
 
 def _buffers(db: Database, table: str, segments: int) -> Iterator[Dataset]:

@@ -59,6 +59,10 @@ class KeptAnswers:
             self._bits += 1
             self._kept = _choose(self._kept, self._bits)
 
+    @property
+    def is_empty(self) -> bool:
+        return not self._kept
+
     def all_rows(self) -> AnsweredRows:
         """Return all kept rows."""
         _, _, answers, truth = self._kept

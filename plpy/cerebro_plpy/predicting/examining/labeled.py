@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from cerebro_plpy.database import Database, Row
+from cerebro_plpy.engine.checks.architecture import Shape
 from cerebro_plpy.errors import DATATYPE_MISMATCH, INTERNAL, NOT_SUPPORTED, WRONG_STATE, CerebroError
+from cerebro_plpy.features.encode import read_decimal
 from cerebro_plpy.packing.columns import inputs, sources
 from cerebro_plpy.packing.columns.grammar import Item
 from cerebro_plpy.packing.faults import Faults
@@ -18,6 +21,7 @@ from cerebro_plpy.packing.rows import reading
 from cerebro_plpy.predicting import group_holders, models, trained
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.answering.net import AnsweringNet
+from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.predicting.holders import ModelHolder, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
@@ -46,7 +50,7 @@ class LabeledRows:
 
     inputs: list[np.ndarray]
     truth: np.ndarray
-    labels: list[str]
+    labels: list[str | None]
     texts: list[tuple[str | None, ...]]
     groups: list[str | None] = field(default_factory=list)
 
@@ -152,7 +156,7 @@ class Judge:
         Rows of groups without a model are left out.
         """
         label = self._needed_label
-        table = source_rows.with_values(self.table, label)
+        table = self.table if self.has_null_class else source_rows.with_values(self.table, label)
         if most is not None:
             table = source_rows.draw_rows(table, most, seed)
         total = read = without = 0
@@ -252,17 +256,44 @@ class Judge:
 
     def knows(self, label: str | None) -> bool:
         """Return whether the model can predict a label."""
-        return label is not None and (self.output.values is None or label in self.output.values)
+        if label is None:
+            return self.has_null_class
+        return self.output.values is None or self._spell(label) in self._places
 
-    def truth(self, labels: Sequence[str]) -> np.ndarray:
+    @property
+    def has_null_class(self) -> bool:
+        """Whether the model can predict that a label is NULL."""
+        return self.output.values is not None and None in self.output.values
+
+    @cached_property
+    def _places(self) -> Mapping[str | None, int]:
+        return {self._spell(value): place for place, value in enumerate(self.output.values or ())}
+
+    def _spell(self, value: str | None) -> str | None:
+        """Return a label or class in the form in which the two are compared: 1, 1.0 and 1.00 are one."""
+        is_number = self.label is not None and self.label.element in sources.NUMBERS
+        number = read_decimal(value) if is_number and value is not None else None
+        return value if number is None else str(number.normalize())
+
+    def truth(self, labels: Sequence[str | None]) -> np.ndarray:
         """Return the labels as numbers.
 
         For classes, each row has a one at the place of its class; for quantities, each row has its quantity.
         """
         if self.output.values is None:
             return np.array(labels, np.float64).reshape(-1, 1)
-        places = {value: place for place, value in enumerate(self.output.values)}
-        return np.eye(len(places))[[places[label] for label in labels]]
+        return np.eye(len(self.output.values))[[self._places[self._spell(label)] for label in labels]]
+
+    def measure(
+        self, metrics: Sequence[str], labels: Sequence[str | None], answers: np.ndarray
+    ) -> list[np.ndarray]:
+        """Return the error of each row by each metric. Of a class that the model lacks, it is the worst."""
+        known = np.array([self.knows(label) for label in labels], bool)
+        truth = self.truth([label for label in labels if self.knows(label)])
+        found = [np.full(len(known), scoring.WORST.get(metric, np.nan)) for metric in metrics]
+        for metric, errors in zip(metrics, found, strict=True):
+            errors[known] = scoring.EACH[metric](answers[known], truth)
+        return found
 
     def choose_answered(self, rows: SomeRows) -> SomeRows:
         """Return the rows without the rows of groups that have no model."""
@@ -331,7 +362,8 @@ def find_judge(
         model = answers.any_model
     with trained.tell_of_forecast(db, found.holder):
         columns, batch_rows = _open_columns(db, model, table, known, seen)
-        nets, outputs = _find_nets(db, model, answers, [column.shape for column in columns])
+        nets, outputs, shapes = _find_nets(db, model, answers, [column.shape for column in columns])
+        reading.fit_columns(columns, shapes)
         output = _only_output(outputs, str(name))
         has_label = needs_label or output.name in known
         label = _find_label(output, known, table) if has_label else None
@@ -399,13 +431,13 @@ def _check_number(label: SourceColumn, table: Table) -> None:
 
 def _find_nets(
     db: Database, model: models.Model, answers: grouped.Answers | None, shapes: Sequence[Sequence[int]]
-) -> tuple[RowNets, Sequence[Output]]:
-    """Return what answers rows whose inputs have these shapes, and the outputs that it gives."""
+) -> tuple[RowNets, Sequence[Output], Sequence[Shape]]:
+    """Return what answers rows whose inputs have these shapes, the outputs that it gives, and its inputs."""
     if answers is not None:
         outputs = answers.settle_outputs(shapes)
-        return NetsOfGroups(answers, outputs[0].width), outputs
+        return NetsOfGroups(answers, outputs[0].width), outputs, answers.inputs
     net = AnsweringNet(db, model, shapes)
-    return OneNet(net), model.outputs(net.described)
+    return OneNet(net), model.outputs(net.described), net.described.inputs
 
 
 def _open_columns(

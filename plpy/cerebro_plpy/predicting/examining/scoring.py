@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from statistics import NormalDist
@@ -129,6 +130,8 @@ EACH: Mapping[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
     RMSE: _each_square,
     MAE: _each_absolute,
 }
+# The error of a row whose class a model cannot answer: the model gives it the least probability.
+WORST: Mapping[str, float] = {LOGLOSS: -math.log(LEAST), ACCURACY: 1.0}
 # The function that computes the error of all rows, for each metric.
 ERRORS: Mapping[str, Callable[[np.ndarray, np.ndarray], float]] = {
     LOGLOSS: _logloss,

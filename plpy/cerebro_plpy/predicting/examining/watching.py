@@ -61,6 +61,8 @@ class SeenRows:
     outside: dict[str, int] = field(default_factory=dict)
     # Rows of groups without a model of their own.
     strange: int = 0
+    # Rows with a label that the model cannot answer.
+    new_classes: int = 0
     answers: np.ndarray | None = None
     errors: RunningSums | None = None
     kept: KeptAnswers = field(default_factory=KeptAnswers)
@@ -77,14 +79,17 @@ class SeenRows:
         if self.profile is not None and self.profile.answers is not None:
             found = self.profile.answers.count(profiles.answer_values(self.judge.output, answers))
             self.answers = found if self.answers is None else self.answers + found
-        known = [place for place, label in enumerate(rows.labels) if self.judge.knows(label)]
-        if known:
-            truth = self.judge.truth([str(rows.labels[place]) for place in known])
-            errors = [scoring.EACH[metric](answers[known], truth) for metric in self.metrics]
+        # A label that is NULL may not be known yet.
+        due = [place for place, label in enumerate(rows.labels) if label is not None]
+        if due:
+            errors = self.judge.measure(self.metrics, [rows.labels[place] for place in due], answers[due])
             if self.errors is None:
                 self.errors = RunningSums(0, np.zeros(len(errors)), np.zeros(len(errors)))
             self.errors.add(np.stack(errors))
-            self.kept.add(answers[known], truth)
+        known = [place for place in due if self.judge.knows(rows.labels[place])]
+        self.new_classes += len(due) - len(known)
+        if known:
+            self.kept.add(answers[known], self.judge.truth([rows.labels[place] for place in known]))
 
     def _add_column(self, name: str, feature: Feature | None, values: np.ndarray) -> None:
         before = None if self.profile is None else self.profile.columns.get(name)
@@ -163,6 +168,11 @@ def _check(
     seen = SeenRows(judge, profile, metrics)
     for rows in judge.read_all():
         seen.add(rows)
+    if seen.new_classes:
+        db.notice(
+            f"{holder.name} does not know the class of {seen.new_classes} of {seen.rows} rows: they count as"
+            " wrong answers"
+        )
     of_columns = sorted(
         [*_of_columns(seen, limits), *_of_groups(seen, limits)], key=lambda line: places[line.column or ""]
     )
@@ -247,6 +257,8 @@ def _errors(seen: SeenRows) -> Iterator[tuple[str, float, float]]:
     for place, metric in enumerate(seen.metrics):
         error, low, _ = (scoring.error_of(metric, one) for one in seen.errors.bounds(place, metric))
         yield metric, error, low
+    if seen.kept.is_empty:
+        return
     width, rows = scoring.find_width(scoring.CHANCE), seen.kept.all_rows()
     for metric in scoring.of_all_rows(seen.judge.is_classes):
         found = measure_rows(rows, metric)

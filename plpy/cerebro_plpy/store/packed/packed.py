@@ -93,7 +93,8 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
                SELECT b.attname, b.attnum, b.shown, t.typbasetype
                  FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
            SELECT b.attname AS name, pg_catalog.format_type(b.shown, NULL) AS shown_type,
-                  pg_catalog.format_type(b.type, -1) AS base_type, coalesce(e.typname, t.typname) AS element,
+                  pg_catalog.format_type(b.type, -1) AS base_type,
+                  CASE t.typtype WHEN 'c' THEN 'record' ELSE coalesce(e.typname, t.typname) END AS element,
                   e.oid IS NOT NULL AS is_array,
                   t.typcategory IN ('S', 'E') OR EXISTS (
                       SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
@@ -125,7 +126,7 @@ def _text(expression: Expression) -> str:
             return f"cerebro._array_bytes(ARRAY[{', '.join(filled)}])"
         case "row":
             values = ", ".join(column.value for column in expression.columns)
-            return plain.as_json(f"(SELECT r FROM (SELECT {values}) AS r)")
+            return f"(SELECT {plain.as_json('r.*')} FROM (SELECT {values}) AS r)"
     # numeric has no fixed width that could be read from its bytes; vectors are no arrays.
     bases = {"numeric": "double precision[]", "vector": "real[]", "halfvec": "real[]"}
     return f"cerebro._array_bytes({first.value}::{bases.get(first.element, first.base_type)})"
