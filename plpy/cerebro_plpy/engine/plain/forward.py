@@ -5,6 +5,7 @@ It is only for nets whose layers and parameters `layers.py` and `members.py` kno
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Mapping
@@ -84,9 +85,25 @@ def plain_net(
     shapes of one row, for a net that does not say the shapes of its inputs.
     """
     try:
-        return _make(canonical(model_arch, input_shapes), weights)
+        shapes = None if input_shapes is None else tuple(map(tuple, input_shapes))
+        return _make(_read(model_arch, shapes), weights)
     except MALFORMED:
         return None
+
+
+@dataclass(frozen=True)
+class _ReadNet:
+    """An architecture that has been read: its canonical JSON, and its layers in order."""
+
+    json: str
+    wired: Wiring
+
+
+@functools.lru_cache(maxsize=16)
+def _read(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) -> _ReadNet:
+    """Read an architecture once for many weights, as the nets of groups have them."""
+    model = canonical(model_arch, input_shapes)
+    return _ReadNet(json.dumps(model, sort_keys=True, separators=(",", ":")), wiring(model))
 
 
 def count_weights(model_arch: str, most: int) -> int | None:
@@ -97,7 +114,7 @@ def count_weights(model_arch: str, most: int) -> int | None:
     """
     reader = _Zeros(most)
     try:
-        wired = wiring(canonical(model_arch))
+        wired = _read(model_arch).wired
         if any(node.layer["class_name"] not in _DENSE for node in wired.nodes):
             return None
         values, _ = _make_layers(wired, reader)
@@ -109,20 +126,20 @@ def count_weights(model_arch: str, most: int) -> int | None:
 def is_dense(model_arch: str) -> bool:
     """Return whether NumPy knows all layers of a net, and none of them is a convolution or recurrent."""
     try:
-        nodes = wiring(canonical(model_arch)).nodes
+        nodes = _read(model_arch).wired.nodes
         return all(_is_at_home(node.layer) and node.layer["class_name"] in _DENSE for node in nodes)
     except MALFORMED:
         return False
 
 
-def _make(model: Mapping[str, Any], weights: bytes) -> PlainNet:
-    wired, reader = wiring(model), _WeightsInOrder(weights)
+def _make(read: _ReadNet, weights: bytes) -> PlainNet:
+    wired, reader = read.wired, _WeightsInOrder(weights)
     values, layers = _make_layers(wired, reader)
     reader.end()
     shapes = [values[name].shape[1:] for name in wired.inputs]
     work = sum(_count_work(layer, values[layer.node.name]) for layer in layers)
     described = DescribedModel(
-        json=json.dumps(model, sort_keys=True, separators=(",", ":")),
+        json=read.json,
         inputs=tuple(shapes),
         outputs=tuple(values[name].shape[1:] for name in wired.outputs),
         input_names=tuple(wired.inputs),
