@@ -137,6 +137,14 @@ def test_a_class_that_the_model_lacks_counts_as_wrong(trial: Trial) -> None:
     assert check(trial, "renamed")[None, "accuracy"][0] == 0
 
 
+def test_a_transaction_that_only_reads_keeps_no_findings(trial: Trial) -> None:
+    trial.notices()
+    trial.sql("BEGIN READ ONLY")
+    assert check(trial, "after")
+    trial.sql("COMMIT")
+    assert "cerebro.model_health does not get these findings" in trial.notices()
+
+
 def test_checks_are_kept_and_outlive_the_training_rows(
     trial: Trial, role: MakeRole, connect: Connect
 ) -> None:

@@ -169,9 +169,14 @@ def target_table(
     return target(db, place, table)
 
 
+def is_read_only(db: Database) -> bool:
+    """Return whether the transaction is read-only."""
+    return db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on"
+
+
 def check_writable(db: Database, what: str) -> None:
     """Raise an error, before any work is done, if the transaction is read-only."""
-    if db.query("SELECT pg_catalog.current_setting('transaction_read_only') AS mode")[0]["mode"] == "on":
+    if is_read_only(db):
         raise CerebroError(
             f"{what} cannot be made in a read-only transaction", sqlstate=READ_ONLY_TRANSACTION
         )

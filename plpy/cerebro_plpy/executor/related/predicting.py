@@ -24,6 +24,7 @@ from cerebro_plpy.executor.related.relating import (
 )
 from cerebro_plpy.predicting import models as trained_models
 from cerebro_plpy.predicting.answering import query as predictor
+from cerebro_plpy.predicting.holders import RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.trained import check_readable, find_model
 from cerebro_plpy.relations.recipe import RelationRecipe
 from cerebro_plpy.relations.recipe import read as read_recipe
@@ -45,13 +46,16 @@ def statement(db: Database, model: str | None, query: str | None) -> tuple[str, 
         raise CerebroError("model is NULL or empty", sqlstate=NULL_NOT_ALLOWED)
     rows_query = check_query(query)
     check_writable(db, "the features of related tables")
-    recipe = recipe_of_model(db, model)
+    found = find_model(db, model, None)
+    recipe = _read_recipe(db, found, model)
     check_tables(db, recipe)
     with relations.rows_of_query(db, rows_query, rows_name()) as table:
         rows = check_rows(packed.columns_of(db, table), table, recipe.key, recipe.cutoff)
         made = make_features(db, recipe, rows, rows_name())
+    # An alias that moves meanwhile does not change the version whose features were made.
+    same = found.holder.name if isinstance(found.holder, RegisteredVersion) else model
     text = predictor.statement(
-        db, model, relations.rows_text(made), relations.row_type(db, made), mst_key=None
+        db, same, relations.rows_text(made), relations.row_type(db, made), mst_key=None
     )
     return relations.named_rows(text, list(rows.columns)), relations.dropping(made)
 
@@ -73,10 +77,10 @@ def make_features(db: Database, recipe: RelationRecipe, rows: LabelledRows, name
     return relations.write_temporary(db, name, text)
 
 
-def recipe_of_model(db: Database, model: str) -> RelationRecipe:
+def _read_recipe(db: Database, found: TrainedModel, model: str) -> RelationRecipe:
     """Return the recipe of the features of related tables on which a model was trained."""
-    found = trained_models.features_of(find_model(db, model, None).holder.summary(db))
-    recipe = None if found is None else found.relations
+    features = trained_models.features_of(found.holder.summary(db))
+    recipe = None if features is None else features.relations
     if recipe is None:
         raise CerebroError(
             f"{model} was not trained on a table that cerebro.relate has made",

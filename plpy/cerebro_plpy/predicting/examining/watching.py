@@ -22,7 +22,7 @@ from cerebro_plpy.predicting.examining.parts_of_rows import RunningSums
 from cerebro_plpy.predicting.holders import RegisteredVersion
 from cerebro_plpy.store.models import health
 from cerebro_plpy.store.models.model_versions import MANAGE
-from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.names import Table, is_read_only
 from cerebro_plpy.store.packed import drift as samples
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.related import relations
@@ -178,6 +178,9 @@ def _check(
     )
     lines = [*of_columns, *_of_answers(seen, limits), *_of_metrics(seen, limits)]
     if isinstance(holder, RegisteredVersion) and holder.found.privilege == MANAGE:
+        if is_read_only(db):
+            db.notice("the transaction only reads: cerebro.model_health does not get these findings")
+            return lines
         kept = [{**line._asdict(), "value": _finite(line.value)} for line in lines]
         worst = max((line.verdict for line in lines), key=verdicts.ORDER.index, default=verdicts.OK)
         shown = query or judge.table.quoted
