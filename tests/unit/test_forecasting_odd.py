@@ -50,6 +50,20 @@ def test_values_that_were_filled_in_tell_no_errors() -> None:
     assert np.isfinite(jobs.trains.followed).all()
 
 
+def test_windows_of_one_series_count_once_for_each_horizon() -> None:
+    """Windows of a series overlap: those that follow each other tell the same."""
+    walk = np.random.default_rng(3).normal(size=80).cumsum()
+    rows = windows.cut([series(*walk)], [[60, 61, 62, 64, 65, 69]], WindowShape(8, 4, 1))
+    assert backtest.find_blocks(rows).tolist() == [0, 0, 0, 1, 1, 2]
+    gains, none, blocks = np.array([1.0, 1, 1, -1, -1, 0.1]), np.zeros(6), backtest.find_blocks(rows)
+    assert backtest.find_gains(none, gains, blocks).tolist() == [1, -1, pytest.approx(0.1)]
+    assert not backtest.is_better(none, gains, blocks)
+    assert backtest.is_better(none[:2], gains[:2] + [0, 0.1], np.array([0, 1]))
+    assert not backtest.is_better(none[:3], gains[:3], backtest.find_blocks(rows.take(np.arange(3))))
+    many = windows.cut([series(*walk)] * 8, [[60, 61]] * 8, WindowShape(8, 4, 1))
+    assert backtest.find_blocks(many).tolist() == many.series.tolist()
+
+
 def test_intervals_are_made_of_the_errors_that_are_known() -> None:
     errors = np.random.default_rng(0).normal(size=(900, 2))
     errors[:300, 0] = np.nan

@@ -16,7 +16,7 @@ LEVELS = tuple(round(0.5 + 0.01 * number, 2) for number in range(50))
 ENOUGH = 200
 # A net must be better than a baseline by this many standard errors.
 STANDARD_ERRORS = 2.0
-# With fewer series, each window counts by itself.
+# With fewer series, the windows of each horizon of origins count as one, in place of those of a series.
 FEW_SERIES = 8
 
 
@@ -62,28 +62,35 @@ def _mean_of_known(errors: np.ndarray) -> np.ndarray:
     return np.where(counts > 0, np.where(known, errors, 0).sum(axis=1) / np.maximum(counts, 1), np.nan)
 
 
-def is_better(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> bool:
+def is_better(errors: np.ndarray, others: np.ndarray, blocks: np.ndarray) -> bool:
     """Return whether `errors` are smaller than `others` by more than chance.
 
-    Both have a number for each window; `series` has the number of each window's series.
+    Both have a number for each window; `blocks` has the block of each window (`find_blocks`). One block alone
+    tells nothing of chance.
     """
-    parts = find_gains(errors, others, series)
-    if len(parts) < 2:
-        return bool(parts.sum() > 0)
-    return bool(parts.mean() > STANDARD_ERRORS * parts.std(ddof=1) / math.sqrt(len(parts)))
+    parts = find_gains(errors, others, blocks)
+    return len(parts) > 1 and bool(parts.mean() > STANDARD_ERRORS * parts.std(ddof=1) / math.sqrt(len(parts)))
 
 
-def find_gains(errors: np.ndarray, others: np.ndarray, series: np.ndarray) -> np.ndarray:
-    """Return how much smaller `errors` are than `others`: one mean for each series.
+def find_blocks(rows: Windowed) -> np.ndarray:
+    """Return the number of each window's block. Windows of different blocks hardly overlap.
 
-    Windows of one series overlap, so each series counts once. Few series would be too few numbers to tell
-    chance by, so then return one number for each window.
+    A block has the windows of one series. Few series would be too few numbers to tell chance by, so then a
+    block has the windows whose origins lie within one horizon.
     """
+    if len(np.unique(rows.series)) >= FEW_SERIES:
+        return rows.series
+    firsts = {one: rows.origins[rows.series == one].min() for one in np.unique(rows.series).tolist()}
+    first = np.array([firsts[one] for one in rows.series.tolist()], np.int64)
+    parts = (rows.origins - first) // rows.followed.shape[1]
+    return np.unique(np.stack([rows.series, parts], axis=1), axis=0, return_inverse=True)[1].reshape(-1)
+
+
+def find_gains(errors: np.ndarray, others: np.ndarray, blocks: np.ndarray) -> np.ndarray:
+    """Return how much smaller `errors` are than `others`: one mean for each block."""
     gains = others - errors
     known = np.isfinite(gains)
-    keys, places = np.unique(series[known], return_inverse=True)
-    if len(keys) < FEW_SERIES:
-        return gains[known]
+    _, places = np.unique(blocks[known], return_inverse=True)
     return np.bincount(places, gains[known]) / np.bincount(places)
 
 
@@ -138,7 +145,7 @@ def find_coverage(errors: np.ndarray, radii: np.ndarray) -> float:
 Errors = tuple[np.ndarray, np.ndarray]
 
 
-def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], series: np.ndarray) -> str:
+def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], blocks: np.ndarray) -> str:
     """Return the name of the net or the baseline that is to make the forecast.
 
     Each has errors on two sets of windows: on older ones, by which the best net and the best baseline are
@@ -151,7 +158,7 @@ def choose_answer(nets: Mapping[str, Errors], baselines: Mapping[str, Errors], s
     best = min(nets, key=lambda name: _mean(nets[name][0]))
     ahead = _mean(nets[best][0]) < _mean(baselines[plain][0])
     reported = min(baselines, key=lambda name: _mean(baselines[name][1]))
-    wins = ahead and is_better(nets[best][1], baselines[reported][1], series)
+    wins = ahead and is_better(nets[best][1], baselines[reported][1], blocks)
     return best if wins else plain
 
 

@@ -126,7 +126,7 @@ class Backtest:
             chooses = backtest.find_errors(jobs.chooses, one.chooses, jobs.scales)
             reports = backtest.find_errors(jobs.reports, one.reports, jobs.scales)
             (baselines if one.mst_key is None else nets)[one.label] = chooses, reports
-        chosen = backtest.choose_answer(nets, baselines, jobs.reports.series)
+        chosen = backtest.choose_answer(nets, baselines, backtest.find_blocks(jobs.reports))
         return next(one for one in self.answers if one.label == chosen)
 
     def score(self, one: Contender) -> backtest.BacktestScore:

@@ -391,7 +391,7 @@ def _compare_forecasts(db: Database, tested: Backtest, source: Table, previous: 
     """Return the comparison of two forecasts by the errors in their windows, series by series."""
     found = retraining_forecasts.compare(db, tested, source, previous)
     values = [float(errors.mean()) if len(errors) else math.nan for errors in (found.new, found.previous)]
-    gains = backtest.find_gains(found.new, found.previous, found.series)
+    gains = backtest.find_gains(found.new, found.previous, found.blocks)
     return _judge(retraining_forecasts.METRIC, (values[0], values[1]), len(found.new), gains)
 
 

@@ -24,11 +24,11 @@ METRIC = "mase"
 
 @dataclass(frozen=True)
 class ComparedWindows:
-    """The errors of two versions in the same windows, and the number of the series of each window."""
+    """The errors of two versions in the same windows, and the block of each window."""
 
     new: np.ndarray
     previous: np.ndarray
-    series: np.ndarray
+    blocks: np.ndarray
 
 
 def check(
@@ -84,4 +84,4 @@ def compare(db: Database, tested: Backtest, source: Table, previous: str) -> Com
     rows, scales = reports.take(chosen), tested.jobs.scales
     new, old = (backtest.find_errors(rows, one, scales) for one in (tested.best.reports[chosen], answers))
     known = np.isfinite(new) & np.isfinite(old)
-    return ComparedWindows(new[known], old[known], rows.series[known])
+    return ComparedWindows(new[known], old[known], backtest.find_blocks(rows)[known])
