@@ -370,7 +370,8 @@ class Database:
     def load(self, table: str, source: Any) -> int:
         """Create a table from a data frame, a dict of arrays, or a Parquet or NPZ file.
 
-        Numbers, booleans and timestamps keep their kind, arrays become arrays, and all else becomes text.
+        Numbers, booleans, dates, times and intervals keep their kind, also as Python objects and where some
+        are missing. Arrays become arrays, and all else becomes text.
         Return the number of rows.
         """
         return rows.load(self, table, source)

@@ -164,6 +164,10 @@ class _Estimator(BaseEstimator):
             stratify=classes if fitting else None,
         )
         held[picked] = True
+        if classes is not None:
+            # A class whose rows would all be held out could not be learned.
+            for one in np.setdiff1d(classes, classes[~held]):
+                held[np.flatnonzero(classes == one)[0]] = False
         return held
 
     def _stops_early(self) -> bool:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_db.errors import CerebroError
 from cerebro_db.link import Row
+from cerebro_db.statements import is_missing
 
 if TYPE_CHECKING:
     from cerebro_db.protocols import RunRows
@@ -60,9 +61,16 @@ def split(rows: Sequence[Row]) -> list[Row]:
     return found
 
 
+def _plain(value: Any) -> Any:
+    """Return a value of a group as JSON has it: None for a missing one, a number for one of NumPy's."""
+    if is_missing(value):
+        return None
+    return value.item() if hasattr(value, "item") else value
+
+
 def unit(run: Run, group: Mapping[str, Any], mst_key: int | None = None) -> Row:
     """Return the leaderboard row of the best config of a group, or of the group's config `mst_key`."""
-    asked = json.dumps(dict(group), default=str)
+    asked = json.dumps({name: _plain(value) for name, value in group.items()}, default=str)
     rows = run.db.look(_UNITS, run.run_id, asked)
     if not rows:
         example = run.rows(_EXAMPLE)

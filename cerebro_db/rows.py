@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import datetime
+import decimal
 import io
 import secrets
 from collections.abc import Iterator, Mapping
@@ -11,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cerebro_db import frames, link, stored
 from cerebro_db.errors import CerebroError, needs, other_file
-from cerebro_db.statements import Columns, call, identifier, table_name
+from cerebro_db.statements import Columns, call, identifier, is_missing, table_name
 
 if TYPE_CHECKING:
     import pandas
@@ -19,7 +21,38 @@ if TYPE_CHECKING:
     from cerebro_db.protocols import Predictor, Server
 
 NUMBER = "__row__"
-_KINDS = {"i": "bigint", "u": "bigint", "f": "double precision", "b": "boolean", "M": "timestamp"}
+_KINDS = {
+    "i": "bigint",
+    "u": "bigint",
+    "f": "double precision",
+    "b": "boolean",
+    "M": "timestamp",
+    "m": "interval",
+}
+# The SQL type of a column of objects that all are of one of these types. A bool is an int as well.
+_OBJECTS: Mapping[type, str] = {
+    bool: "boolean",
+    int: "bigint",
+    float: "double precision",
+    decimal.Decimal: "numeric",
+    datetime.datetime: "timestamp",
+    datetime.date: "date",
+    datetime.timedelta: "interval",
+    bytes: "bytea",
+    str: "text",
+}
+_NUMBERS = (int, float, decimal.Decimal)
+_LARGEST = 2**63 - 1
+
+
+class _Nothing(int):
+    """NULL in a CSV file: csv writes it without quotes, since it is a number, and each text with them."""
+
+    def __str__(self) -> str:
+        return r"\N"
+
+
+_NOTHING = _Nothing()
 
 
 def load(db: Server, table: str, source: Any) -> int:
@@ -69,9 +102,7 @@ def _refuse_nothing(name: str, values: Any, *, is_feature: bool) -> None:
     if values.dtype.kind == "f":
         lacks = ~np.isfinite(values)
     elif is_feature and values.dtype.kind == "O":
-        lacks = np.array(
-            [value is None or value is not value or value != value for value in values if np.ndim(value) == 0]
-        )
+        lacks = np.array([is_missing(value) for value in values if np.ndim(value) == 0])
     else:
         return
     lacks = lacks.reshape(len(lacks), -1).any(axis=1) if len(lacks) else lacks
@@ -100,12 +131,19 @@ def read(source: Any) -> dict[str, Any]:
 
 
 def _of_series(series: Any) -> Any:
-    """Return a column of a data frame as an array: missing numbers as NaN, times with a zone in UTC."""
+    """Return a column of a data frame as an array: missing floats as NaN, times with a zone in UTC.
+
+    Integers and booleans of which some are missing are objects, with None for these.
+    """
     kind, types = series.dtype, frames.library().api.types
     if getattr(kind, "tz", None) is not None:
         return series.dt.tz_convert(None).to_numpy()
     if types.is_extension_array_dtype(kind) and types.is_numeric_dtype(kind):
-        return series.to_numpy("float64", na_value=float("nan"))
+        if types.is_float_dtype(kind):
+            return series.to_numpy("float64", na_value=float("nan"))
+        if series.isna().any():
+            return series.astype(object).where(series.notna(), None).to_numpy()
+        return series.to_numpy(kind.numpy_dtype)
     return series.to_numpy()
 
 
@@ -136,29 +174,48 @@ def _definition(columns: Mapping[str, Any]) -> str:
 
 def _kind(name: str, values: Any) -> str:
     """Return the SQL type for a column of values: a number type, an array type, bytea, or otherwise text."""
+    kind = values.dtype.kind
+    if values.ndim > 1 and kind not in "iufb":
+        raise CerebroError(
+            f"the column {name} has an array of {values.dtype} in each row",
+            hint="Give arrays of numbers.",
+        )
     if values.ndim > 1:
-        return "real[]" if values.dtype.kind == "f" else f"{_KINDS[values.dtype.kind]}[]"
-    if values.dtype.kind in _KINDS:
-        return _KINDS[values.dtype.kind]
-    first = next((value for value in values if value is not None), None)
-    if isinstance(first, bytes):
-        return "bytea"
-    if hasattr(first, "__len__") and not isinstance(first, str):
+        return "real[]" if kind == "f" else f"{_KINDS[kind]}[]"
+    return _KINDS[kind] if kind in _KINDS else _kind_of_objects(values)
+
+
+def _kind_of_objects(values: Any) -> str:
+    """Return the SQL type for values of any types: text if they have several that no other type has."""
+    found = [value.item() if hasattr(value, "item") and not getattr(value, "ndim", 0) else value
+             for value in values if getattr(value, "ndim", 0) or not is_missing(value)]  # fmt: skip
+    types = {type(value) for value in found}
+    if any(hasattr(one, "__len__") and not issubclass(one, str | bytes) for one in types):
         return "real[]"
-    return "text"
+    if len(types) > 1 and types <= {*_NUMBERS}:
+        return "double precision" if float in types else "numeric"
+    if types == {int} and any(abs(value) > _LARGEST for value in found):
+        return "numeric"
+    if types == {datetime.datetime} and any(value.tzinfo is not None for value in found):
+        return "timestamptz"
+    one = next(iter(types)) if len(types) == 1 else str
+    return next((sql for kind, sql in _OBJECTS.items() if issubclass(one, kind)), "text")
 
 
 def copy(connection: link.Connection, table: str, columns: Mapping[str, Any]) -> None:
     """Copy columns into an existing table."""
     text = io.StringIO()
-    writer = csv.writer(text)
+    writer = csv.writer(text, quoting=csv.QUOTE_NONNUMERIC)
     writer.writerows(zip(*(_fields(values) for values in columns.values()), strict=True))
     text.seek(0)
     listed = ", ".join(map(identifier, columns))
-    link.copy(connection, f"COPY {table_name(table)} ({listed}) FROM STDIN WITH (FORMAT csv)", text)
+    options = f"FORMAT csv, NULL '{_NOTHING}'"
+    link.copy(connection, f"COPY {table_name(table)} ({listed}) FROM STDIN WITH ({options})", text)
 
 
 def _fields(values: Any) -> Iterator[Any]:
+    if values.dtype.kind == "m":
+        values = values.astype("timedelta64[us]")
     # Some versions of NumPy write their own scalars differently.
     return (_field(value) for value in (values if values.dtype.kind in "OM" else values.tolist()))
 
@@ -169,9 +226,13 @@ def _field(value: Any) -> Any:
     if hasattr(value, "tolist") and getattr(value, "ndim", 0):
         value = value.tolist()
     if isinstance(value, list | tuple):
-        return "{" + ",".join("NULL" if item is None else str(_field(item)) for item in value) + "}"
-    # Write None, NaN and NaT, which do not equal themselves, as NULL.
-    return None if value is None or value != value else value
+        items = map(_field, value)
+        return "{" + ",".join("NULL" if item is _NOTHING else str(item) for item in items) + "}"
+    if is_missing(value):
+        return _NOTHING
+    if isinstance(value, datetime.timedelta):
+        return f"{value.days} days {value.seconds}.{value.microseconds:06d} seconds"
+    return value
 
 
 def predict(config: Predictor, given: Any, x: Columns | None) -> pandas.DataFrame:
@@ -209,6 +270,12 @@ def _predicted(config: Predictor, given: Any, x: Columns | None, kind: str) -> t
         )
         found = link.execute(connection, f"SELECT * FROM {target} ORDER BY {NUMBER}")
         link.execute(connection, f"DROP TABLE {target}")
+    several = len({row.get("class_name") for row in found}) > 1
+    if several or (kind == "response" and len(found) > len(index)):
+        raise CerebroError(
+            f"config {config.mst_key} has several outputs",
+            hint="Load the rows into a table, and call cerebro.madlib_predict: it writes a row for each.",
+        )
     return index, frames.frame(found)
 
 

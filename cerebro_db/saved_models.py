@@ -11,6 +11,7 @@ from typing import Any
 
 from cerebro_db import models
 from cerebro_db.errors import CerebroError
+from cerebro_db.statements import is_missing
 
 # The number of rows predicted at a time.
 _BATCH = 1024
@@ -141,7 +142,7 @@ class NetsOfGroups:
 
 def _comparable(value: Any, kind: str) -> Any:
     """Convert a value of the SQL type `kind` so that equal values compare equal, such as 3 and "3"."""
-    if value is None or value != value:
+    if is_missing(value):
         return None
     try:
         if kind in ("smallint", "integer", "bigint") or kind.startswith("numeric"):

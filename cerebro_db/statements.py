@@ -111,3 +111,11 @@ def call_rows(function: str, *values: object, **named: object) -> str:
 def parameters(values: Mapping[str, Any]) -> str:
     """Return `name=value` pairs with commas, as search methods take them; leave out values that are None."""
     return ", ".join(f"{name}={value}" for name, value in values.items() if value is not None)
+
+
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None, NaN, or what pandas has in place of a missing value.
+
+    The last one does not even say whether it equals itself.
+    """
+    return value is None or type(value).__name__ in ("NAType", "NaTType") or bool(value != value)

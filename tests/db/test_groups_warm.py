@@ -234,9 +234,12 @@ def test_what_has_changed_must_be_known(trial: Trial, grown: None) -> None:
         trial.fit("plain_packed", "others", "configs", 1, options=options)
     trial.notices()
     fresh(trial, "growing")
-    trial.pack("sales", "growing", options={"group_by": "country", "seed": 5})
+    trial.sql("CREATE TABLE remaining AS SELECT * FROM sales WHERE country IS DISTINCT FROM 'BE'")
+    trial.pack("remaining", "growing", options={"group_by": "country", "seed": 5})
     trial.fit("growing", "kept", "configs", 1, warm_start=True, options=options)
     assert "all groups are new" in trial.notices()
+    # The summary describes other rows now, so no model of the rows before may stay.
+    assert trial.value("SELECT count(*) FROM kept WHERE country = 'BE'") == 0
     trial.sql("SELECT cerebro.forget((SELECT run_id FROM kept_summary))")
     with pytest.raises(psycopg2.Error, match="what has changed is not known"):
         trial.fit("growing", "kept", "configs", 1, warm_start=True, options=options)

@@ -49,13 +49,18 @@ def _known(value: Any) -> Any:
     return None if type(value).__name__ in _MISSING else value
 
 
-def _unless_missing(convert: Callable[[Any], Any], value: Any) -> Any:
-    """Return the converted value, or None if the value is missing, which NaN means in pandas."""
+def is_missing(value: Any) -> bool:
+    """Return whether a value is None or NaN, or what pandas has in place of a missing value.
+
+    The latter does not even say whether it equals itself.
+    """
     if value is None or type(value).__name__ in _MISSING:
-        return None
-    if isinstance(value, float | np.floating) and math.isnan(value):
-        return None
-    return convert(value)
+        return True
+    return isinstance(value, float | np.floating) and math.isnan(value)
+
+
+def _unless_missing(convert: Callable[[Any], Any], value: Any) -> Any:
+    return None if is_missing(value) else convert(value)
 
 
 def _time(value: Any) -> Any:

@@ -161,6 +161,9 @@ def only_changed(
     check(db, found, earlier)
     before = trained(db, found, earlier)
     version = _trained_version(db, request, earlier)
+    if not version:
+        # No model may stay: the summary will describe other rows than those that it has learned from.
+        return replace(request, limits=replace(request.limits, changed_groups=False))
 
     def stays(config: requests.Chosen) -> bool:
         now = request.source.summary.version if config.group_id is None else _version(found, config.group_id)
