@@ -130,7 +130,7 @@ def test_without_time_for_folds_the_held_out_rows_choose(trial: Trial) -> None:
         trial.sql(longer, -60)
     said = trial.notices()
     assert "there is no time for models in folds: those of one config would take some" in said
-    assert "and 20 s are left" in said and "held-out rows measures" in said
+    assert "with 20 s left" in said and "held-out rows measures" in said
     assert sorted({*tables(trial)} - {*before}) == ["unfolded", "unfolded_summary"]
 
 
@@ -153,11 +153,20 @@ def test_folds_of_a_run_that_measured_once_train_all_its_epochs(trial: Trial) ->
 
 
 @pytest.mark.postgresql
-def test_a_check_does_not_compare_with_rows_that_the_folds_have_learned(trial: Trial) -> None:
+def test_a_check_compares_with_models_that_had_not_seen_the_rows(trial: Trial) -> None:
     trial.sql("SELECT cerebro.ensemble('whole', 'checked', options => '{\"folds\": 2}')")
     trial.sql("SELECT cerebro.register('checked', 'of_folds')")
-    before = "SELECT DISTINCT before FROM cerebro.check('of_folds', 'rows') WHERE column_name IS NULL"
-    assert trial.sql(before) == [(None,)]
+    apart = trial.value("SELECT validation_metrics_final FROM checked_summary")
+    check = "SELECT measure, before, verdict FROM cerebro.check('of_folds', %s) WHERE before IS NOT NULL"
+    before = {measure: value for measure, value, _ in trial.sql(f"{check} AND column_name IS NULL", "rows")}
+    assert before == {"logloss": pytest.approx(apart)}
+    trial.sql(
+        "CREATE VIEW turned AS SELECT a, b, c,"
+        " CASE label WHEN 'yes' THEN 'no' ELSE 'yes' END AS label FROM rows"
+    )
+    assert ("logloss", pytest.approx(apart), "alarm") in trial.sql(check, "turned")
+    kept = "SELECT metrics #>> '{validation,rows}' FROM cerebro.model_versions WHERE name = 'of_folds'"
+    assert trial.value(kept) == "public.held"
 
 
 @pytest.mark.parametrize(

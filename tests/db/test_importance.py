@@ -368,3 +368,12 @@ def test_a_quantity_is_judged_in_its_own_unit(trial: Trial) -> None:
         assert sum(row[4] for row in explained) == pytest.approx(score - baseline, abs=1e-5)
         assert baseline == pytest.approx(5, abs=0.2)
     assert all(0 < value < 1 for _, value in metrics)
+
+
+def test_without_columns_all_rows_are_measured(trial: Trial) -> None:
+    ask = "SELECT part, rows, metric, value FROM cerebro.evaluate_by('models', 'calls', {})"
+    whole = trial.sql(ask.format("'{}'"))
+    assert {part for part, *_ in whole} == {None} and {rows for _, rows, *_ in whole} == {ROWS}
+    beside = [row for row in trial.sql(ask.format("ARRAY['region']")) if row[0] is None]
+    assert [row[:3] for row in whole] == [row[:3] for row in beside]
+    assert [row[3] for row in whole] == pytest.approx([row[3] for row in beside])

@@ -372,7 +372,7 @@ def test_a_result_that_is_no_better_than_a_guess_says_so(trial: Trial) -> None:
         " ELSE 'on time' END AS came, hashint4(i * 7)::float8 AS number FROM generate_series(1, 800) AS i"
     )
     for target, name, said in (
-        ("came", "guess", "the ensemble is no better than always answering 'late': accuracy 0."),
+        ("came", "guess", "by accuracy, the ensemble is no better than always answering 'late': 0."),
         ("number", "even", "no better than always answering the mean of number"),
     ):
         trial.notices()

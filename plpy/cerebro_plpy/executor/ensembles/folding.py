@@ -85,7 +85,7 @@ def train_in_folds(
     if not affordable.candidates:
         db.notice(
             f"there is no time for models in folds: those of one config would take some"
-            f" {math.ceil(affordable.least_seconds)} s, and {left} s are left"
+            f" {math.ceil(affordable.least_seconds)} s, with {left} s left"
         )
         yield None
         return

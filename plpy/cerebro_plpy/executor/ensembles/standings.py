@@ -117,7 +117,8 @@ def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarra
         return
     verdict = "it is worse" if gain < -chance else "the difference may be chance"
     db.notice(
-        f"{who} is no better than always answering {_name_constant(contest.summary, truth, metric)}: {metric}"
+        f"by {metric}, {who} is no better than always answering"
+        f" {_name_constant(contest.summary, truth, metric)}:"
         f" {_shown(metric, answers, truth)} and {_shown(metric, blind, truth)}, {verdict}. {ADVICE}"
     )
 

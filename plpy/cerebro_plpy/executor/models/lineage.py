@@ -62,11 +62,15 @@ def _known(summary: Mapping[str, Any]) -> list[str]:
 
 
 def describe_measured(row: Mapping[str, Any], summary: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the last loss and metric on training rows and on validation rows, each with the rows' table."""
+    """Return the last loss and metric on training rows and on validation rows, each with the rows' table.
+
+    An ensemble of folds is validated on all rows, each answered by models that have not seen it.
+    """
     kinds = row.get("metrics_type") or [None]
+    in_folds = summary.get(results.FOLDS[0]) is not None
     return {
         what: {
-            "rows": _kept_table(summary, table),
+            "rows": _kept_table(summary, TABLES["training"] if in_folds else table),
             "loss": row[f"{what}_loss_final"],
             "metric": kinds[0],
             "value": row.get(f"{what}_metrics_final"),

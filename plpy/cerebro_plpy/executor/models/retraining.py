@@ -158,9 +158,20 @@ def _retrain(db: Database, asked: CheckedRetraining) -> Retraining:
         verdict = _compare_forecasts(db, tested, training.source, f"{known}@{previous}")
     retraining.drop_temporary(db)
     found = _decide(verdict, version, previous, asked.when)
+    if not found.promoted and verdict.rows and _may_have_seen(db, known, previous):
+        db.notice(
+            f"{known}@{previous} may have been trained on rows that judge, since cerebro.retrain has not made"
+            " it: then it looks too good"
+        )
     if found.promoted:
         aliases.point(db, known, asked.alias, version)
     return found
+
+
+def _may_have_seen(db: Database, known: str, version: int) -> bool:
+    """Return whether a version may have been trained on the rows that judge, as it was registered by hand."""
+    recipe = model_versions.lineage(db, known, version).get(lineage.RECIPE)
+    return isinstance(recipe, dict) and JUDGED_BY not in recipe
 
 
 def _add_version(db: Database, asked: CheckedRetraining) -> tuple[int, int]:

@@ -102,9 +102,11 @@ def evaluate_by(
     The rows of a sub-group have equal values in the columns `by`.
     """
     names = list(by or ())
-    if not names or None in names:
+    if by is None or None in names:
         raise CerebroError(
-            "by is NULL or empty", hint="Name columns: ARRAY['region'].", sqlstate=NULL_NOT_ALLOWED
+            "by is NULL or holds NULL",
+            hint="Name columns: ARRAY['region']; or none, for all rows together: '{}'.",
+            sqlstate=NULL_NOT_ALLOWED,
         )
     columns = [str(name) for name in names]
     judge = find_judge(db, model, source, mst_key, columns, takes_groups=True)
@@ -122,7 +124,8 @@ def evaluate_by(
         kept.add(answers, rows.truth, parts)
     together = _of_all_rows(kept, len(numbers), scoring.of_all_rows(judge.is_classes))
     found: list[PartValue] = []
-    for key in (None, *sorted(numbers, key=lambda key: -known[key].rows)):
+    parts = sorted(numbers, key=lambda key: -known[key].rows) if columns else []
+    for key in (None, *parts):
         shown = None if key is None else json.dumps(dict(zip(columns, key, strict=True)), ensure_ascii=False)
         place = None if key is None else numbers[key]
         lines = [*_of_rows(known, key, metrics), *together.get(place, [])]

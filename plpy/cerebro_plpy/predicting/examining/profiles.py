@@ -94,9 +94,12 @@ def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGr
         return known
     output, answers = answered
     known = replace(known, answers=describe_answers(output, answers))
-    # An ensemble of folds was trained on the held-out rows as well.
+    # An ensemble of folds was trained on the held-out rows as well. Its metric is that of models that had not
+    # seen the rows.
     if summary.get(results.FOLDS[0]) is not None:
-        return known
+        (metric,), value = summary["metrics_type"], summary["validation_metrics_final"]
+        is_known = metric in scoring.of_task(output.values is not None) and value is not None
+        return replace(known, measured=WAYS["validation"], metrics={metric: value} if is_known else {})
     truth = judged.truth.astype(np.float64)
     metrics = [
         metric
