@@ -38,7 +38,7 @@ MOST_SECONDS, MOST_OF_BUDGET = 90, 1.2
 BEST, ENSEMBLE = "best config", "ensemble"
 PEERS = ("CatBoost", "LightGBM", "HistGradientBoosting", "MLP")
 # These need PyTorch, and so an environment of their own.
-AUTOGLUON, NETS = "AutoGluon", ("RealMLP-TD", "TabM-D")
+AUTOGLUON, REALMLP, TABM = "AutoGluon", "RealMLP-TD", "TabM-D"
 # Code that no server of one machine runs.
 ELSEWHERE = tuple(f"plpy/cerebro_plpy/{name}" for name in ("citus/", "cluster/", "store/citus"))
 # The difference of two means is noise if it is smaller than so many of its standard errors.
@@ -115,19 +115,19 @@ def compare_with_peers(seeds: int, tell: Tell) -> Section:
 
 def compare_with_autogluon(seeds: int, tell: Tell) -> Section:
     """Measure AutoGluon on all tables, and compare it with what cerebro.train reached."""
-    found = _compare_with([AUTOGLUON], seeds, tell)
+    found = _compare_with(AUTOGLUON, seeds, tell)
     ours, theirs = found.ranks[ENSEMBLE], found.ranks[AUTOGLUON]
     apart = _in_errors([own - other for own, other in zip(ours, theirs, strict=True)])
     goal = _goal("real tables: mean rank less AutoGluon's, in standard errors", NOISE, apart)
     return Section("Real tables, AutoGluon", _report(found), [goal])
 
 
-def compare_with_nets(seeds: int, tell: Tell) -> Section:
-    """Measure RealMLP and TabM of another package, and compare them with what cerebro.train reached."""
-    found = _compare_with(NETS, seeds, tell)
+def compare_with_net(name: str, seeds: int, tell: Tell) -> Section:
+    """Measure a net of another package on all tables, and compare it with what cerebro.train reached."""
+    found = _compare_with(name, seeds, tell)
     ours, *others = (mean(found.ranks[name]) for name in found.names)
-    goal = _goal("real tables: mean rank less the best one but AutoGluon's", 0, ours - min(others))
-    return Section("Real tables, other nets", _report(found), [goal])
+    goal = _goal(f"real tables: mean rank less the best one, beside {name}", 0, ours - min(others))
+    return Section(f"Real tables, {name}", _report(found), [goal])
 
 
 def has_rivals() -> bool:
@@ -135,10 +135,10 @@ def has_rivals() -> bool:
     return Path(_python(AUTOGLUON)).exists()
 
 
-def _compare_with(rivals: Sequence[str], seeds: int, tell: Tell) -> Comparison:
+def _compare_with(rival: str, seeds: int, tell: Tell) -> Comparison:
     everything = [real.load(source) for source in real.SOURCES]
-    kept = _measure(everything, rivals, seeds, tell)
-    return Comparison(everything, (ENSEMBLE, *rivals, *PEERS), range(seeds), kept)
+    kept = _measure(everything, [rival], seeds, tell)
+    return Comparison(everything, (ENSEMBLE, rival, *PEERS), range(seeds), kept)
 
 
 def _measure(everything: Sequence[Rows], names: Sequence[str], seeds: int, tell: Tell) -> Trials:
@@ -170,7 +170,7 @@ def _version(name: str) -> str:
 
 
 def _python(name: str) -> str:
-    venv = "venv-rivals" if name in (AUTOGLUON, *NETS) else "venv-bench"
+    venv = "venv-rivals" if name in (AUTOGLUON, REALMLP, TABM) else "venv-bench"
     return str(HERE.parent / ".local" / venv / "bin" / "python")
 
 

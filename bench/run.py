@@ -64,7 +64,8 @@ PARTS = (
     "accuracy",
     "real",
     "autogluon",
-    "nets",
+    "realmlp",
+    "tabm",
     "portfolio",
     "experience",
     "million",
@@ -157,7 +158,8 @@ def _parts(arguments: argparse.Namespace) -> dict[str, Callable[[], Section]]:
         parts["real"] = lambda: rivals.compare_with_peers(count, tell)
         if rivals.has_rivals():
             parts["autogluon"] = lambda: rivals.compare_with_autogluon(count, tell)
-            parts["nets"] = lambda: rivals.compare_with_nets(count, tell)
+            parts["realmlp"] = lambda: rivals.compare_with_net(rivals.REALMLP, count, tell)
+            parts["tabm"] = lambda: rivals.compare_with_net(rivals.TABM, count, tell)
         parts["portfolio"] = lambda: portfolio.portfolio(tell)
         parts["experience"] = lambda: experience.experience(tell)
         parts["related"] = lambda: related.related("1 minute", tell)

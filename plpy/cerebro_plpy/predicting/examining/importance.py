@@ -7,6 +7,7 @@ mixed column, less the error without mixing.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -30,6 +31,8 @@ from cerebro_plpy.threads import Threads, Tick
 REPEATS, ROWS, SEED = 5, 5_000, 1
 # The inputs of all threads together are no larger.
 _MOST_BYTES = 1 << 30
+# A longer wait is announced.
+_LONG_SECONDS = 3
 # column_name, importance, stddev, low, high
 Importance = tuple[str, float, float, float, float]
 ColumnPlaces = Sequence[tuple[int, slice]]
@@ -128,8 +131,15 @@ def find_importance(
     rows = _join(list(judge.read(given.get("rows", ROWS), seed)))
     scoring.check_rows(metric, rows.truth.sum(axis=0), judge.table.quoted)
     mixing = Mixing(judge, rows, metric, given.get("repeats", REPEATS), seed)
+    began = time.monotonic()
     before = mixing.measure(rows.inputs)
     db.notice(f"{metric} {scoring.shown(metric, before.whole):.4g} on {len(rows.truth)} rows as they are")
+    seconds = (time.monotonic() - began) * len(columns) * mixing.repeats / models.count_sessions(db)
+    if seconds > _LONG_SECONDS:
+        db.notice(
+            f"mixing {len(columns)} columns {mixing.repeats} times takes some {seconds:.0f} s;"
+            " options repeats and rows shorten it"
+        )
     found = mixing.mix_all(before, columns)
     return sorted(found, key=lambda one: (-one[1], one[0]))
 
