@@ -78,7 +78,7 @@ def test_rows_of_plans_do_not_change_the_step() -> None:
     values = np.array([*map(float, weekdays), *[np.nan] * 16])
     reading = Reading("{}", days(*stamps), values, np.array([np.arange(float(len(stamps)))]))
     step = find_step([reading.known])
-    assert step == TimeStep("weekdays", 1)
+    assert step is not None and step == TimeStep("weekdays", 1)
     found = lay_out(reading, step)
     assert found.status == "ok" and len(found.values) == len(weekdays)
     assert found.ahead.shape[1] == len(weekdays) + sum((day + 3) % 7 < 5 for day in range(60, 75))

@@ -219,12 +219,12 @@ def _skips_weekends(series: Sequence[Stamps]) -> bool:
     """Return whether most series have hardly any day of a weekend. Short ones are looked at together."""
     each = [_days(one.walls) for one in series]
     long = [days for days in each if _shows_weekends(days)] or [np.concatenate(each)]
-    kept = [_shows_weekends(days) and np.mean(~np.is_busday(days)) <= MOST_WEEKEND for days in long]
-    return bool(np.mean(kept) > 0.5)
+    kept = [_shows_weekends(days) and bool(np.is_busday(days).mean() >= 1 - MOST_WEEKEND) for days in long]
+    return 2 * sum(kept) > len(kept)
 
 
 def _shows_weekends(days: np.ndarray) -> bool:
-    return len(days) >= 10 and np.ptp(days.astype(np.int64)) >= 13
+    return len(days) >= 10 and int(np.ptp(days.astype(np.int64))) >= 13
 
 
 def _weekday_numbers(walls: np.ndarray) -> np.ndarray | None:
