@@ -181,8 +181,9 @@ def _apply_twins(layers: Sequence[MadeLayer]) -> LayerCall:
 def _apply_to_rows(apply: LayerCall, count: int, values: Sequence[Array]) -> Array:
     """Apply a layer without weights to stacked values, as to so many times the rows."""
     rows = values[0].shape[1]
-    whole = [np.broadcast_to(one, (count, *one.shape[1:])).reshape(-1, *one.shape[2:]) for one in values]
-    found = apply(*whole)
+    # For one row, np.broadcast_to takes as long as the layer itself.
+    each = [one if len(one) == count else np.broadcast_to(one, (count, *one.shape[1:])) for one in values]
+    found = apply(*[one.reshape(-1, *one.shape[2:]) for one in each])
     return found.reshape(count, rows, *found.shape[1:])
 
 
