@@ -69,9 +69,12 @@ def find_recipe(db: Database, summary: Mapping[str, Any]) -> dict[str, Any]:
     return found if models.is_own(db, beside) else sign(found, models.owner(db, beside))
 
 
-def sign(found: dict[str, Any], author: str) -> dict[str, Any]:
-    """Return a recipe in which a role is the author of the query of related rows, if the recipe has one."""
-    related = found.get(RELATIONS)
+def sign(found: Any, author: str) -> Any:
+    """Return a recipe in which a role is the author of the query of related rows, if the recipe has one.
+
+    It may be any JSON document, since any role may have written it.
+    """
+    related = found.get(RELATIONS) if isinstance(found, dict) else None
     return {**found, RELATIONS: {**related, AUTHOR: author}} if isinstance(related, dict) else found
 
 
