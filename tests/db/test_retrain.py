@@ -275,6 +275,20 @@ def test_more_different_integers_stay_classes(trial: Trial) -> None:
     assert found["measured"] == "logloss" and found["promoted"]
 
 
+def test_a_net_goes_on_with_labels_that_are_floats(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE thirds AS SELECT i AS id, i * 7919 % 3 + sin(i) / 4 AS a,"
+        " (i * 7919 % 3) / 3.0::float8 AS gone, NULL::float8[] AS nothing FROM generate_series(1, 600) AS i"
+    )
+    trial.notices()
+    options = json.dumps({**OPTIONS, "task": "classification"})
+    trial.sql("SELECT * FROM cerebro.train('thirds', 'gone', 'third', '1 minute', %s)", options)
+    assert '"nothing" (NULL in all rows)' in trial.notices()
+    trial.sql("SELECT cerebro.register('third', 'thirds')")
+    found = retrain(trial, "'thirds', promote => 'always', options => '{\"warm_start\": true}'")
+    assert found["measured"] == "logloss" and found["value"] < 2
+
+
 def test_a_target_that_cannot_be_compared_is_refused_before_anything_is_trained(trial: Trial) -> None:
     trial.sql("CREATE VIEW pairs AS SELECT a, ARRAY[a, a * 2] AS both FROM january")
     trial.sql(

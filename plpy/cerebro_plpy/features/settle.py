@@ -105,6 +105,8 @@ def _useless(wanted: Wanted, facts: ColumnFacts | None, rows: int) -> str | None
         return "a uuid tells rows apart and says nothing about them"
     if column.element in asked.OPAQUE or (column.is_array and not column.is_array_of_numbers):
         return f"type {column.shown_type} has no meaning for a net"
+    if column.is_array_of_numbers and not wanted.shape:
+        return "NULL in all rows" if wanted.shape is None else "an empty array in its first row"
     if facts is None:
         return None
     if facts.present == 0:

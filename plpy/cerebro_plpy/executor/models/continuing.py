@@ -18,6 +18,7 @@ from cerebro_plpy.executor.calls.fit import FitCall
 from cerebro_plpy.executor.starting import begin, tables
 from cerebro_plpy.packing import options as pack_options
 from cerebro_plpy.packing import preprocess
+from cerebro_plpy.packing.columns import sources
 from cerebro_plpy.packing.dividing import holdout
 from cerebro_plpy.packing.job import Rules
 from cerebro_plpy.packing.pack import pack
@@ -26,6 +27,7 @@ from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.predicting.trained import find_model
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import retraining
+from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, source_rows
 from cerebro_plpy.topology.inline import InlineTopology
 
@@ -40,8 +42,8 @@ def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) 
     ends_at = time.monotonic() + seconds
     given = json.loads(call.options or "{}")
     found = find_model(db, reference, None)
-    training = _packed_like(db, found, given)
     source = names.resolve_table(db, call.source_table, "source table")
+    training = _packed_like(db, found, given, source)
     backend = given.get("backend") or train.choose_backend(db, here=True)
     validation = given.get("validation")
     said = None if validation is None else holdout.option("validation", validation)
@@ -84,8 +86,10 @@ def _named(what: str) -> str:
     return names.temporary(f"{retraining.MODELS}_{what}")
 
 
-def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) -> packed.PackedSummary:
-    """Return a packed summary with a version's features and classes, by which new rows can be packed.
+def _packed_like(
+    db: Database, found: TrainedModel, given: Mapping[str, Any], source: Table
+) -> packed.PackedSummary:
+    """Return a packed summary with a version's features and classes, by which rows of `source` can be packed.
 
     `given` may have the number of segments, the seed and the name of the weight column.
     """
@@ -99,6 +103,12 @@ def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) ->
         )
     classes = found.holder.class_values(db, summary["dependent_varname"])
     widths = [None if values is None else len(values) for values in classes]
+    known = packed.columns_of(db, source)
+    # A number is a class in each spelling, such as 1 and 1.0.
+    compared = {
+        name: known[name].base_type if known[name].element in sources.NUMBERS else "text"
+        for name in summary["dependent_varname"]
+    }
     segments = given.get("segments") or session.usual_segments(db)
     return packed.PackedSummary(
         source_table="",
@@ -115,7 +125,7 @@ def _packed_like(db: Database, found: TrainedModel, given: Mapping[str, Any]) ->
         segments=segments,
         seed=given.get("seed", 1),
         total_rows=0,
-        class_value_types={name + packed.CLASS_VALUES: "text[]" for name in summary["dependent_varname"]},
+        class_value_types={name + packed.CLASS_VALUES: f"{kind}[]" for name, kind in compared.items()},
         dist_keys=db.server.distribution_keys(segments, Rules()),
         target_shapes=[[width or 1] for width in widths],
         input_shapes=[list(one.shape) for one in features.inputs],
