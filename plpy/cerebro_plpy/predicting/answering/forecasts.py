@@ -328,11 +328,11 @@ def _rows(
             yield one.key, None, None, None, None, one.status, None
             continue
         band, first = bands[one.key], len(one.values) - min(history, len(one.values))
-        before = one.values[first:]
+        before, filled = one.values[first:], one.filled[first:]
         for place, time in enumerate(times[one.key].tolist()):
             number = round(time) if found.step.is_number else None
             if place < len(before):
-                status = FILLED if one.filled[first + place] else KNOWN
+                status = FILLED if filled[place] else KNOWN
                 yield one.key, stamps.get(time), float(before[place]), None, None, status, number
                 continue
             step = place - len(before)

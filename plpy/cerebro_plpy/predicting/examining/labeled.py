@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from decimal import Decimal
 from functools import cached_property
 from itertools import compress
 from typing import NamedTuple, Protocol
@@ -258,7 +259,7 @@ class Judge:
         """Return whether the model can predict a label."""
         if label is None:
             return self.has_null_class
-        return self.output.values is None or self._spell(label) in self._places
+        return self.output.values is None or self._find_place(label) is not None
 
     @property
     def has_null_class(self) -> bool:
@@ -267,13 +268,22 @@ class Judge:
 
     @cached_property
     def _places(self) -> Mapping[str | None, int]:
-        return {self._spell(value): place for place, value in enumerate(self.output.values or ())}
+        return {value: place for place, value in enumerate(self.output.values or ())}
 
-    def _spell(self, value: str | None) -> str | None:
-        """Return a label or class in the form in which the two are compared: 1, 1.0 and 1.00 are one."""
-        is_number = self.label is not None and self.label.element in sources.NUMBERS
-        number = read_decimal(value) if is_number and value is not None else None
-        return value if number is None else str(number.normalize())
+    @cached_property
+    def _places_by_number(self) -> Mapping[Decimal, int]:
+        """The place of each class that is a number, if labels are numbers: 1, 1.0 and 1.00 are one class."""
+        if self.label is None or self.label.element not in sources.NUMBERS:
+            return {}
+        found = {read_decimal(value): place for value, place in self._places.items() if value is not None}
+        return {number: place for number, place in found.items() if number is not None}
+
+    def _find_place(self, label: str | None) -> int | None:
+        """Return the place of a label among the classes; None if it is none of them."""
+        if label in self._places or label is None or not self._places_by_number:
+            return self._places.get(label)
+        number = read_decimal(label)
+        return None if number is None else self._places_by_number.get(number)
 
     def truth(self, labels: Sequence[str | None]) -> np.ndarray:
         """Return the labels as numbers.
@@ -282,14 +292,15 @@ class Judge:
         """
         if self.output.values is None:
             return np.array(labels, np.float64).reshape(-1, 1)
-        return np.eye(len(self.output.values))[[self._places[self._spell(label)] for label in labels]]
+        places = np.array([self._find_place(label) for label in labels], np.intp)
+        return np.eye(len(self.output.values))[places]
 
     def measure(
         self, metrics: Sequence[str], labels: Sequence[str | None], answers: np.ndarray
     ) -> list[np.ndarray]:
         """Return the error of each row by each metric. Of a class that the model lacks, it is the worst."""
         known = np.array([self.knows(label) for label in labels], bool)
-        truth = self.truth([label for label in labels if self.knows(label)])
+        truth = self.truth(list(compress(labels, known)))
         found = [np.full(len(known), scoring.WORST.get(metric, np.nan)) for metric in metrics]
         for metric, errors in zip(metrics, found, strict=True):
             errors[known] = scoring.EACH[metric](answers[known], truth)
