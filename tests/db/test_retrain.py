@@ -310,6 +310,13 @@ WRONG = {
     "another word": ("'leaves', promote => 'sometimes'", "22023", "option promote is"),
     "another option": ("'leaves', options => '{\"epoch\": 1}'", "22023", "epoch"),
     "no word": ("'leaves', options => '{\"append\": 1}'", "22023", "append"),
+    "no column to leave out": ("'leaves', options => '{\"exclude\": [\"b\"]}'", "22023", 'exclude names "b"'),
+    "nets of its own": (
+        '\'leaves\', options => \'{"warm_start": true, "nets": "linear"}\'',
+        "0A000",
+        "options warm_start and nets are both given",
+    ),
+    "other labels": ("'leaves', 'spelled', options => '{\"append\": true}'", "42804", 'column "gone" has'),
     "no alias": ("'leaves', alias => 'champion'", "42704", "leaves has no alias champion"),
 }
 
@@ -320,6 +327,7 @@ def test_what_is_wrong_is_refused_and_leaves_nothing(
 ) -> None:
     trial.sql("CREATE OR REPLACE VIEW narrow AS SELECT id, gone FROM january")
     trial.sql("CREATE OR REPLACE VIEW few AS SELECT * FROM january WHERE id <= 90")
+    trial.sql("CREATE OR REPLACE VIEW spelled AS SELECT id, a, length(gone) AS gone FROM january")
     before = trial.sql(HISTORY, "leaves")
     with pytest.raises(psycopg2.Error) as caught:
         retrain(trial, arguments)
@@ -383,3 +391,15 @@ def test_without_pg_cron_another_scheduler_is_told_what_to_run(trial: Trial, dat
         trial.sql("SELECT cerebro.schedule('nobody', '0 3 * * 1')")
     with pytest.raises(psycopg2.Error, match="leaves@default has no schedule"):
         trial.sql("SELECT cerebro.unschedule('leaves')")
+
+
+def test_versions_with_nothing_in_common_have_no_values(trial: Trial) -> None:
+    """A model of classes becomes one of a quantity, so no metric measures both."""
+    trial.sql("SELECT cerebro.register('churn', 'once_classes')")
+    trial.sql("CREATE VIEW measured AS SELECT a, (random() * 9)::float8 AS gone FROM january")
+    options = json.dumps({"task": "regression"})
+    found = trial.read_row(
+        "SELECT * FROM cerebro.retrain('once_classes', 'measured', options => %s)", options
+    )
+    assert (found["promoted"], found["value"], found["previous_value"]) == (False, None, None)
+    assert found["reason"] == "there is nothing on which both can be compared"

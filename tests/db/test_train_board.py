@@ -89,3 +89,17 @@ def test_a_class_without_held_out_rows_counts_in_the_baseline_as_it_does_in_the_
     counts = trial.value("SELECT kind_class_counts FROM overlooked_packed_validation_summary")
     assert 0 in counts and len(counts) == 3
     assert constant[4] == pytest.approx(1 / 3) and board[0][4] > 0.6
+
+
+def test_weights_of_rows_count_in_the_loss_of_the_constant_answer(trial: Trial) -> None:
+    """The input says nothing of the class, so that the net can be no better than the constant answer."""
+    trial.sql(
+        "CREATE TABLE weighed AS SELECT x, (ARRAY['a', 'b'])[1 + (hashint4(i) & 1)] AS kind,"
+        " CASE WHEN hashint4(i) & 1 = 0 THEN 9.0 ELSE 1.0 END AS w"
+        " FROM (SELECT i, sin(i * 1.7)::float8 AS x FROM generate_series(1, 900) AS i) AS s"
+    )
+    given = {"exclude": [], "nets": "linear", "configs": 1, "weight": "w", "epochs": 40}
+    options = json.dumps({**OPTIONS, **given})
+    config, constant = trial.sql(BOARD.replace("shops", "weighed"), "kind", "by_weight", options)
+    # Without the weights it would be 0.69, and with them 1.6.
+    assert constant[5] == pytest.approx(config[5], rel=0.15) and 1.2 < constant[5] < 2

@@ -22,7 +22,7 @@ from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.nets import portfolio
 from cerebro_plpy.packing import preprocess
 from cerebro_plpy.packing.dividing import folds
-from cerebro_plpy.predicting.examining.scoring import LOGLOSS, OF_QUANTITIES, R2
+from cerebro_plpy.predicting.examining.scoring import OF_QUANTITIES, R2
 from cerebro_plpy.store import dialect, names
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.packed import packed, splits
@@ -238,9 +238,8 @@ def _tell_linear(db: Database, board: Sequence[Ranked]) -> None:
 
 def _rank_constant(found: standings.ConstantAnswer, metric: str) -> Ranked:
     """Return the row of the leaderboard for the best constant answer by `metric`."""
-    values = [found.values.get(name) for name in (metric, LOGLOSS, *OF_QUANTITIES)]
-    value, loss, *others = values
-    return Ranked(None, f"always {found.name}", None, metric, value, loss, False, *others)
+    value, *others = [found.values.get(name) for name in (metric, *OF_QUANTITIES)]
+    return Ranked(None, f"always {found.name}", None, metric, value, found.loss, False, *others)
 
 
 def _find_place(row: Mapping[str, Any]) -> tuple[tuple[float, float], int]:

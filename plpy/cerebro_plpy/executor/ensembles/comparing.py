@@ -16,7 +16,7 @@ from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering.net import answer_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
-from cerebro_plpy.store.packed import partitions
+from cerebro_plpy.store.packed import packed, partitions
 
 # Enough rows to compare models: more would not change the order. With many classes, fewer rows are read, as
 # the answers of all models are held in memory.
@@ -82,6 +82,13 @@ def read_truth(db: Database, rows: requests.Data) -> np.ndarray:
     dtype = ONE_HOT if rows.summary.one_hot[0] else FEATURES
     truth = _read(db, rows, rows.summary.dependent_varname[0], dtype, _count_enough(rows))
     return truth.reshape(len(truth), -1).astype(np.float64)
+
+
+def read_weights(db: Database, rows: requests.Data) -> np.ndarray | None:
+    """Return the weights of the rows that `read_rows` reads; None if the table has no weights."""
+    if rows.summary.weight_varname is None:
+        return None
+    return _read(db, rows, packed.WEIGHT, FEATURES, _count_enough(rows)).reshape(-1).astype(np.float64)
 
 
 def _count_enough(rows: requests.Data) -> int:

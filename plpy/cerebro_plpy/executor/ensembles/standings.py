@@ -25,29 +25,31 @@ ADVICE = "More rows, columns that say more, or a longer budget may help."
 class ConstantAnswer:
     """One answer for all rows: its name, for example "the mean of price", and its values by metric.
 
-    `variance` is that of the label, if this is a single quantity.
+    `loss` is None for quantities. `variance` is that of the label, if this is a single quantity.
     """
 
     name: str
     values: Mapping[str, float]
+    loss: float | None
     variance: float | None
 
 
 def measure_constant(db: Database, rows: requests.Data, metric: str) -> ConstantAnswer:
     """Measure the best constant answer by `metric` for the rows of a packed table, at most 50,000.
 
-    Of classes, measure the log loss as well, and of quantities all metrics. In means over the classes, a
-    class without rows counts 0, as in the metrics of the nets.
+    Of classes, measure the loss as well, and of quantities all metrics. In means over the classes, a class
+    without rows counts 0, as in the metrics of the nets. Weights of rows count in the loss alone, as there.
     """
     truth = comparing.read_truth(db, rows)
     blind = scoring.blind(truth, metric)
-    others = (LOGLOSS,) if rows.summary.one_hot[0] else scoring.OF_QUANTITIES
+    others = () if rows.summary.one_hot[0] else scoring.OF_QUANTITIES
     measured = {one: scoring.shown(one, scoring.ERRORS[one](blind, truth)) for one in {metric, *others}}
     if metric in (AUC, F1, BALANCED):
         measured[metric] *= float((truth.sum(axis=0) > 0).mean())
     is_single = not rows.summary.one_hot[0] and truth.shape[1] == 1
     variance = float(truth.var()) if is_single else None
-    return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured, variance)
+    loss = scoring.blind_loss(truth, comparing.read_weights(db, rows)) if rows.summary.one_hot[0] else None
+    return ConstantAnswer(_name_constant(rows.summary, truth, metric), measured, loss, variance)
 
 
 def tell_ensemble(db: Database, contest: Contest, together: np.ndarray, what: str) -> None:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.calls import train, train_order
 from cerebro_plpy.executor.calls.fit import FitCall
 from cerebro_plpy.executor.starting import begin, tables
@@ -35,6 +35,22 @@ from cerebro_plpy.topology.inline import InlineTopology
 PATIENCE = 5
 # The key of the only config of a run.
 _KEY = 1
+
+
+# The options of a training that a warm start follows. All others shape the net, which is there already.
+_FOLLOWED = ("backend", "epochs", "segments", "seed", "validation", "weight")
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise an error if the call gives an option that a warm start does not follow."""
+    for name, value in given.items():
+        if value is not None and name not in _FOLLOWED:
+            raise CerebroError(
+                f"options warm_start and {name} are both given",
+                detail="A warm start trains the net of the version further, by the columns that it knows.",
+                hint=f"Leave one of them out. With warm_start go {', '.join(_FOLLOWED)}.",
+                sqlstate=NOT_SUPPORTED,
+            )
 
 
 def train_on(db: Database, reference: str, call: train.TrainCall, seconds: int) -> None:

@@ -32,6 +32,7 @@ from cerebro_plpy.executor.related.retraining import find_source, keep_relations
 from cerebro_plpy.forecasting import backtest
 from cerebro_plpy.forecasting.document import read_forecast
 from cerebro_plpy.logical.options import Validator, boolean, drop_nulls, is_number, one_of, parse_options
+from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import check_columns, find_judge
 from cerebro_plpy.registry import references
@@ -65,8 +66,9 @@ class Retraining:
     promoted: bool
     previous: int
     metric: str
-    value: float
-    previous_value: float
+    # None if the two versions cannot be compared.
+    value: float | None
+    previous_value: float | None
     judged_rows: int
     reason: str
 
@@ -258,6 +260,8 @@ def _check_rows(
     db: Database, call: RetrainCall, earlier: Mapping[str, Any], name: str, version: int
 ) -> RowsTraining:
     own, options = _own_options(call.options)
+    if own.get("warm_start"):
+        continuing.check_options(json.loads(options))
     table, recipe = find_source(db, earlier, call.source, name, version)
     if own.get("append"):
         recipe = {**recipe, APPENDED: _sources(earlier, table)}
@@ -266,6 +270,7 @@ def _check_rows(
     before = [names.resolve_table(db, one, "table of earlier rows") for one in recipe.get(APPENDED, ())]
     named_tables.check(db, before if call.source is not None else [table, *before], name, version)
     train_call = _call(db, recipe, [table, *before], call.budget, options)
+    retraining.check_alike(db, [table, *before], _common(db, [table, *before]))
     # At the end, the old version answers rows of the table too, to be compared with the new version.
     check_columns(db, f"{name}@{version}", table)
     return RowsTraining(
@@ -346,6 +351,11 @@ def _call(
     given = drop_nulls({**recipe["options"], **asked})
     # The source of the earlier training may have had other columns to leave out.
     left_out = asked.get("exclude") or []
+    known = {name for table in tables for name in packed.columns_of(db, table)}
+    for name in left_out:
+        if name not in known:
+            message = f'option exclude names "{name}", and {tables[0].quoted} has no such column'
+            raise unknown(message, name, known)
     inputs = [name for name in recipe["inputs"] if name not in left_out]
     used = [*inputs, recipe["target"]]
     for table in tables:
@@ -445,8 +455,8 @@ def _decide(verdict: Verdict, version: int, previous: int, when: str) -> Retrain
         promoted=when == ALWAYS or (when == IF_BETTER and better),
         previous=previous,
         metric=verdict.metric,
-        value=verdict.value,
-        previous_value=verdict.previous_value,
+        value=None if math.isnan(verdict.value) else verdict.value,
+        previous_value=None if math.isnan(verdict.previous_value) else verdict.previous_value,
         judged_rows=verdict.rows,
         reason=reason,
     )

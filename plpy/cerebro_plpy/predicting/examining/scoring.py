@@ -223,6 +223,16 @@ def blind(truth: np.ndarray, metric: str) -> np.ndarray:
     return np.broadcast_to(middle, truth.shape)
 
 
+def blind_loss(truth: np.ndarray, weights: np.ndarray | None) -> float:
+    """Return the least log loss of one answer for all rows, divided by the number of rows as in Keras."""
+    given = np.ones(len(truth)) if weights is None else weights
+    total = given.sum()
+    if not total:
+        return 0.0
+    shares = np.broadcast_to(given @ truth / total, truth.shape)
+    return float((given * _each_logloss(shares, truth)).mean())
+
+
 @dataclass(frozen=True)
 class JackknifedError:
     """The error of answers on all rows, and for each part of the rows the error on all other rows."""

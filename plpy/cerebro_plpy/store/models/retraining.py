@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.relations.recipe import AUTHOR
 from cerebro_plpy.store import session
 from cerebro_plpy.store.models import models
@@ -76,6 +77,25 @@ def sign(found: Any, author: str) -> Any:
     """
     related = found.get(RELATIONS) if isinstance(found, dict) else None
     return {**found, RELATIONS: {**related, AUTHOR: author}} if isinstance(related, dict) else found
+
+
+def check_alike(db: Database, tables: Sequence[Table], columns: Sequence[str]) -> None:
+    """Raise an error for the first of some columns whose types in the tables have no type in common."""
+    if len(tables) < 2:
+        return
+    for column in columns:
+        parts = [f"SELECT s.{quote(column)} FROM {table.rows} WHERE false" for table in tables]
+        try:
+            db.query(" UNION ALL ".join(parts))
+        except CerebroError as error:
+            if error.sqlstate != DATATYPE_MISMATCH:
+                raise
+            raise CerebroError(
+                f'column "{column}" has another type in {tables[0].quoted} than in the earlier rows',
+                detail=error.message,
+                hint="Give a view that casts it, or leave option append out.",
+                sqlstate=DATATYPE_MISMATCH,
+            ) from None
 
 
 def split(
