@@ -106,15 +106,19 @@ def other_grid(workload: Workload) -> Workload:
 
 
 def explain(
-    connection: Any, workload: Workload, options: Mapping[str, Any], what_if: Mapping[str, Any] | None = None
+    connection: Any,
+    workload: Workload,
+    options: Mapping[str, Any],
+    what_if: Mapping[str, Any] | None = None,
+    probe: bool = False,
 ) -> Mapping[str, Any]:
     name = workload.name
     text = server.value(
         connection,
         "SELECT cerebro.explain_fit(%s, %s, %s, validation_table => %s, options => %s, format => 'json',"
-        " what_if => %s)",
+        " what_if => %s, probe => %s)",
         (f"{name}_train_packed", f"{name}_configs", workload.epochs, f"{name}_validation_packed",
-         json.dumps(options), None if what_if is None else json.dumps(what_if)),
+         json.dumps(options), None if what_if is None else json.dumps(what_if), probe),
     )  # fmt: skip
     return json.loads(text)[0]["Plan"]
 
@@ -150,6 +154,30 @@ def _measure_memory(workload: Workload, options: Mapping[str, Any]) -> int:
         with PeakMemory(lambda: {pid for (pid,) in server.query(watching, _SESSIONS)}) as memory:
             server.fit(connection, workload, json.dumps(options))
     return sum(memory.peak)
+
+
+def show_memory(names: Sequence[str], backends: Sequence[str]) -> None:
+    """Print the memory that plans say, without and with `probe`, divided by what runs take at their peak."""
+    print("| workload | engine | Pss | planned ÷ Pss | planned with probe ÷ Pss |")
+    print("|---|---|---|---|---|")
+    for name in names:
+        workload = ALL[name]
+        with closing(server.connect()) as connection:
+            server.load(connection, workload)
+            server.pack(connection, workload, server.packing_options(workload))
+        for backend in backends:
+            options = {"seed": server.SEED, "backend": backend}
+            memory = _measure_memory(workload, options)
+            with server.session() as connection:
+                server.make_configs(connection, workload)
+                said = [
+                    explain(connection, workload, options, probe=probe)["Memory Bytes"] / memory
+                    for probe in (False, True)
+                ]
+            print(
+                f"| {name} | {backend} | {memory / 2**20:.0f} MB | {said[0]:.2f} | {said[1]:.2f} |",
+                flush=True,
+            )
 
 
 def _unmeasured(connection: Any, workload: Workload, options: Mapping[str, Any]) -> float:
@@ -383,6 +411,7 @@ def main() -> None:
     parser.add_argument("--single", nargs="*", help="compare one config with plain Keras instead")
     parser.add_argument("--averaging", nargs="*", help="compare averaging with hopping instead")
     parser.add_argument("--cheapest", nargs="*", help="run each of the plans there are for one call instead")
+    parser.add_argument("--memory", action="store_true", help="compare memory alone, on both engines")
     parser.add_argument("--constants", nargs="*", help="print constants fitted on these instead")
     given = parser.parse_args()
     options = {"seed": server.SEED, "backend": given.backend or "tensorflow"}
@@ -392,6 +421,9 @@ def main() -> None:
             show_constants(
                 given.constants or list(ALL), [given.backend] if given.backend else ["tensorflow", "jax"]
             )
+            return
+        if given.memory:
+            show_memory(given.only, [given.backend] if given.backend else ["tensorflow", "jax"])
             return
         if given.cheapest is not None:
             show_cheapest(given.cheapest or list(ALL))

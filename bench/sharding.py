@@ -68,7 +68,7 @@ def simulate() -> None:
     In each order, one shard computes while the next one, of the same or another net, moves to the device.
     """
     print("shards  nets  saved by turns  no order saves more than")
-    for shards, nets in itertools.product((4, 8, 16), (2, 4)):
+    for shards, nets in itertools.product((4, 6, 8, 12, 16), (2, 4)):
         saved = [_saved(_cycle(shards, speed / 10), nets) for speed in range(1, 41)]
         most, bound = (max(values) for values in zip(*saved, strict=True))
         print(f"{shards:6} {nets:5} {most:15.0%} {bound:25.0%}")

@@ -49,6 +49,8 @@ def test_time_has_a_price_where_it_is_set(trial: Trial, run: int, tariff: None) 
     assert plan["Watt Hours"] == pytest.approx(plan["Price"] * 18, rel=1e-3)
     assert plan["Moved State Bytes"] == pytest.approx(cost["moved_bytes"], rel=1e-3)
     shown = trial.value(PLAN.format("run(%s"), run)
+    assert shown["Actual Moved State Bytes"] == cost["moved_bytes"]
+    assert shown["Actual Kept State Bytes"] == cost["stored_bytes"] > 0
     assert shown["Actual Core Time"] == pytest.approx(cost["core_seconds"], rel=1e-3)
     assert shown["Actual Price"] == pytest.approx(cost["price"], rel=1e-3)
 

@@ -61,9 +61,15 @@ def explain_run(db: Database, run_id: int | None, format: str | None) -> list[st
         machine=explain.machine(db),
         visits_known=rates.visits(work.backends),
     )
+    cost = store.cost(db, run.run_id)
+    spent = bill(about.machine.tariff, cost["core_seconds"], cost["gpu_seconds"], lead="Actual ")
     actual = {
         **_actual(work, visits, store.evaluations(db, run.run_id), status),
-        "bill": bill(about.machine.tariff, *store.cost(db, run.run_id), lead="Actual "),
+        "spent": {
+            "Actual Moved State Bytes": cost["moved_bytes"],
+            "Actual Kept State Bytes": cost["stored_bytes"],
+            **spent,
+        },
     }
     return explain.show(_beside(tree(about), nodes(found), work, actual), format or "text")
 
@@ -224,7 +230,6 @@ def _actual(
         "seconds": status["seconds"],
         "seconds_left": status["seconds_left"],
         "visits": len(visits),
-        "log_bytes": sum(v["state_bytes"] for v in visits),
     }
 
 
@@ -244,8 +249,7 @@ def _beside(node: Node, parts: Sequence[Node], work: RunWork, actual: Mapping[st
         "Actual Total Time": actual["seconds"],
         "Remaining Time": actual["seconds_left"],
         "Actual Visits": actual["visits"],
-        "Actual Written State Bytes": actual["log_bytes"],
-        **actual["bill"],
+        **actual["spent"],
         "Alternatives": None,
         "Machine Memory Bytes": None,
         "Disk Free Bytes": None,

@@ -116,12 +116,13 @@ def evaluations(db: Database, run_id: int) -> list[Row]:
 
 
 @as_owner
-def cost(db: Database, run_id: int) -> tuple[float, float]:
-    """Return the core seconds and the GPU seconds that a run has taken."""
-    row = db.query(
-        "SELECT core_seconds, gpu_seconds FROM cerebro.costs WHERE run_id = $1", ["bigint"], [run_id]
+def cost(db: Database, run_id: int) -> Row:
+    """Return the core and GPU seconds that a run has taken, and the bytes that it has moved and stored."""
+    return db.query(
+        "SELECT core_seconds, gpu_seconds, moved_bytes, stored_bytes FROM cerebro.costs WHERE run_id = $1",
+        ["bigint"],
+        [run_id],
     )[0]
-    return row["core_seconds"], row["gpu_seconds"]
 
 
 @as_owner
