@@ -13,6 +13,7 @@ UNDEFINED_COLUMN = "42703"
 DUPLICATE_COLUMN = "42701"
 DUPLICATE_TABLE = "42P07"
 DUPLICATE_OBJECT = "42710"
+UNIQUE_VIOLATION = "23505"
 UNDEFINED_OBJECT = "42704"
 DATATYPE_MISMATCH = "42804"
 UNDEFINED_FUNCTION = "42883"
@@ -79,11 +80,22 @@ def from_driver(error: Any, unknown: str) -> CerebroError:
     )
 
 
+# The server's own constraints by which two sessions that make the same table collide.
+_NAMES_OF_TABLES = ("pg_class_relname_nsp_index", "pg_type_typname_nsp_index")
+
+
 def from_statement(error: Any) -> CerebroError:
     """Convert a `plpy.SPIError`, the server's error for a statement of this session, to a CerebroError."""
-    packed, detail, hint, *_ = error.spidata or (None, None, None)
+    packed, detail, hint, *others = error.spidata or (None, None, None)
     # If the server does not know the code, as of some users' functions, the error has no `sqlstate`.
     sqlstate = getattr(error, "sqlstate", None) or _unpacked(packed)
+    if sqlstate == UNIQUE_VIOLATION and others and others[-1] in _NAMES_OF_TABLES:
+        return CerebroError(
+            "another session has made a table of the same name meanwhile",
+            detail=detail,
+            hint="Give another name, or drop the other table.",
+            sqlstate=DUPLICATE_TABLE,
+        )
     return CerebroError(str(error), detail=detail, hint=hint or _hint(sqlstate), sqlstate=sqlstate)
 
 

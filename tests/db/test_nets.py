@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import threading
+import time
+from contextlib import closing
 
 import psycopg2
 import pytest
@@ -167,3 +170,26 @@ def test_what_is_wrong_is_refused(
         load(trial, packed, net, **params)
     assert text in f"{caught.value}", caught.value
     assert trial.value("SELECT to_regclass('nets')") is None
+
+
+def test_who_comes_second_to_a_name_is_told(trial: Trial) -> None:
+    """A table that another transaction is making cannot be seen yet; the server's own index notices it."""
+    failed: list[str | None] = []
+
+    def make() -> None:
+        try:
+            execute(other, "SELECT cerebro.load_net('nets', 'series', 'Dense(2)')")
+        except psycopg2.Error as error:
+            failed.append(error.pgcode)
+
+    with closing(psycopg2.connect(trial.connection.dsn)) as other:
+        trial.sql("BEGIN; CREATE TABLE nets (a integer)")
+        thread = threading.Thread(target=make)
+        thread.start()
+        asked = "SELECT count(*) FROM pg_locks WHERE pid = %s AND NOT granted"
+        deadline = time.monotonic() + 60
+        while not trial.value(asked, other.get_backend_pid()) and time.monotonic() < deadline:
+            time.sleep(0.02)
+        trial.sql("COMMIT")
+        thread.join()
+    assert failed == ["42P07"]
