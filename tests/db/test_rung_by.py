@@ -69,6 +69,17 @@ def test_the_first_rungs_of_hyperband_have_a_part_of_the_rows_and_survivors_all(
         " options => %s, format => 'json')",
         COMPILE, FIT, options,
     )  # fmt: skip
+    # By epochs, each visit is to all rows.
+    whole = trial.value(
+        "SELECT cerebro.explain_automl('packed', 'arch', ARRAY[1], %s, %s, 'hyperband', 'R=16',"
+        " options => %s, format => 'json')",
+        COMPILE, FIT, json.dumps({"threads": 1}),
+    )  # fmt: skip
+    plans = [json.loads(text)[0]["Plan"] for text in (plan, whole)]
+    by_rows, by_epochs = (
+        sum(node.get("Training Time", 0) for node in plan["Plans"]) / plan["Visits"] for plan in plans
+    )
+    assert by_rows < by_epochs / 6
     run = search(trial, "banded", "hyperband", "R=1")
     assert "that is how many buffers" not in trial.notices()
     found = rows_trained(trial, run)

@@ -284,6 +284,18 @@ def read_memory(name: str) -> int:
 
 
 @on_jax
+def test_rows_on_the_device_count() -> None:
+    """The inputs of the rows that are measured take more than the net, and are counted before it is cut."""
+    text, own = nets.sequential([5000], *(dense() for _ in range(4)), dense(nets.CLASSES)), params()
+    room = find_room(text, own, least=True, measured=ROWS)
+    net = made(text, own, room)
+    assert len(loop_of(net).shards) > 1 and room.bytes > 4 * 5000 * ROWS
+    state, _ = trained(net, text, own, passes=1)
+    net.evaluate(state, [Block(data(text), np.arange(ROWS))], ROWS, nothing)
+    assert loop_of(net).ledger.most <= room.bytes
+
+
+@on_jax
 def test_what_stays_on_the_device_has_no_say() -> None:
     own, text = params("Adam"), EVERY_NET["changing"]
     room = find_room(text, own, least=True)
@@ -339,6 +351,7 @@ def test_the_cuts_lie_where_one_tensor_passes() -> None:
     ("optimizer", "given", "said"),
     [
         ("SGD", {"global_clipnorm": 1.0}, "global_clipnorm needs the slopes of all weights at once"),
+        ("SGD", {"loss_scale_factor": 512.0}, "each shard would have to scale the loss"),
     ],
 )
 def test_what_needs_all_weights_at_once_is_refused(

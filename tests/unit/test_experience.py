@@ -99,6 +99,13 @@ def test_weights_of_classes_are_those_of_the_search() -> None:
         assert kept["batch_size"] == read_arguments(theirs.fit_params)["batch_size"]
 
 
+def test_layers_to_unfreeze_are_those_of_the_search() -> None:
+    """The net of the same name may have other layers now."""
+    theirs = replace(make_row(1, 0.01), fit_params="batch_size=16,epochs=1,unfreeze_at={3: 'upper'}")
+    ((found, *_), _) = choose_configs([make_search(3, theirs)], {1: "small"}, {1: make_row(1, 0.01)}, 8)
+    assert "unfreeze_at" not in read_arguments(found.fit_params)
+
+
 def test_what_means_the_same_counts_once_and_strange_nets_do_not_count() -> None:
     spelled = GridRow(1, f"{LOSS},optimizer='adam(lr=0.01)'", "batch_size=16,epochs=1")
     strange = GridRow(5, spelled.compile_params, spelled.fit_params)

@@ -38,6 +38,11 @@ def test_a_title_has_the_choices_made() -> None:
     ]
 
 
+def test_braces_in_braces_without_end_are_refused() -> None:
+    with pytest.raises(CerebroError, match="malformed line of layers"):
+        find_lines("Dense(" + "{" * 400 + "8" + "}" * 400 + ")")
+
+
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -88,7 +88,7 @@ def shorten(text: object, limit: int = 200) -> str:
 def _parse(source: str, text: str) -> ast.expr:
     if len(text) > MAX_LENGTH:
         raise _malformed(text, f"it is longer than {MAX_LENGTH} characters")
-    if _nesting(text) > MAX_NESTING:
+    if count_nesting(text) > MAX_NESTING:
         raise _malformed(text, "it is nested too deeply")
     try:
         with warnings.catch_warnings():
@@ -100,7 +100,7 @@ def _parse(source: str, text: str) -> ast.expr:
         raise _malformed(text, reason) from None
 
 
-def _nesting(text: str) -> int:
+def count_nesting(text: str) -> int:
     """Return an upper bound of how deeply a text is nested. It counts brackets in strings as well."""
     depth = deepest = run = 0
     for char in text:

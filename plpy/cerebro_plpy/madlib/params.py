@@ -67,6 +67,7 @@ FOREIGN_FIT_KEYS: Final[dict[str, tuple[Value, ...]]] = {
 }
 LARGEST: Final = 2**31 - 1
 WEIGHTED: Final = "class_weight"
+UNFREEZE: Final = "unfreeze_at"
 # Classes with fewer rows get greater weights, by scikit-learn's formula of this name.
 BALANCED: Final = "balanced"
 
@@ -301,7 +302,7 @@ def _fit_params(values: dict[str, Value]) -> FitParams:
         epochs=_count(values.get("epochs", 1), "epochs"),
         shuffle=shuffle,
         class_weight=_class_weight(values.get("class_weight")),
-        unfreeze_at=_unfreeze_at(values.get("unfreeze_at")),
+        unfreeze_at=_unfreeze_at(values.get(UNFREEZE)),
         anneal_at=_anneal_at(values.get("anneal_at")),
     )
 

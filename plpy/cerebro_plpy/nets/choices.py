@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterator
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib.literal import shorten
+from cerebro_plpy.madlib.literal import MAX_LENGTH, MAX_NESTING, count_nesting, shorten
 
 # The most nets of a line, and the most copies of a layer.
 MOST_NETS, MOST_COPIES = 1000, 1000
@@ -23,6 +23,11 @@ def find_lines(text: str) -> list[tuple[str, str]]:
     A title has one value in place of each choice, for example `Dense(32, 'relu') * 2`; the line also has the
     copies written out.
     """
+    if len(text) > MAX_LENGTH or count_nesting(text) > MAX_NESTING:
+        raise CerebroError(
+            f"malformed line of layers: {shorten(text)}",
+            detail=f"It is longer than {MAX_LENGTH} characters, or nested more than {MAX_NESTING} times.",
+        )
     titles = dict.fromkeys(" ".join(line.split()) for line in _each(text))
     return [(title, _with_copies(title)) for title in titles]
 

@@ -17,6 +17,7 @@ _SIZES = 16
 # How many numbers layers keep for each number of their output, as the memory of compiled programs shows.
 # In recurrent layers, these are the gates and slopes of each time step.
 _GATES = {"LSTM": 14, "GRU": 16, "SimpleRNN": 5, "RNN": 14, "Bidirectional": 14}
+_GATES.update(dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"), 14))
 _LIKE_LAYER_NORMALIZATION = 4
 # In addition to the output of the activation, which counts as one.
 _BEFORE_ACTIVATION = {"linear": 0, "softmax": 0, "gelu": 3, "silu": 2, "mish": 3}
@@ -65,7 +66,7 @@ def step_of(node: Any, again: bool) -> LayerUse:
     A use whose outputs have no gradients, such as masks, is computed only once: its outputs are small.
     """
     again = again and all("float" in str(tensor.dtype) for tensor in node.outputs)
-    sizes = tuple(_size(tensor) for tensor in node.outputs)
+    sizes = tuple(size_of(tensor) for tensor in node.outputs)
     return LayerUse(
         takes=tuple(id(tensor) for tensor in node.input_tensors),
         makes=tuple(id(tensor) for tensor in node.outputs),
@@ -75,7 +76,8 @@ def step_of(node: Any, again: bool) -> LayerUse:
     )
 
 
-def _size(tensor: Any) -> int:
+def size_of(tensor: Any) -> int:
+    """Return how many numbers per row a tensor has; a dimension that is left open counts as 1."""
     return math.prod(d or 1 for d in tensor.shape[1:])
 
 
@@ -87,8 +89,10 @@ def _kept(node: Any, made: int) -> int:
     layer = node.operation
     kind = type(layer).__name__
     if kind in _GATES:
-        steps = (node.input_tensors[0].shape[1] or 1) if len(node.input_tensors[0].shape) > 2 else 1
-        units = node.outputs[0].shape[-1] or 1
+        before, after = node.input_tensors[0].shape, node.outputs[0].shape
+        steps = (before[1] or 1) if len(before) > 2 else 1
+        # The outputs of one step: a layer returns those of the last step, or of each.
+        units = math.prod(d or 1 for d in (after[2:] if len(after) == len(before) > 2 else after[1:]))
         return _GATES[kind] * steps * units
     if hasattr(layer, "num_heads") or hasattr(layer, "num_query_heads"):
         heads = getattr(layer, "num_heads", 0) or layer.num_query_heads

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import Any
 
@@ -44,6 +44,9 @@ class Span:
     kept: int
     widest: int
     leaves: int
+    # Numbers per row of the net's inputs and labels, which lie on the device all the time; 0 but for the
+    # first span.
+    given: int
 
     @property
     def backward_bytes(self) -> int:
@@ -115,6 +118,8 @@ def check_optimizer(optimizer: Any, slots: Sequence[Sequence[Any]]) -> None:
     """Raise an error if an update of weights by the optimizer needs all weights at once."""
     if getattr(optimizer, "global_clipnorm", None) is not None:
         raise _refused("global_clipnorm needs the slopes of all weights at once", "Use clipnorm instead.")
+    if getattr(optimizer, "loss_scale_factor", None) is not None or hasattr(optimizer, "inner_optimizer"):
+        raise _refused("each shard would have to scale the loss", "Leave the scale out; bfloat16 needs none.")
     owned = {id(slot) for own in slots for slot in own}
     if any(len(slot.shape) > 0 for slot in optimizer.variables if id(slot) not in owned):
         kind = type(optimizer).__name__
@@ -135,21 +140,26 @@ def cut(model: Any, kept: Sequence[SlotBytes], room: DeviceRoom) -> tuple[Span, 
         if peak_bytes(joined, room) <= room.bytes:
             return joined
     largest = max(spans, key=lambda span: _busy_bytes(span, room))
-    least = peak_bytes(_joined(spans, 0, room), room)
+    apart = _joined(spans, 0, room)
+    least, trained = (peak_bytes(apart, one) for one in (room, replace(room, measured=0)))
+    rows = f"{room.batch_size} rows in a mini-batch"
+    if least > trained:
+        rows = f"{room.measured} rows that are measured at a time"
     raise CerebroError(
-        f"option device_memory_mb is too small: with these layers and {room.batch_size} rows in a mini-batch,"
+        f"option device_memory_mb is too small: with these layers and {rows},"
         f" the least is {math.ceil(least / 2**20)}",
         detail=f'Most of it is for layer "{largest.largest}". A net is cut only where one tensor passes.',
-        hint="Use more, or a smaller batch_size.",
+        hint="Use more." if least > trained else "Use more, or a smaller batch_size.",
         sqlstate=NOT_SUPPORTED,
     )
 
 
 def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
     """Return the most bytes that lie on the device while a net trains or is measured in these shards."""
+    given = _NUMBER * sum(span.given for span in spans)
     forward = [(place, span.weight_bytes) for place, span in enumerate(spans[:-1])]
     backward = [(place, span.backward_bytes) for place, span in reversed(list(enumerate(spans)))]
-    train = max(
+    train = room.batch_size * given + max(
         held + _NUMBER * room.batch_size * sum(span.leaves for span in spans[:-1]) + work
         for held, work in zip(
             _held([*forward, *backward]),
@@ -161,7 +171,10 @@ def peak_bytes(spans: Sequence[Span], room: DeviceRoom) -> int:
     measured = _held([*forward, (len(spans) - 1, spans[-1].weight_bytes)])
     return max(
         train,
-        *(held + _measure_bytes(s, room.measured) for held, s in zip(measured, spans, strict=True)),
+        *(
+            held + room.measured * given + _measure_bytes(s, room.measured)
+            for held, s in zip(measured, spans, strict=True)
+        ),
     )
 
 
@@ -217,6 +230,7 @@ def _join(one: Span, other: Span) -> Span:
         kept=one.kept + other.kept,
         widest=max(one.widest, other.widest),
         leaves=other.leaves,
+        given=one.given + other.given,
     )
 
 
@@ -226,7 +240,11 @@ def _spans(model: Any, kept: Sequence[SlotBytes]) -> list[Span]:
     nodes = blocks.nodes_of(functional)
     trained = {id(v): own for v, own in zip(model.trainable_variables, kept, strict=True)}
     ends = [*_places(functional, nodes), len(nodes)]
-    return [_span(nodes, first, last, trained) for first, last in pairwise([0, *ends])]
+    spans = [_span(nodes, first, last, trained) for first, last in pairwise([0, *ends])]
+    # A row has a number for each of its outputs at most, and a weight for each.
+    labels = sum(blocks.size_of(tensor) + 1 for tensor in functional.outputs)
+    given = labels + sum(map(blocks.size_of, functional.inputs))
+    return [replace(spans[0], given=given), *spans[1:]]
 
 
 def _span(nodes: Sequence[Any], first: int, last: int, trained: dict[int, SlotBytes]) -> Span:
@@ -244,6 +262,7 @@ def _span(nodes: Sequence[Any], first: int, last: int, trained: dict[int, SlotBy
         kept=sum(use.keeps for use in uses),
         widest=max(sum(use.sizes) for use in uses),
         leaves=sum(uses[-1].sizes),
+        given=0,
     )
 
 

@@ -295,8 +295,10 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
         # The time that many small nets take together says nothing of one.
         return []
     kinds = kinds_of_run(db, run_id)
+    parts = request.limits.epochs_per_pass or 1
     rows = {
-        "training": segment_rows(request.source, request.segments),
+        # An evaluation measures the rows of one epoch.
+        "training": [number // parts for number in segment_rows(request.source, request.segments)],
         "validation": segment_rows(request.validation, request.segments),
     }
     engines = request.engines

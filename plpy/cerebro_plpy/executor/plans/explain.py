@@ -365,6 +365,10 @@ def _all_on(work: RunWork, backend: str) -> RunWork:
     return work.on({kind.model_id: backend for kind in work.kinds.values()})
 
 
+# What a search knows of a config's net and optimizer from the examples that an engine has described.
+_SIZES = ("state_bytes", "frozen_bytes", "weight_bytes", "shards", "device_bytes")
+
+
 def _about_search(
     request: requests.Request,
     work: RunWork,
@@ -384,9 +388,14 @@ def _about_search(
         facts = described[str(new.model_id)]
         backend = request.engines.find_engine(new.model_id)
         kind = calibrating.kind_of(chosen, backend, calibrating.Net.from_facts(facts))
+        kind = calibrating.with_limits(kind, request.limits)
         like = by_code.get((kind.model_id, kind.compiled)) or by_model[kind.model_id]
-        sizes = {name: getattr(like, name) for name in ("state_bytes", "frozen_bytes", "weight_bytes")}
-        return replace(kind, step_bytes=taken.get(kind.name), **sizes)
+        return replace(
+            kind,
+            share=calibrating.share(None, None, request.limits),
+            step_bytes=taken.get(kind.name),
+            **{name: getattr(like, name) for name in _SIZES},
+        )
 
     search = request.search or {}
     stops = not brings_configs(search)

@@ -123,6 +123,7 @@ def _work(
             even=bool(runs.limits(run).get("even")),
             average_from=runs.limits(run).get("average_from"),
             training_metrics=runs.limits(run).get("training_metrics", True),
+            epochs_per_pass=runs.limits(run).get("epochs_per_pass") or 1,
             use_gpus=run.use_gpus,
             # A run begins only after its sessions have started.
             warm=True,

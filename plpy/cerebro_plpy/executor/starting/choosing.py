@@ -9,7 +9,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import PROGRAM_LIMIT_EXCEEDED, CerebroError
 from cerebro_plpy.executor.plans import calibrating
-from cerebro_plpy.executor.starting import groups
+from cerebro_plpy.executor.starting import cutting, groups
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import Aim
 from cerebro_plpy.logical.options import BACKENDS
@@ -110,7 +110,9 @@ def settled(
     if one_engine:
         # A process has one engine for as long as it lives.
         among = replace(among, backends=())
-    work = calibrating.work_of(db, request, examples, described)
+    # The outputs of frozen layers that are computed once take memory too.
+    cut = cutting.settled(request, examples, described)
+    work = calibrating.work_of(db, cut, examples, described)
     choice, fits = choose(work, among, calibrating.observations(db))
     if not fits:
         raise _beyond(choice.estimate, among.aim or Aim())

@@ -12,7 +12,8 @@ from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.budget import Limits, evaluation_epochs
 from cerebro_plpy.logical.options import EXACT, FAST
 from cerebro_plpy.madlib import recomputed
-from cerebro_plpy.madlib.params import parse_fit
+from cerebro_plpy.madlib.literal import Call
+from cerebro_plpy.madlib.params import parse_fit, reparse_compile
 from cerebro_plpy.planner.cuts import LayerCost, TrunkChoice, Use, candidates, choice, operations
 from cerebro_plpy.planner.estimating.needs import BatchNeeds, needs_of
 from cerebro_plpy.planner.tree import size
@@ -100,9 +101,10 @@ def _candidates(
     trunk = [LayerCost(**layer) for layer in facts["trunk"]]
     measured = len(evaluation_epochs(request.epochs, request.metrics_frequency)) if request.epochs else 0
     tables = [request.source, request.validation] if request.validation else [request.source]
+    epochs = sum(config.passes * request.epochs + measured for config in configs)
     use = Use(
         operations=operations(facts["work"]),
-        passes=sum(config.passes * request.epochs + measured for config in configs),
+        passes=-(-epochs // (request.limits.epochs_per_pass or 1)),
         batch_sizes=len({config.batch_size for config in configs}),
         rows=sum(data.summary.total_rows for data in tables),
         budget_bytes=request.limits.budget_mb * MB // len(request.architectures),
@@ -191,7 +193,7 @@ def check_memory(
         facts = described[str(config.model_id)]
         needs = needs_of(facts, min(config.batch_size, rows))
         if needs.bytes > memory and not _is_in_shards(facts, config):
-            raise _too_large(config.key, needs, memory)
+            raise _too_large(config, needs, memory)
 
 
 def _is_in_shards(facts: Mapping[str, Any], config: requests.Chosen) -> bool:
@@ -200,20 +202,25 @@ def _is_in_shards(facts: Mapping[str, Any], config: requests.Chosen) -> bool:
     return sizes.get("shards", 1) > 1
 
 
-def _too_large(key: int, needs: BatchNeeds, memory: int) -> CerebroError:
+def _too_large(config: requests.Chosen, needs: BatchNeeds, memory: int) -> CerebroError:
     parts = needs.parts(memory)
     if parts is None:
         hint = "Use a smaller net, or adapters on one that is frozen."
     else:
+        optimizer = reparse_compile(config.compile_params).optimizer
+        before = optimizer.get("gradient_accumulation_steps") if isinstance(optimizer, Call) else None
+        steps = parts * (before if isinstance(before, int) else 1)
+        alike = "nearly the same" if needs.rows % parts else "the same"
         hint = (
             f"Use batch_size={needs.rows // parts} in its fit parameters; with"
-            f" gradient_accumulation_steps={parts} in the optimizer, its steps stay the same. An epoch then"
+            f" gradient_accumulation_steps={steps} in the optimizer, its steps stay {alike}. An epoch then"
             f" has {parts} times as many batches."
         )
     if needs.fits_again(memory):
         hint += " Or set the option recompute: the forward pass is made twice, a third more work."
     return CerebroError(
-        f"config {key} needs at least {size(needs.bytes)} of memory, and this machine has {size(memory)}",
+        f"config {config.key} needs at least {size(needs.bytes)} of memory,"
+        f" and this machine has {size(memory)}",
         detail=f"Weights and gradients take {size(needs.fixed_bytes)}, and the outputs of layers"
         f" {size(needs.bytes - needs.fixed_bytes)} for a mini-batch of {needs.rows} rows.",
         hint=hint,

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cerebro_plpy.madlib.literal import read_arguments
-from cerebro_plpy.madlib.params import WEIGHTED
+from cerebro_plpy.madlib.params import UNFREEZE, WEIGHTED
 from cerebro_plpy.madlib.spaces.grid import GridRow, Meanings
 from cerebro_plpy.madlib.spaces.render import render_row
 
@@ -111,18 +111,22 @@ def _take_in_turn(nearest: Sequence[EarlierSearch]) -> Iterator[tuple[EarlierSea
 def _move(config: GridRow, example: GridRow) -> GridRow:
     """Return a config of an earlier search as a config of a new search.
 
-    The optimizer and the fit parameters stay, but for weights of classes; these, the net and the other
-    compile parameters are those of `example`.
+    The optimizer and the fit parameters stay, but for weights of classes and layers to unfreeze; these, the
+    net and the other compile parameters are those of `example`.
     """
     theirs, ours = read_arguments(config.compile_params), read_arguments(example.compile_params)
     compiled = {**ours, **({"optimizer": theirs["optimizer"]} if "optimizer" in theirs else {})}
-    return GridRow(example.model_id, render_row(compiled), _weigh(config.fit_params, example.fit_params))
+    return GridRow(example.model_id, render_row(compiled), _adapt(config.fit_params, example.fit_params))
 
 
-def _weigh(fit_params: str, example: str) -> str:
-    """Return the fit parameters with the weights of classes in those of `example`."""
+# Fit parameters that belong to the classes of a table and to the layers of a net.
+_OF_TABLE_AND_NET: Final = (WEIGHTED, UNFREEZE)
+
+
+def _adapt(fit_params: str, example: str) -> str:
+    """Return the fit parameters with those of `example` that belong to its table and its net."""
     theirs, ours = read_arguments(fit_params), read_arguments(example)
-    if theirs.get(WEIGHTED) == ours.get(WEIGHTED):
+    if all(theirs.get(key) == ours.get(key) for key in _OF_TABLE_AND_NET):
         return fit_params
-    others = {key: value for key, value in theirs.items() if key != WEIGHTED}
-    return render_row({**others, **({WEIGHTED: ours[WEIGHTED]} if WEIGHTED in ours else {})})
+    others = {key: value for key, value in theirs.items() if key not in _OF_TABLE_AND_NET}
+    return render_row({**others, **{key: ours[key] for key in _OF_TABLE_AND_NET if key in ours}})

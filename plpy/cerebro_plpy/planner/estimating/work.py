@@ -210,6 +210,9 @@ class RunWork:
 
     def step_bytes(self, kind: ConfigKind) -> int:
         """Return the bytes that a training step takes beside states and rows: measured, or else counted."""
+        if kind.shards > 1 and not self.use_gpus:
+            # The device is the session itself.
+            return kind.device_bytes
         return self.activation_bytes(kind) if kind.step_bytes is None else kind.step_bytes
 
     def segment_bytes(self, segment: int) -> int:
@@ -217,9 +220,12 @@ class RunWork:
         return int(self.row_bytes * (self.rows[segment] + self.validation_rows[segment]))
 
     def feature_bytes(self, segment: int) -> int:
-        """Return the bytes of outputs of frozen layers that a segment keeps; equal nets share them."""
+        """Return the bytes of outputs of frozen layers that a segment keeps.
+
+        Each net counts by itself: which nets have equal weights is known only where these are read.
+        """
         kept = {
-            (kind.trunk.leaving_key, kind.batch_size): kind.trunk
+            (kind.model_id, kind.trunk.leaving_key, kind.batch_size): kind.trunk
             for kind in self.kinds.values()
             if kind.trunk
         }
