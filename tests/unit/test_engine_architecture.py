@@ -232,3 +232,27 @@ def test_the_lists_name_only_what_keras_has() -> None:
         (keras.activations, validate.ACTIVATIONS),
     ):
         assert [name for name in names if not hasattr(module, name)] == []
+
+
+def test_open_dimensions_count_as_long_as_the_rows_are() -> None:
+    """A net that takes series of any length keeps and computes as much as one for the table's length."""
+    keras = runtime.keras()
+    shapes = ((1000, 8),)
+
+    def describe(length: int | None, functional: bool) -> architecture.DescribedModel:
+        series, lstm = keras.Input((length, 8), name="series"), keras.layers.LSTM(16, name="lstm")
+        last = keras.layers.Dense(2, name="last")
+        net = (
+            keras.Model(series, last(lstm(series)), name="net")
+            if functional
+            else keras.Sequential([series, lstm, last], name="net")
+        )
+        return architecture.describe(net.to_json(), input_shapes=shapes)
+
+    for functional in (True, False):
+        free, fixed = (describe(length, functional) for length in (None, 1000))
+        assert free.inputs == ((None, 8),) and free.weight_shapes == fixed.weight_shapes
+        assert (free.flops_per_row, free.work) == (fixed.flops_per_row, fixed.work)
+        assert [use.keeps for net in free.uses for use in net.uses] == [
+            use.keeps for net in fixed.uses for use in net.uses
+        ]

@@ -134,6 +134,8 @@ def cut(model: Any, kept: Sequence[SlotBytes], room: DeviceRoom) -> tuple[Span, 
     """
     if model.dtype_policy.name == "mixed_float16":
         raise _refused("a net in float16 looks at the slopes of all weights at once", "Use mixed_bfloat16.")
+    if any(None in tensor.shape[1:] for tensor in model.inputs):
+        raise _refused("the shape of its input leaves a dimension open", "Give the net its shape.")
     spans = _spans(model, kept)
     for part in range(_LIMITS, 0, -1):
         joined = _joined(spans, room.bytes * part / _LIMITS, room)

@@ -155,7 +155,8 @@ def _describe(
         with unallocated():
             model = _deserialize(config, layers)
             _check_built(model)
-            return _summary(model, text), _largest_tensor(model)
+            whole = _close(model, json.loads(text), layers, input_shapes) or model
+            return _summary(model, text, whole), _largest_tensor(whole)
 
     architecture, largest = symbolic.without_computing(look)
     if architecture.parameters > max_parameters:
@@ -306,7 +307,30 @@ def _check_built(model: Any) -> None:
         )
 
 
-def _summary(model: Any, text: str) -> DescribedModel:
+def _close(
+    model: Any, config: dict[str, Any], layers: dict[str, Any], input_shapes: tuple[Shape, ...] | None
+) -> Any:
+    """Return a model with the shapes of the rows where `model` leaves dimensions of its inputs open.
+
+    Memory and time are counted by it. `config` is the configuration of `model`, with the classes of its own
+    `layers`. Return None if no dimension is open, or if the shapes do not fit.
+    """
+    names = [tensor.name for tensor in model.inputs]
+    is_open = any(None in tensor.shape[1:] for tensor in model.inputs)
+    if input_shapes is None or not is_open or len(names) != len(input_shapes):
+        return None
+    given = dict(zip(names, input_shapes, strict=True))
+    for layer in config["config"]["layers"]:
+        if layer["class_name"] == "InputLayer" and layer["config"].get("name") in given:
+            layer["config"]["batch_shape"] = [None, *given[layer["config"]["name"]]]
+    try:
+        return _deserialize(config, layers)
+    except CerebroError:
+        return None
+
+
+def _summary(model: Any, text: str, whole: Any) -> DescribedModel:
+    """Return the description of a model; operations and outputs of layers are counted by `whole`."""
     shapes = tuple(tuple(int(d) for d in weight.shape) for weight in model.weights)
     return DescribedModel(
         json=text,
@@ -316,14 +340,14 @@ def _summary(model: Any, text: str) -> DescribedModel:
         output_names=tuple(output_names(model)),
         parameters=sum(math.prod(shape) for shape in shapes),
         trained=sum(math.prod(variable.shape) for variable in model.trainable_variables),
-        flops_per_row=sum(counting.flops(layer) for layer in _leaves(model)),
-        work=counting.work(_leaves(model)),
+        flops_per_row=sum(counting.flops(layer) for layer in _leaves(whole)),
+        work=counting.work(_leaves(whole)),
         weight_shapes=shapes,
         adapters=lora.adapters(model),
         adaptable=tuple(layer.name for layer in derived.adaptable(model)),
         functions=tuple(sorted(set(validate.registered_layers(json.loads(text)).values()))),
         trunk=tuple(trunk.layers(model)),
-        uses=uses_of(model),
+        uses=uses_of(whole),
     )
 
 
