@@ -332,6 +332,13 @@ def test_numbers_beyond_doubles_are_refused_by_name(sql: Sql) -> None:
     assert ("fine",) in rows
 
 
+def test_dates_beyond_timestamps_are_refused_by_name(sql: Sql) -> None:
+    made(sql, "far", "SELECT i % 9 AS fine, date '5874800-01-01' + i AS day FROM generate_series(1, 40) i")
+    with pytest.raises(psycopg2.Error, match='column "day" has dates that a timestamp cannot hold') as caught:
+        sql("SELECT * FROM cerebro.describe_columns('far')")
+    assert caught.value.pgcode == "22008"
+
+
 def test_columns_are_described(sql: Sql) -> None:
     sql("ANALYZE customers")
     found = {row[0]: row for row in sql("SELECT * FROM cerebro.describe_columns('customers')")}

@@ -140,7 +140,7 @@ def test_a_quantity_is_learned_as_such(trial: Trial) -> None:
 
 WRONG = {
     "no such target": ("'small', 'gone_'", "42703", 'column "gone_" does not exist'),
-    "an unknown option": ("'small', 'gone', options => '{\"net\": 1}'", "22023", "unknown option net"),
+    "an unknown option": ("'small', 'gone', options => '{\"metrics\": 1}'", "22023", 'Did you mean "metric"'),
     "no such net": ("'small', 'gone', options => '{\"nets\": [\"deep\"]}'", "22023", "no net is called deep"),
     "no budget": ("'small', 'gone', budget => '0 s'", "22023", "budget is"),
     "no such metric": (

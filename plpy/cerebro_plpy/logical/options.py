@@ -6,7 +6,7 @@ import json
 import math
 import re
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, TypeAlias, TypeGuard, cast
 
@@ -174,9 +174,10 @@ _OF_CONFIGS = {
 }
 
 
-def _unknown_option(key: str, allowed: Iterable[str]) -> CerebroError:
+def _unknown_option(key: str, allowed: Mapping[str, Validator]) -> CerebroError:
     error = unknown(f"unknown option {shorten(key, 60)}", key, allowed)
-    if key in _OF_CONFIGS:
+    # A function that makes its configs itself has an option with the singular of the name.
+    if key in _OF_CONFIGS and key.rstrip("s") not in allowed:
         error.hint = f"Each config has it among its {_OF_CONFIGS[key]} parameters."
     return error
 

@@ -349,6 +349,10 @@ def _call(
     asked = json.loads(options)
     # An option that is null takes that of the recipe away.
     given = drop_nulls({**recipe["options"], **asked})
+    for one, other in (("single", "folds"), ("folds", "single")):
+        # Only what the call itself says of both can contradict.
+        if asked.get(one) and other not in asked:
+            given.pop(other, None)
     # The source of the earlier training may have had other columns to leave out.
     left_out = asked.get("exclude") or []
     known = {name for table in tables for name in packed.columns_of(db, table)}

@@ -43,7 +43,9 @@ def specify(
         if name not in [column.name for column in columns]:
             raise CerebroError(
                 f'option columns describes "{name}", which is not an input',
-                hint="List it in independent_varname, which may be '*' for all columns.",
+                hint="It is in exclude as well: leave it out of one of the two."
+                if name in chosen.exclude
+                else "List it in independent_varname, which may be '*' for all columns.",
             )
     if not columns:
         raise CerebroError("no column is left to be an input", hint="Exclude fewer columns.")

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import OUT_OF_RANGE, CerebroError
+from cerebro_plpy.errors import OUT_OF_RANGE, TIME_OUT_OF_RANGE, CerebroError
 from cerebro_plpy.features.encode import FLOATS
 from cerebro_plpy.features.facts import LabelByValue
 from cerebro_plpy.store import citus, plain
@@ -195,19 +195,25 @@ def numbers(
 
 
 def _too_large(db: Database, source: Table, counted: Sequence[Counted], error: CerebroError) -> CerebroError:
-    """Return an error that names the column whose numbers are too large for double precision, if this is what
-    `error` says; else return `error`."""
-    if error.sqlstate != OUT_OF_RANGE:
+    """Return an error that names the column whose values are out of range, if this is what `error` says.
+
+    They are numbers too large for double precision, or dates after the last timestamp. Return `error` if it
+    says something else.
+    """
+    if error.sqlstate not in (OUT_OF_RANGE, TIME_OUT_OF_RANGE):
         return error
+    what = "numbers that a double precision or their sum cannot hold"
+    if error.sqlstate == TIME_OUT_OF_RANGE:
+        what = "dates that a timestamp cannot hold"
     for one in counted:
         try:
             db.query_once(f"SELECT json_build_object({_aggregates(one)}) FROM {source.rows}")
         except CerebroError:
             return CerebroError(
-                f'column "{one.column.name}" has numbers that a double precision or their sum cannot hold',
+                f'column "{one.column.name}" has {what}',
                 detail=error.message,
-                hint=f'Leave it out ({{"exclude": ["{one.column.name}"]}}), or scale it in a view.',
-                sqlstate=OUT_OF_RANGE,
+                hint=f'Leave it out ({{"exclude": ["{one.column.name}"]}}), or change it in a view.',
+                sqlstate=error.sqlstate,
             )
     return error
 
