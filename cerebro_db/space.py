@@ -79,7 +79,7 @@ def by_model(values: Mapping[int, Any]) -> ByModel:
     return ByModel(dict(values))
 
 
-FIT_KEYS = ("batch_size", "epochs", "shuffle", "class_weight")
+FIT_KEYS = ("batch_size", "epochs", "shuffle", "class_weight", "anneal_at", "unfreeze_at")
 COMPILE_KEYS = ("loss", "metrics", "loss_weights", "weighted_metrics")
 # Keys for which a list is one value, as in Keras, and not a list of alternatives.
 _LISTS = ("metrics", "weighted_metrics")

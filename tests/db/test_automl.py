@@ -269,6 +269,14 @@ def test_names_that_are_taken(data: Trial) -> None:
             search(data, out)
 
 
+@pytest.mark.parametrize("best", ["twice", "twice_info", "twice_summary"])
+def test_a_search_cannot_make_a_table_twice(data: Trial, best: str) -> None:
+    runs = data.value("SELECT count(*) FROM cerebro.runs")
+    with pytest.raises(psycopg2.errors.DuplicateTable, match="would both make public.twice"):
+        data.call("madlib_keras_automl", "packed", "twice", "arch", best, [1], GRID, FIT)
+    assert data.value("SELECT count(*) FROM cerebro.runs") == runs
+
+
 def left(trial: Trial, out: str) -> tuple[Any, ...]:
     """Return the contents of a search's result tables, except for times."""
     info = trial.sql(
@@ -288,6 +296,12 @@ def test_a_replayed_search_has_the_same_bits(data: Trial, method: str) -> None:
     drawn, state = data.sql(f"SELECT seed, random_state FROM {first}_summary")[0]
     assert data.sql(f"SELECT seed, random_state FROM {again}_summary") == [(drawn, None)] == [(drawn, state)]
     assert "drawn with random_state" not in said
+    plan = data.value(
+        "SELECT cerebro.explain_automl('packed', 'arch', ARRAY[1, 2], %s, %s, %s, %s,"
+        " validation_table => 'packed_val', options => %s, format => 'json')",
+        GRID, FIT, method, METHODS[method], json.dumps({"threads": 1, "replay": run}),
+    )  # fmt: skip
+    assert json.loads(plan)[0]["Plan"]["Visits"] > 0
     search(data, f"as_{again}", method, METHODS[method], random_state=drawn, options={"replay": run})
     assert left(data, f"as_{again}")[:2] == left(data, first)[:2]
     assert data.value(f"SELECT random_state FROM as_{again}_summary") == str(drawn)

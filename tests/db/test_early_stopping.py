@@ -173,3 +173,15 @@ def test_wrong_options(trial: Trial) -> None:
             "SELECT cerebro.madlib_evaluate('once', 'packed', 'e', FALSE, 1, options => %s)",
             json.dumps({"patience": 1}),
         )
+
+
+def test_a_target_for_the_loss_is_a_loss(trial: Trial) -> None:
+    fit(trial, "by_loss", 8, restore_best=True, compare_by="loss")
+    losses = info(trial, "by_loss")[2]["validation_loss"]
+    target = sorted(losses)[5]
+    fit(trial, "low", 8, target=target, compare_by="loss")
+    row = info(trial, "low")[2]
+    reached = next(epoch for epoch, value in enumerate(losses, 1) if value <= target)
+    assert row["validation_loss"] == losses[:reached]
+    ended = ("stopped", "it reached the target") if reached < 8 else ("finished", None)
+    assert (row["status"], row["reason"]) == ended

@@ -32,13 +32,21 @@ def data(trial: Trial) -> Trial:
     return trial
 
 
-def search(trial: Trial, source: str, out: str, random_state: int, arch: str = "arch", **options: Any) -> str:
-    """Search with six configs, and return the server's notices."""
+def search(
+    trial: Trial,
+    source: str,
+    out: str,
+    random_state: int,
+    arch: str = "arch",
+    configs: int = 6,
+    **options: Any,
+) -> str:
+    """Search with so many configs, and return the server's notices."""
     trial.notices()
     models = [1, 2] if arch == "arch" else [1]
     trial.call(
         "madlib_keras_automl", source, out, arch, f"{out}_best", models, GRID, "{'batch_size': [8, 16]}",
-        "asha", "num_configs=6, num_iterations=2", random_state=random_state,
+        "asha", f"num_configs={configs}, num_iterations=2", random_state=random_state,
         options={"threads": 1, **options},
     )  # fmt: skip
     return trial.notices()
@@ -85,6 +93,8 @@ def test_a_replay_begins_as_its_run_did_whatever_has_ended_since(data: Trial) ->
         f"{CONFIGS} early_info ORDER BY mst_key"
     )
     assert data.weights("replayed") == data.weights("early")
+    with pytest.raises(psycopg2.Error, match=f"run {run} cannot be replayed by this call"):
+        search(data, "two", "none", 3, experience=True, replay=run, configs=5)
 
 
 def test_a_table_that_is_unlike_gets_no_configs(data: Trial) -> None:

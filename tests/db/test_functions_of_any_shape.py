@@ -72,3 +72,16 @@ def test_a_function_of_ones_own_python_is_pickled_without_ours(trial: Trial) -> 
         " $$import dill\nreturn dill.loads(object)(2, 3)$$"
     )
     assert trial.sql("SELECT sum_of(object), number_of_shared() FROM sums") == [(5, 0)]
+
+
+def test_a_pickled_metric_goes_the_way_that_its_name_says(trial: Trial) -> None:
+    """MADlib's call does not say whether a function is a loss or a metric, nor which values are better."""
+    if not trial.server_has("dill"):
+        pytest.skip("needs dill on the server")
+    trial.sql(
+        "CREATE FUNCTION pickled_metric() RETURNS bytea LANGUAGE plpython3u AS"
+        " $$import dill\ndef my_accuracy(a, b):\n    return a + b\nreturn dill.dumps(my_accuracy)$$"
+    )
+    trial.sql("SELECT cerebro.load_custom_function('metrics', pickled_metric(), 'my_accuracy')")
+    rises = "SELECT higher_is_better FROM cerebro.functions WHERE name = %s"
+    assert trial.value(rises, "my_accuracy") is True

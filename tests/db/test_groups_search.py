@@ -139,7 +139,7 @@ def test_one_search_goes_by_the_mean_of_all_groups_weighted_by_rows(trial: Trial
     run = search(trial, "found", "hyperband", "R=3, eta=3, skip_last=0", search="all_groups")
     decided = trial.sql(
         "SELECT d.mst_key, d.decision FROM cerebro.decisions AS d WHERE run_id = %s"
-        " AND d.decision IN ('stop', 'go on') AND d.reason LIKE 'bracket 1, rung 0%%'", run
+        " AND d.decision IN ('stop', 'go_on') AND d.reason LIKE 'bracket 1, rung 0%%'", run
     )  # fmt: skip
     assert decided
     first = trial.sql(
@@ -183,3 +183,14 @@ def test_models_of_a_search_predict_each_row_by_its_group(trial: Trial) -> None:
         trial.value("SELECT count(*) FROM found_info WHERE validation_loss_final IS NULL AND model_size > 0")
         == 0
     )
+
+
+def test_equal_configs_that_are_best_for_several_groups_are_listed_once(trial: Trial) -> None:
+    """TPE goes on with configs that it had before, once the space has no others."""
+    grid = "{'loss': ['categorical_crossentropy'], 'optimizer_params_list': [{'optimizer': ['SGD'], 'lr': [0.1]}]}"
+    trial.call(
+        "madlib_keras_automl", "packed", "narrow", "arch", "narrow_best", [1], grid, "{'batch_size': [10]}",
+        "tpe", "num_configs=6, num_iterations=2", 5, options={**JAX, "search": "all_groups"},
+    )  # fmt: skip
+    assert trial.value("SELECT count(*) FROM narrow_info") == 18
+    assert trial.sql("SELECT model_id, fit_params FROM narrow_best") == [(1, "batch_size=10")]

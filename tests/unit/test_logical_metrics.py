@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from cerebro_plpy.logical.metrics import better, standing
+from cerebro_plpy.logical.metrics import better, direction, standing
 from cerebro_plpy.madlib.names import METRICS
 from cerebro_plpy.madlib.params import parse_compile
 from cerebro_plpy.madlib.spellings import METRIC_TEXTS, OLD_METRICS, snake
@@ -118,3 +118,17 @@ def test_a_config_whose_loss_is_no_number_comes_last(
 ) -> None:
     params = parse_compile("optimizer='sgd', loss='mse', metrics=['accuracy']")
     assert standing(params, metric, loss) == place
+
+
+@pytest.mark.parametrize(
+    ("metrics", "expected"),
+    [
+        # Keras' results name these like losses, so the accuracy decides.
+        ("[MeanSquaredError(name='mse_loss'), 'accuracy']", "max"),
+        ("['accuracy', MeanSquaredError(name='mse_loss')]", "max"),
+        ("[MeanSquaredError(name='mse_loss')]", "min"),
+        ("['mae', 'accuracy']", "min"),
+    ],
+)
+def test_what_is_named_like_a_loss_does_not_decide(metrics: str, expected: str) -> None:
+    assert direction(parse_compile(f"optimizer='sgd', loss='mse', metrics={metrics}")) == expected

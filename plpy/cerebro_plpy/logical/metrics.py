@@ -87,16 +87,24 @@ def _or_last(value: float | None) -> float:
 def direction(params: CompileParams) -> Direction:
     """Return "max" or "min" for the metric by which configs are compared.
 
-    It is the first metric, or else the loss.
+    It is the first metric that is not a loss, as for `deciding`, or else the loss.
     """
-    first = next(_named(params.metrics), next(_named(params.weighted_metrics), "loss"))
+    listed = [*_named(params.metrics), *_named(params.weighted_metrics)]
+    first = next((one for one in listed if not _is_loss(_shown_name(one))), "loss")
     return _call_direction(first) if isinstance(first, Call) else better(first)
 
 
 def find_first_name(params: CompileParams) -> str | None:
     """Return the name of the first metric, which a user may have given; None without metrics."""
     first = next(_named(params.metrics), None)
-    return str(dict(first.kwargs).get("name", snake(first.name))) if isinstance(first, Call) else first
+    return None if first is None else _shown_name(first)
+
+
+def _shown_name(metric: Named) -> str:
+    """Return the name of a metric in Keras' results, which a user may have given."""
+    if isinstance(metric, str):
+        return metric
+    return str(metric.get("name") or snake(metric.name))
 
 
 def _named(group: Metrics | Named | list[Named]) -> Iterator[Named]:
@@ -112,8 +120,12 @@ def deciding(names: Sequence[str]) -> str | None:
 
     It is the first metric that is not a loss, or else the loss.
     """
-    metrics = [name for name in names if name != "loss" and not name.endswith("_loss")]
+    metrics = [name for name in names if not _is_loss(name)]
     return next(iter(metrics), next(iter(names), None))
+
+
+def _is_loss(name: str) -> bool:
+    return name == "loss" or name.endswith("_loss")
 
 
 def _direction(class_name: str) -> Direction:

@@ -302,6 +302,10 @@ def _info_row(
     return {**output.info_row(request, outcome, ended, size), "metrics_iters": epochs, **places}
 
 
+# The columns that make a config.
+_CONFIG = ("model_id", "compile_params", "fit_params")
+
+
 def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dict[str, Any]]:
     """Return the row of the config that ranks first, from the `rows` of the info table.
 
@@ -323,7 +327,11 @@ def _best(rows: Sequence[dict[str, Any]], request: requests.Request) -> list[dic
         found = (standing(reparse_compile(row["compile_params"]), metric, loss), row["mst_key"], row)
         if group not in best or found[:2] < best[group][:2]:
             best[group] = found
-    return [row for _, row in sorted({key: row for _, key, row in best.values()}.items())]
+    chosen: dict[tuple[Any, ...], dict[str, Any]] = {}
+    for _, _, row in sorted(best.values(), key=lambda found: found[1]):
+        # A method may train equal configs, and groups may choose several of them.
+        chosen.setdefault(tuple(row[name] for name in _CONFIG), row)
+    return list(chosen.values())
 
 
 def _write_summary(

@@ -65,7 +65,7 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
     if not search.method.takes_configs:
         raise refuse_proposing(search.method, OPTION)
     if given.replay is not None:
-        return _repeat(db, search, given.replay)
+        return _repeat(db, search, given.replay, given.max_configs)
     examples = {row.model_id: row for row in reversed(search.examples())}
     configs = search.method.params.get("num_configs")
     most = experience.MOST_CONFIGS
@@ -84,17 +84,17 @@ def begin_with_best(db: Database, given: FitOptions, search: SearchCall, facts: 
     return search.with_before(found, given.max_configs) if found else search
 
 
-def _repeat(db: Database, search: SearchCall, run_id: int) -> SearchCall:
+def _repeat(db: Database, search: SearchCall, run_id: int, most: int | None) -> SearchCall:
     """Return the search with the configs of earlier searches with which the replayed run `run_id` began.
 
-    A new look at the earlier searches might find other configs.
+    A new look at the earlier searches might find other configs. The other configs are those of `search`.
     """
     searched = runs.searched(runs.own_run(db, run_id, session.current_user(db))) or {}
     arguments = searched.get("arguments", {})
     first = [GridRow(**row) for row in arguments.get("first", ())]
-    configs = arguments.get("params", {}).get("num_configs")
-    method = search.method.resized(configs) if isinstance(configs, int) else search.method
-    return replace(search, first=first, added=arguments.get("added", 0), method=method)
+    # Without the parameter num_configs, they stand before those that the call tries first.
+    found = first[: arguments.get("added", 0) or max(0, len(first) - len(search.first))]
+    return search.with_before(found, most) if found else search
 
 
 def _read_earlier(db: Database) -> list[EarlierSearch]:

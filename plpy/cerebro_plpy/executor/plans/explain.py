@@ -146,7 +146,7 @@ def automl(
         fit_params_grid=fit_grid,
         automl_method=method,
         automl_params=params,
-        random_state=0 if random_state is None else random_state,
+        random_state=random_state,
         object_table=None,
         use_gpus=use_gpus,
         validation_table=validation_table,
@@ -162,6 +162,9 @@ def automl(
 def _explain(db: Database, call: FitCall | AutomlCall, asked: PlanWanted) -> list[str]:
     wanted = asked.check()
     given = call.read_options()
+    if isinstance(call, AutomlCall) and call.random_state is None and given.replay is None:
+        # The configs of the run will be others, of the same number.
+        call = replace(call, random_state=0)
     registry.begin(db, given.replay)
     request = call.described(db, given) if isinstance(call, AutomlCall) else call.resolve(db, given)
     if isinstance(call, AutomlCall) and request.groups is not None:

@@ -124,6 +124,7 @@ def begin(db: Database, call: RunCall, *, started: int = 0, ends_at: float | Non
     examples = call.examples(request)
     _check_configs(db, request, examples)
     tables = targets(db, name, made.suffixes, earlier)
+    _check_apart(tables, request.selection_table)
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
@@ -179,6 +180,20 @@ def _check_measured(request: requests.Request) -> None:
             "option training_metrics is false, and there are no validation rows to measure",
             hint="Name a validation table, or leave the option out.",
         )
+
+
+def _check_apart(tables: Sequence[TargetTable], selection: str | None) -> None:
+    """Raise an error if a search would make its model selection table twice, or the summary of it."""
+    if selection is None:
+        return
+    schema, name = parse_table(selection, "model selection table")
+    for made in tables:
+        if made.schema == schema and made.name in (name, f"{name}_summary"):
+            raise CerebroError(
+                f"model selection table {selection} and the model table would both make {made.quoted}",
+                hint="Give one of them another name.",
+                sqlstate=DUPLICATE_TABLE,
+            )
 
 
 def writer(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import keyword
 import re
 from collections.abc import Mapping
@@ -18,6 +19,7 @@ from cerebro_plpy.errors import (
     CerebroError,
 )
 from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.metrics import better
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.literal import shorten
@@ -92,27 +94,19 @@ def register(
 
 
 def register_either(db: Database, name: str, source: str, description: str | None) -> None:
-    """Register a function as a loss; if it is not a loss, register it as a metric."""
+    """Register a function as a loss; if it is not a loss, register it as a metric.
+
+    Any function of two arrays may be either. As a metric it is better when it is higher if its name says so,
+    like that of an accuracy.
+    """
+    rises = better(name) == "max"
+    known = functools.partial(register, db, name=name, source=source, description=description)
     try:
-        register(
-            db,
-            name=name,
-            source=source,
-            kind=LOSS,
-            description=description,
-            higher_is_better=None,
-        )
+        known(kind=LOSS, higher_is_better=True if rises else None)
     except CerebroError as error:
         if error.sqlstate != WRONG_OBJECT:
             raise
-        register(
-            db,
-            name=name,
-            source=source,
-            kind=METRIC,
-            description=description,
-            higher_is_better=None,
-        )
+        known(kind=METRIC, higher_is_better=None)
 
 
 def check_name(name: str) -> None:

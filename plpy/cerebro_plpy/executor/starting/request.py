@@ -312,7 +312,7 @@ def early_stopping(
     if given.patience is None and given.target is None:
         return None
     target = given.target
-    if target is not None:
+    if target is not None and given.compare_by != parse.LOSS:
         ways = {direction(parse_compile(config.compile_params)) for config in configs}
         if len(ways) > 1:
             raise CerebroError(
