@@ -123,8 +123,7 @@ def begin(db: Database, call: RunCall, *, started: int = 0, ends_at: float | Non
             return
     examples = call.examples(request)
     _check_configs(db, request, examples)
-    tables = targets(db, name, made.suffixes, earlier)
-    _check_apart(tables, request.selection_table)
+    tables = targets(db, name, made.suffixes, earlier, selection=request.selection_table)
     if earlier is not None:
         written = background.with_built_in_types(db, request) if given.background else request
         replacing.check(db, tables, made.columns(written), keeps=request.limits.changed_groups)
@@ -183,7 +182,7 @@ def _check_measured(request: requests.Request) -> None:
 
 
 def _check_apart(tables: Sequence[TargetTable], selection: str | None) -> None:
-    """Raise an error if a search would make its model selection table twice, or the summary of it."""
+    """Raise an error if a model selection table, or its summary, is one of the tables."""
     if selection is None:
         return
     schema, name = parse_table(selection, "model selection table")
@@ -231,16 +230,19 @@ def targets(
     suffixes: Sequence[str],
     earlier: Sequence[Table] | None,
     run_id: int | None = None,
+    selection: str | None = None,
 ) -> list[TargetTable]:
     """Return the result tables to write: the earlier run's, or else new ones named after `name`.
 
-    Raise an error if another run is going to write them.
+    Raise an error if another run is going to write them, or if the search would make its model selection
+    table `selection`, or the summary of it, twice.
     """
     if earlier is not None:
         tables = [TargetTable(t.schema, t.name, t.quoted) for t in earlier]
     else:
         model = target_table(db, name, "model output table", suffixes)
         tables = [model, *(target(db, model.schema, model.name + suffix) for suffix in suffixes)]
+    _check_apart(tables, selection)
     other = drivers.find_maker(db, tables[0].quoted, run_id, session.current_user(db))
     if other is not None:
         who, hint = "another run", "Give another name."
