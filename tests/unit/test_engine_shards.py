@@ -103,12 +103,12 @@ def find_room(
         except CerebroError:
             return 0
 
-    low, high = 1, 4096
+    low, high = 1, 2**22
     while low < high:
         middle = (low + high) // 2
-        low, high = (low, middle) if count(1024 * middle) else (middle + 1, high)
-    sizes = [int(1024 * low * more) for more in (2.0, 1.6, 1.3, 1.1)] if not least else []
-    chosen = next((size for size in sizes if count(size) > 2), 1024 * low)
+        low, high = (low, middle) if count(middle) else (middle + 1, high)
+    sizes = [int(low * more) for more in (2.0, 1.6, 1.3, 1.1)] if not least else []
+    chosen = next((size for size in sizes if count(size) > 2), low)
     return DeviceRoom(chosen, batch, measured)
 
 
