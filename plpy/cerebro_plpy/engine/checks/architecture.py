@@ -320,7 +320,7 @@ def _close(
     if input_shapes is None or not is_open or len(names) != len(input_shapes):
         return None
     given = dict(zip(names, input_shapes, strict=True))
-    for layer in config["config"]["layers"]:
+    for layer in config["config"].get("layers", ()):
         if layer["class_name"] == "InputLayer" and layer["config"].get("name") in given:
             layer["config"]["batch_shape"] = [None, *given[layer["config"]["name"]]]
     try:
