@@ -146,6 +146,40 @@ def check_alike(text: str, own: CompileParams, passes: int = 2) -> model.Compile
     return net
 
 
+# The first of all, since a process uses memory again that it has kept from earlier tests.
+@on_jax
+def test_the_session_grows_by_what_the_ledger_counts() -> None:
+    """Without a GPU the device is the process, whose growth shows what the ledger has overlooked.
+
+    The net has few weights and large activations, so that hardly anything but the device's bytes comes and
+    goes.
+    """
+    last = nets.layer("Dense", units=nets.CLASSES, activation="softmax")
+    text, own = nets.sequential([nets.FEATURES], *(dense(units=128) for _ in range(24)), last), params("Adam")
+    size, random = 16 * 1024, np.random.default_rng(1)
+    classes = np.eye(nets.CLASSES, dtype=np.int16)[random.integers(0, nets.CLASSES, size)]
+    rows = Dataset([random.random((size, nets.FEATURES), np.float32)], [Target(classes, ONE_HOT)])
+    room = DeviceRoom(220 * 2**20, size, MEASURED)
+    net = made(text, own, room)
+    ledger, state = loop_of(net).ledger, net.initial_state(own, SEED, None)
+    grown = []
+    for _ in range(2):
+        memory.trim()
+        before = read_memory("VmRSS")
+        # From here on, the kernel counts the peak anew.
+        Path("/proc/self/clear_refs").write_text("5")
+        ledger.most = 0
+        state, _ = net.train(state, [[Block(rows, np.arange(size))]], size, None, nothing)
+        grown.append(read_memory("VmHWM") - before)
+    # The first visit also compiles.
+    assert 64 * 2**20 < ledger.most <= room.bytes
+    assert 0.75 * ledger.most < grown[1] < min(1.5 * ledger.most, room.bytes)
+
+
+def read_memory(name: str) -> int:
+    return 1024 * int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
+
+
 # Each shard of each net is compiled twice, so most of them are left to the slow tests.
 QUICK = ("changing", "penalties")
 
@@ -248,39 +282,6 @@ def test_optimizers_that_compute_with_copies_stay_within_the_memory(optimizer: s
     net = made(text, own, room)
     net.train(net.initial_state(own, SEED, None), [[Block(data(text), np.arange(2))]], 1, None, nothing)
     assert loop_of(net).ledger.most <= room.bytes
-
-
-@on_jax
-def test_the_session_grows_by_what_the_ledger_counts() -> None:
-    """Without a GPU the device is the process, whose growth shows what the ledger has overlooked.
-
-    The net has few weights and large activations, so that hardly anything but the device's bytes comes and
-    goes.
-    """
-    last = nets.layer("Dense", units=nets.CLASSES, activation="softmax")
-    text, own = nets.sequential([nets.FEATURES], *(dense(units=128) for _ in range(24)), last), params("Adam")
-    size, random = 16 * 1024, np.random.default_rng(1)
-    classes = np.eye(nets.CLASSES, dtype=np.int16)[random.integers(0, nets.CLASSES, size)]
-    rows = Dataset([random.random((size, nets.FEATURES), np.float32)], [Target(classes, ONE_HOT)])
-    room = DeviceRoom(220 * 2**20, size, MEASURED)
-    net = made(text, own, room)
-    ledger, state = loop_of(net).ledger, net.initial_state(own, SEED, None)
-    grown = []
-    for _ in range(2):
-        memory.trim()
-        before = read_memory("VmRSS")
-        # From here on, the kernel counts the peak anew.
-        Path("/proc/self/clear_refs").write_text("5")
-        ledger.most = 0
-        state, _ = net.train(state, [[Block(rows, np.arange(size))]], size, None, nothing)
-        grown.append(read_memory("VmHWM") - before)
-    # The first visit also compiles.
-    assert 64 * 2**20 < ledger.most <= room.bytes
-    assert 0.75 * ledger.most < grown[1] < min(1.5 * ledger.most, room.bytes)
-
-
-def read_memory(name: str) -> int:
-    return 1024 * int(Path("/proc/self/status").read_text().split(f"{name}:")[1].split()[0])
 
 
 @on_jax
