@@ -3,7 +3,8 @@
 It needs no server: .local/venv/bin/python bench/sharding.py
 With --gpu, JAX gets only as much memory as the device is meant to have, so that a net that needs more fails:
 python bench/sharding.py --gpu --units 8192
-With --simulate, it prints how much time a device would save if it alternated between shards of several nets.
+With --simulate, it cuts the net for devices of several sizes, and prints how much time a device would save if
+it alternated between shards of several such nets.
 """
 
 from __future__ import annotations
@@ -16,12 +17,17 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 HERE = Path(__file__).resolve().parent
 MB = 2**20
 PARTS = (1, 3, 4)
+# How many times the memory of the device a simulated net takes.
+RATIOS = (1.25, 2, 2.5, 3, 4)
+# The rows that are measured at a time.
+MEASURED = 256
 # A step through a shard: the seconds to compute it, to move its variables in, and to move them out.
 Step = tuple[float, float, float]
 
@@ -29,7 +35,7 @@ Step = tuple[float, float, float]
 def main() -> None:
     asked = _arguments()
     if asked.simulate:
-        simulate()
+        simulate(asked)
         return
     if asked.part is not None:
         print(json.dumps(measure(asked, asked.part)))
@@ -62,16 +68,48 @@ def _arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def simulate() -> None:
+def simulate(asked: argparse.Namespace) -> None:
     """Print the greatest share of time that any tried order of shards saves, over many speeds of computing.
 
     In each order, one shard computes while the next one, of the same or another net, moves to the device.
     """
-    print("shards  nets  saved by turns  no order saves more than")
-    for shards, nets in itertools.product((4, 6, 8, 12, 16), (2, 4)):
+    sys.path.insert(0, str(HERE.parent / "plpy"))
+    from cerebro_plpy.engine.backends import runtime
+
+    runtime.start("jax", 1, False, None)
+    from cerebro_plpy.engine.activations.shards import DeviceRoom
+    from cerebro_plpy.engine.models import sizing
+
+    text, params = _make_net(asked)
+    print("state ÷ device  shards  nets  saved by turns  no order saves more than")
+    for ratio, nets in itertools.product(RATIOS, (2, 4)):
+        room = DeviceRoom(int(_count_state_bytes(asked) / ratio), asked.batch, MEASURED)
+        shards = len(sizing.shards_of(text, params, room))
         saved = [_saved(_cycle(shards, speed / 10), nets) for speed in range(1, 41)]
         most, bound = (max(values) for values in zip(*saved, strict=True))
-        print(f"{shards:6} {nets:5} {most:15.0%} {bound:25.0%}")
+        print(f"{ratio:14} {shards:7} {nets:5} {most:15.0%} {bound:25.0%}")
+
+
+def _count_state_bytes(asked: argparse.Namespace) -> int:
+    """Return the bytes of the net's weights, and of Adam's two moments of each."""
+    return 12 * asked.layers * asked.units**2
+
+
+def _make_net(asked: argparse.Namespace) -> tuple[str, Any]:
+    """Return the JSON of the net, and its compile parameters; an engine must be running."""
+    from cerebro_plpy.engine.backends import runtime
+    from cerebro_plpy.engine.checks import architecture
+    from cerebro_plpy.madlib.params import Call, CompileParams
+
+    params = CompileParams(
+        optimizer=Call("Adam", ()), loss="sparse_categorical_crossentropy", metrics=["accuracy"]
+    )
+    keras = runtime.keras()
+    hidden = [keras.layers.Dense(asked.units, activation="relu") for _ in range(asked.layers)]
+    last = keras.layers.Dense(10, activation="softmax")
+    with architecture.unallocated():
+        net = keras.Sequential([keras.Input((asked.units,)), *hidden, last])
+        return architecture.describe(net.to_json()).json, params
 
 
 def _cycle(shards: int, forward: float) -> list[Step]:
@@ -124,26 +162,16 @@ def measure(asked: argparse.Namespace, part: int) -> dict[str, float]:
     """
     from cerebro_plpy.engine.backends import runtime
 
-    state_bytes = 12 * asked.layers * asked.units**2
+    state_bytes = _count_state_bytes(asked)
     device = state_bytes // abs(part) if abs(part) > 1 else 4 * state_bytes
     gpu = runtime.Gpu("0", min(0.9, _fraction(device)), None) if asked.gpu else None
     runtime.start("jax", 1, asked.gpu, gpu)
     from cerebro_plpy.engine.activations.shards import DeviceRoom
-    from cerebro_plpy.engine.checks import architecture
     from cerebro_plpy.engine.models import model
     from cerebro_plpy.engine.models.data import INDEX, Dataset, Target, whole
-    from cerebro_plpy.madlib.params import Call, CompileParams
 
-    params = CompileParams(
-        optimizer=Call("Adam", ()), loss="sparse_categorical_crossentropy", metrics=["accuracy"]
-    )
-    keras = runtime.keras()
-    hidden = [keras.layers.Dense(asked.units, activation="relu") for _ in range(asked.layers)]
-    last = keras.layers.Dense(10, activation="softmax")
-    with architecture.unallocated():
-        net = keras.Sequential([keras.Input((asked.units,)), *hidden, last])
-        text = architecture.describe(net.to_json()).json
-    room = DeviceRoom(device, asked.batch, 256) if part > 0 else None
+    text, params = _make_net(asked)
+    room = DeviceRoom(device, asked.batch, MEASURED) if part > 0 else None
     made = model.compiled(text, params, room=room)
     random, rows = np.random.default_rng(0), asked.batch * asked.steps
     inputs = random.normal(size=(rows, asked.units)).astype(np.float32)
