@@ -80,6 +80,8 @@ def by_model(values: Mapping[int, Any]) -> ByModel:
 
 
 FIT_KEYS = ("batch_size", "epochs", "shuffle", "class_weight", "anneal_at", "unfreeze_at")
+# Fit parameters whose values are dicts with numbers as keys, which JSON has not.
+_KEYED = ("class_weight", "unfreeze_at")
 COMPILE_KEYS = ("loss", "metrics", "loss_weights", "weighted_metrics")
 # Keys for which a list is one value, as in Keras, and not a list of alternatives.
 _LISTS = ("metrics", "weighted_metrics")
@@ -93,15 +95,16 @@ class Grid:
     fit: dict[str, Json]
 
     def texts(self) -> tuple[str, str]:
-        """Return both parts as text: JSON, but a Python dict for fit parameters with `class_weight`."""
+        """Return both parts as text: JSON, but a Python dict for fit parameters that have dicts as values."""
         return json.dumps(self.compile), self._fit_text()
 
     def _fit_text(self) -> str:
-        if "class_weight" not in self.fit:
+        keyed = next((key for key in _KEYED if key in self.fit), None)
+        if keyed is None:
             return json.dumps(self.fit)
         drawn = [k for k, v in self.fit.items() if isinstance(v, Mapping) and "choice" not in v]
         if drawn:
-            raise CerebroError(f"{drawn[0]} is a range beside class_weight", hint="List its values.")
+            raise CerebroError(f"{drawn[0]} is a range beside {keyed}", hint="List its values.")
         return repr({key: _listed(value) for key, value in self.fit.items()})
 
     @property

@@ -114,6 +114,13 @@ def test_class_weights_keep_their_numbers() -> None:
     assert fit == "{'class_weight': [{0: 1.0, 1: 2.5}], 'batch_size': [8, 16]}"
 
 
+def test_layers_to_unfreeze_and_epochs_to_anneal_at_are_fit_parameters() -> None:
+    grid = read_grid({"loss": "mse", "optimizer": "SGD", "anneal_at": 3, "unfreeze_at": {2: ["l*"]}})
+    compiled, fit = grid.texts()
+    assert json.loads(compiled)["optimizer_params_list"] == [{"optimizer": "SGD"}]
+    assert fit == "{'anneal_at': [3], 'unfreeze_at': [{2: ['l*']}]}"
+
+
 def test_a_grid_without_a_loss_says_so() -> None:
     with pytest.raises(CerebroError, match="names no loss"):
         read_grid({"optimizer": "Adam"})

@@ -332,6 +332,11 @@ def test_numbers_beyond_doubles_are_refused_by_name(sql: Sql) -> None:
     assert ("fine",) in rows
 
 
+def test_a_column_that_is_described_and_excluded_is_told_so(sql: Sql) -> None:
+    with pytest.raises(psycopg2.Error, match="It is in exclude as well"):
+        pack(sql, "*", {"city": {}}, exclude=["city"])
+
+
 def test_dates_beyond_timestamps_are_refused_by_name(sql: Sql) -> None:
     made(sql, "far", "SELECT i % 9 AS fine, date '5874800-01-01' + i AS day FROM generate_series(1, 40) i")
     with pytest.raises(psycopg2.Error, match='column "day" has dates that a timestamp cannot hold') as caught:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 
 import psycopg2
 import pytest
@@ -53,6 +54,17 @@ def test_rows_are_measured_in_the_same_part_each_time(trial: Trial) -> None:
         run,
     )
     assert values == [(3, 1)]
+
+
+def test_later_plans_know_that_a_part_was_measured(trial: Trial) -> None:
+    """An evaluation of 128 rows is one batch, although the segment has 8 of them."""
+    trial.table("often", "x real[], y integer", rows_of(*blobs(4096)))
+    trial.pack("often", "often_packed")
+    trial.select("alone", [1], [ADAM], ["batch_size=16,epochs=1"])
+    run = trial.fit("often_packed", "sixteenths", "alone", 6, options={"epochs_per_pass": 16})
+    rate = trial.value("SELECT evaluation_seconds FROM cerebro._rate WHERE run_id = %s", run)
+    least = trial.sql("SELECT min(seconds) FROM cerebro._evaluation WHERE run_id = %s GROUP BY segment", run)
+    assert rate == pytest.approx(statistics.median(seconds for (seconds,) in least))
 
 
 def test_groups_take_no_parts(trial: Trial) -> None:

@@ -57,15 +57,20 @@ def test_a_run_says_at_its_end_which_configs_are_missing(trial: Trial) -> None:
     assert "of no use" in last and f"FROM cerebro.leaderboard WHERE run_id = {run_id}" in last
 
 
-def test_a_function_of_ones_own_python_is_pickled_without_ours(trial: Trial) -> None:
-    """A function that dill pickles in PL/Python can be loaded and called, and GD stays empty."""
+def load_pickled(trial: Trial, table: str, name: str) -> None:
+    """Load a function of two arrays that dill pickles on the server, as MADlib's users do."""
     if not trial.server_has("dill"):
         pytest.skip("needs dill on the server")
     trial.sql(
-        "CREATE FUNCTION pickled_sum() RETURNS bytea LANGUAGE plpython3u AS"
-        " $$import dill\ndef my_sum(a, b):\n    return a + b\nreturn dill.dumps(my_sum)$$"
+        f"CREATE FUNCTION pickled_{name}() RETURNS bytea LANGUAGE plpython3u AS"
+        f" $$import dill\ndef {name}(a, b):\n    return a + b\nreturn dill.dumps({name})$$"
     )
-    trial.sql("SELECT cerebro.load_custom_function('sums', pickled_sum(), 'my_sum', 'a sum')")
+    trial.sql(f"SELECT cerebro.load_custom_function('{table}', pickled_{name}(), '{name}', 'a sum')")
+
+
+def test_a_function_of_ones_own_python_is_pickled_without_ours(trial: Trial) -> None:
+    """A function that dill pickles in PL/Python can be loaded and called, and GD stays empty."""
+    load_pickled(trial, "sums", "my_sum")
     trial.sql(
         "CREATE FUNCTION number_of_shared() RETURNS integer LANGUAGE plpython3u AS 'return len(GD)';"
         "CREATE FUNCTION sum_of(object bytea) RETURNS integer LANGUAGE plpython3u AS"
@@ -76,12 +81,7 @@ def test_a_function_of_ones_own_python_is_pickled_without_ours(trial: Trial) -> 
 
 def test_a_pickled_metric_goes_the_way_that_its_name_says(trial: Trial) -> None:
     """MADlib's call does not say whether a function is a loss or a metric, nor which values are better."""
-    if not trial.server_has("dill"):
-        pytest.skip("needs dill on the server")
-    trial.sql(
-        "CREATE FUNCTION pickled_metric() RETURNS bytea LANGUAGE plpython3u AS"
-        " $$import dill\ndef my_accuracy(a, b):\n    return a + b\nreturn dill.dumps(my_accuracy)$$"
-    )
-    trial.sql("SELECT cerebro.load_custom_function('metrics', pickled_metric(), 'my_accuracy')")
-    rises = "SELECT higher_is_better FROM cerebro.functions WHERE name = %s"
-    assert trial.value(rises, "my_accuracy") is True
+    load_pickled(trial, "metrics", "my_accuracy")
+    load_pickled(trial, "metrics", "my_distance")
+    rises = dict(trial.sql("SELECT name, higher_is_better FROM cerebro.functions WHERE name LIKE 'my\\_%%'"))
+    assert rises["my_accuracy"] is True and rises["my_distance"] is None

@@ -403,3 +403,16 @@ def test_versions_with_nothing_in_common_have_no_values(trial: Trial) -> None:
     )
     assert (found["promoted"], found["value"], found["previous_value"]) == (False, None, None)
     assert found["reason"] == "there is nothing on which both can be compared"
+
+
+def test_folds_take_the_place_of_a_single_model_and_the_reverse(trial: Trial) -> None:
+    """Of the two, the call names one, and the earlier training has the other."""
+    trial.sql("SELECT cerebro.register('public.churn', 'divided')")
+    for options, said in (({"folds": 2}, [None, 2]), ({"single": True}, [True, None])):
+        found = retrain(trial, f"'divided', promote => 'always', options => '{json.dumps(options)}'")
+        recipe = trial.read_row(
+            "SELECT (lineage -> 'recipe' -> 'options' -> 'single')::boolean AS single,"
+            " (lineage -> 'recipe' -> 'options' -> 'folds')::integer AS folds"
+            " FROM cerebro.model_versions WHERE name = 'divided' AND version = %s", found["version"],
+        )  # fmt: skip
+        assert list(recipe.values()) == said

@@ -12,6 +12,7 @@ from cerebro_plpy.logical.search.procedures.hyperband import Hyperband, schedule
 from cerebro_plpy.madlib.spaces.grid import GridRow
 from cerebro_plpy.planner import tree
 from cerebro_plpy.planner.choosing import break_even
+from cerebro_plpy.planner.cuts import TrunkChoice
 from cerebro_plpy.planner.estimating import calibration
 from cerebro_plpy.planner.estimating.estimates import Estimate, estimate
 from cerebro_plpy.planner.estimating.rates import MEASURED, SCALED, Rates
@@ -294,3 +295,20 @@ def test_an_engine_pays_after_as_many_epochs_as_its_code_costs_more() -> None:
     rates = Rates(seen, "localhost", 1)
     assert break_even(plan, 1, "jax", rates) == pytest.approx(6)
     assert break_even(replace(plan, kinds={1: other}), 1, "tensorflow", rates) is None
+
+
+def test_the_features_of_each_net_count_by_themselves() -> None:
+    """Two nets of the same layers may have other weights: only a run that reads them finds them equal."""
+    trunk = TrunkChoice(["low"], ["low"], {"dense": 100.0}, 40)
+    one = replace(kind(64), trunk=trunk)
+    other = replace(one, model_id=2)
+    alone, twice, apart = (
+        work(kinds).feature_bytes(0) for kinds in ({1: one}, {1: one, 2: one}, {1: one, 2: other})
+    )
+    assert alone == twice == apart / 2 == 1200 * 40
+
+
+def test_without_a_gpu_the_device_of_a_net_in_shards_is_the_session() -> None:
+    shards = replace(kind(64), shards=3, device_bytes=7_000_000)
+    here, there = (work({1: shards}, use_gpus=use) for use in (False, True))
+    assert here.step_bytes(shards) == 7_000_000 and there.step_bytes(shards) == 0

@@ -177,7 +177,7 @@ _OF_CONFIGS = {
 def _unknown_option(key: str, allowed: Mapping[str, Validator]) -> CerebroError:
     error = unknown(f"unknown option {shorten(key, 60)}", key, allowed)
     # A function that makes its configs itself has an option with the singular of the name.
-    if key in _OF_CONFIGS and key.rstrip("s") not in allowed:
+    if key in _OF_CONFIGS and key.removesuffix("s") not in allowed:
         error.hint = f"Each config has it among its {_OF_CONFIGS[key]} parameters."
     return error
 

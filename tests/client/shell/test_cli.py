@@ -18,9 +18,12 @@ from pathlib import Path
 import psycopg2
 import pytest
 from cerebro_db.cli.main import Cerebro
+from cerebro_db.cli.spec import SCHEMA
 from click.testing import CliRunner
 
 import nets
+from cerebro_plpy.executor.calls.automl import OPTIONS as SEARCH_OPTIONS
+from cerebro_plpy.logical.options import FIT_OPTIONS
 from fixtures import Connect, MakeRole, Sql, execute
 from shell import CLIENT, cerebro, environment
 from trial import SGD, Trial, blobs, rows_of
@@ -92,6 +95,13 @@ def test_help_names_every_command_with_an_example() -> None:
         assert f"\n  {command} " in text
         assert "Example" in cerebro(command, "--help").out, command
     assert "Exit codes" in text
+
+
+def test_a_file_takes_the_options_of_the_server() -> None:
+    """A file has keys of its own for the seed, and a run that it begins is always in the background."""
+    options = json.loads(SCHEMA.read_text())["$defs"]["options"]["properties"]
+    assert {*options, "seed", "background"} == {*FIT_OPTIONS, *SEARCH_OPTIONS}
+    assert options["cross_validate"]["oneOf"][1]["properties"].keys() == {"final", "models"}
 
 
 def test_help_loads_nothing_heavy() -> None:

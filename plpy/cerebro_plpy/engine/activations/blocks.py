@@ -16,8 +16,11 @@ from typing import Any
 _SIZES = 16
 # How many numbers layers keep for each number of their output, as the memory of compiled programs shows.
 # In recurrent layers, these are the gates and slopes of each time step.
-_GATES = {"LSTM": 14, "GRU": 16, "SimpleRNN": 5, "RNN": 14, "Bidirectional": 14}
-_GATES.update(dict.fromkeys(("ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"), 14))
+_GATES = {
+    **dict.fromkeys(("LSTM", "RNN", "Bidirectional", "ConvLSTM1D", "ConvLSTM2D", "ConvLSTM3D"), 14),
+    "GRU": 16,
+    "SimpleRNN": 5,
+}
 _LIKE_LAYER_NORMALIZATION = 4
 # In addition to the output of the activation, which counts as one.
 _BEFORE_ACTIVATION = {"linear": 0, "softmax": 0, "gelu": 3, "silu": 2, "mish": 3}

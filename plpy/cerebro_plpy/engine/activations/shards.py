@@ -243,7 +243,7 @@ def _spans(model: Any, kept: Sequence[SlotBytes]) -> list[Span]:
     trained = {id(v): own for v, own in zip(model.trainable_variables, kept, strict=True)}
     ends = [*_places(functional, nodes), len(nodes)]
     spans = [_span(nodes, first, last, trained) for first, last in pairwise([0, *ends])]
-    # A row has a number for each of its outputs at most, and a weight for each.
+    # For each output, a row has at most a label of the output's size, and a weight.
     labels = sum(blocks.size_of(tensor) + 1 for tensor in functional.outputs)
     given = labels + sum(map(blocks.size_of, functional.inputs))
     return [replace(spans[0], given=given), *spans[1:]]

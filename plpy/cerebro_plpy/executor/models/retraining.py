@@ -355,15 +355,15 @@ def _call(
             given.pop(other, None)
     # The source of the earlier training may have had other columns to leave out.
     left_out = asked.get("exclude") or []
-    known = {name for table in tables for name in packed.columns_of(db, table)}
+    columns = [packed.columns_of(db, table) for table in tables]
+    everything = {name for known in columns for name in known}
     for name in left_out:
-        if name not in known:
+        if name not in everything:
             message = f'option exclude names "{name}", and {tables[0].quoted} has no such column'
-            raise unknown(message, name, known)
+            raise unknown(message, name, everything)
     inputs = [name for name in recipe["inputs"] if name not in left_out]
     used = [*inputs, recipe["target"]]
-    for table in tables:
-        known = packed.columns_of(db, table)
+    for table, known in zip(tables, columns, strict=True):
         missing = [column for column in used if column not in known]
         if missing:
             raise CerebroError(

@@ -20,6 +20,8 @@ MOST_DOUBLINGS: Final = 5.0
 # The most searches that configs are taken from; the most configs, and their share of a new search's configs.
 MOST_SEARCHES: Final = 10
 MOST_CONFIGS, SHARE = 8, 1 / 3
+# Fit parameters that belong to the classes of a table and to the layers of a net.
+_OF_TABLE_AND_NET: Final = (WEIGHTED, UNFREEZE)
 
 
 @dataclass(frozen=True)
@@ -117,10 +119,6 @@ def _move(config: GridRow, example: GridRow) -> GridRow:
     theirs, ours = read_arguments(config.compile_params), read_arguments(example.compile_params)
     compiled = {**ours, **({"optimizer": theirs["optimizer"]} if "optimizer" in theirs else {})}
     return GridRow(example.model_id, render_row(compiled), _adapt(config.fit_params, example.fit_params))
-
-
-# Fit parameters that belong to the classes of a table and to the layers of a net.
-_OF_TABLE_AND_NET: Final = (WEIGHTED, UNFREEZE)
 
 
 def _adapt(fit_params: str, example: str) -> str:

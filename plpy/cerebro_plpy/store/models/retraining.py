@@ -81,21 +81,28 @@ def sign(found: Any, author: str) -> Any:
 
 def check_alike(db: Database, tables: Sequence[Table], columns: Sequence[str]) -> None:
     """Raise an error for the first of some columns whose types in the tables have no type in common."""
-    if len(tables) < 2:
+    error = _try_together(db, tables, columns)
+    if error is None:
         return
-    for column in columns:
-        parts = [f"SELECT s.{quote(column)} FROM {table.rows} WHERE false" for table in tables]
-        try:
-            db.query(" UNION ALL ".join(parts))
-        except CerebroError as error:
-            if error.sqlstate != DATATYPE_MISMATCH:
-                raise
-            raise CerebroError(
-                f'column "{column}" has another type in {tables[0].quoted} than in the earlier rows',
-                detail=error.message,
-                hint="Give a view that casts it, or leave option append out.",
-                sqlstate=DATATYPE_MISMATCH,
-            ) from None
+    column = next(name for name in columns if _try_together(db, tables, [name]) is not None)
+    raise CerebroError(
+        f'column "{column}" has another type in {tables[0].quoted} than in the earlier rows',
+        detail=error.message,
+        hint="Give a view that casts it, or leave option append out.",
+        sqlstate=DATATYPE_MISMATCH,
+    )
+
+
+def _try_together(db: Database, tables: Sequence[Table], columns: Sequence[str]) -> CerebroError | None:
+    """Return the server's error if the rows of the tables cannot be put together, for reasons of type."""
+    listed = ", ".join(f"s.{quote(name)}" for name in columns)
+    try:
+        db.query(" UNION ALL ".join(f"SELECT {listed} FROM {table.rows} WHERE false" for table in tables))
+    except CerebroError as error:
+        if error.sqlstate != DATATYPE_MISMATCH:
+            raise
+        return error
+    return None
 
 
 def split(
