@@ -406,7 +406,7 @@ def test_versions_with_nothing_in_common_have_no_values(trial: Trial) -> None:
 
 
 def test_folds_take_the_place_of_a_single_model_and_the_reverse(trial: Trial) -> None:
-    """Of the two, the call names one, and the earlier training has the other."""
+    """The call names one of the two options, and the earlier training has the other."""
     trial.sql("SELECT cerebro.register('public.churn', 'divided')")
     for options, said in (({"folds": 2}, [None, 2]), ({"single": True}, [True, None])):
         found = retrain(trial, f"'divided', promote => 'always', options => '{json.dumps(options)}'")
