@@ -54,12 +54,12 @@ def cold(repetitions: int, tell: Tell) -> Section:
     }
     rows, goals = [], []
     for name, (job, later) in jobs.items():
-        found = _measure(job, repetitions, tell)
-        rows.append([name, *[tables.spread(found[way]) for way in (TENSORFLOW, NEW, KEPT)]])
+        found, programs = _measure(job, repetitions, tell)
+        rows.append([name, *[tables.spread(found[way]) for way in (TENSORFLOW, NEW, KEPT)], f"{programs:,}"])
         for ways, goal in (((KEPT, NEW), 0.5), ((KEPT, TENSORFLOW), later), ((NEW, TENSORFLOW), 1.1)):
             ratio = Spread.from_values([found[ways[0]].median / found[ways[1]].median])
             goals.append(Goal(f"first call, {name}: {ways[0]} ÷ {ways[1]}", goal, ratio))
-    head = ["first job of a connection, seconds", TENSORFLOW, NEW, KEPT]
+    head = ["first job of a connection, seconds", TENSORFLOW, NEW, KEPT, "programs that JAX compiles"]
     return Section("First calls", tables.markdown(head, rows), goals)
 
 
@@ -76,15 +76,18 @@ def _make_broad(connection: Any) -> None:
     )
 
 
-def _measure(job: Job, repetitions: int, tell: Tell) -> dict[str, Spread]:
+def _measure(job: Job, repetitions: int, tell: Tell) -> tuple[dict[str, Spread], int]:
+    """Return the seconds of each way, and the number of programs that a new server keeps afterwards."""
     taken: dict[str, list[float]] = {TENSORFLOW: [], NEW: [], KEPT: []}
+    programs = 0
     for _ in range(repetitions):
-        with _empty_folder():
+        with _empty_folder() as folder:
             for way, backend in ((TENSORFLOW, "tensorflow"), (NEW, "jax"), (KEPT, "jax")):
                 wait_until_quiet()
                 taken[way].append(_first(job, backend))
                 tell(f"  {way} {taken[way][-1]:.1f} s")
-    return {way: Spread.from_values(seconds) for way, seconds in taken.items()}
+            programs = sum(1 for _ in folder.rglob("*-cache"))
+    return {way: Spread.from_values(seconds) for way, seconds in taken.items()}, programs
 
 
 def _first(job: Job, backend: str) -> float:
@@ -98,7 +101,7 @@ def _first(job: Job, backend: str) -> float:
 
 
 @contextmanager
-def _empty_folder() -> Iterator[None]:
+def _empty_folder() -> Iterator[Path]:
     """Set `cache_folder`, the folder for compiled programs, to an empty folder until the end of the block."""
     with server.session() as connection:
         data = Path(server.value(connection, "SHOW data_directory"))
@@ -107,7 +110,7 @@ def _empty_folder() -> Iterator[None]:
         shutil.chown(folder, owner.st_uid, owner.st_gid)
         server.query(connection, "INSERT INTO cerebro.settings VALUES ('cache_folder', %s)", (str(folder),))
     try:
-        yield
+        yield folder
     finally:
         with server.session() as connection:
             server.query(connection, "DELETE FROM cerebro.settings WHERE name = 'cache_folder'")

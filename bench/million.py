@@ -12,13 +12,14 @@ from typing import Any
 import pandas as pd
 import server
 import tables
+from contenders import watched
 from details import Section, Tell
 from lightgbm import LGBMClassifier  # pyright: ignore[reportMissingImports]: in the benchmark's environment alone
 from measure import Spread, wait_until_quiet
 from sklearn.metrics import log_loss
 from tables import Goal
 
-SIZES, UNSEEN = (100_000, 300_000, 1_000_000), 50_000
+SIZES, UNSEEN = (100_000, 300_000, 1_000_000, 5_000_000), 50_000
 SECONDS = 60
 KINDS = ("k1", "k2", "k3", "k4", "k5")
 # Ten numbers, two of them with NULLs, two integers, five texts of few and many values, and a moment.
@@ -45,7 +46,7 @@ MADE = [
 
 
 def million(tell: Tell) -> Section:
-    """Measure the seconds and the log loss on unseen rows, of `cerebro.train` and of LightGBM."""
+    """Measure seconds, memory and the log loss on unseen rows, of `cerebro.train` and of LightGBM."""
     lines, goals = [], []
     with server.session() as connection:
         server.query(connection, NORMAL)
@@ -54,10 +55,12 @@ def million(tell: Tell) -> Section:
         server.query(connection, f"CREATE TABLE unseen AS {COLUMNS.format(rows=UNSEEN)}")
     for rows in SIZES:
         wait_until_quiet()
-        packing, searching, ours, net = _train(rows)
+        with watched(memory=True) as peak:
+            packing, searching, ours, net = _train(rows)
         exporting, fitting, theirs = _lightgbm()
         seconds = [packing, searching, exporting, fitting]
-        lines.append([f"{rows:,}", *[f"{each:.1f}" for each in seconds], f"{ours:.4f}", f"{theirs:.4f}", net])
+        shown = [*[f"{each:.1f}" for each in seconds], f"{ours:.4f}", f"{theirs:.4f}"]
+        lines.append([f"{rows:,}", *shown, tables.size(sum(peak.peak) if peak else 0), net])
         tell(f"  {lines[-1]}")
         over = Spread.from_values([(packing + searching) / SECONDS])
         goals.append(Goal(f"{rows:,} rows, a budget of {SECONDS} s: seconds of the call ÷ it", 1.1, over))
@@ -65,7 +68,7 @@ def million(tell: Tell) -> Section:
         goals.append(Goal(f"{rows:,} rows: log loss ÷ LightGBM's", 1.02, behind))
     head = [
         "rows", "all but the search, s", "search, s", "export, s", "LightGBM, s",
-        "log loss of the ensemble", "of LightGBM", "best net",
+        "log loss of the ensemble", "of LightGBM", "memory of the server", "best net",
     ]  # fmt: skip
     return Section("Large tables", tables.markdown(head, lines), goals)
 

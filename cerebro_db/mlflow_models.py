@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 _FOLDER, _VERSION = "model", "version.json"
 # Tags of a version in MLflow, by which a later export recognizes the version.
 _NUMBER, _DIGEST = "cerebro.version", "cerebro.digest"
-# The tag of a version in this database that holds its number in MLflow.
-_THERE = "mlflow_version"
+# The tags of a version in this database that hold its number in MLflow and the run that wrote it there.
+_THERE, _RUN = "mlflow_version", "mlflow_run"
 # How MLflow finds what reads the folder: mlflow.pyfunc.load_model("models:/churn@champion").
 _MLMODEL = """flavors:
   python_function:
@@ -114,11 +114,10 @@ def bring(db: Server, name: str, tracking_uri: str, into: str, versions: Sequenc
         found = sorted(client.search_model_versions(f"name = '{name}'"), key=lambda one: int(one.version))
         if not found:
             raise CerebroError(f"MLflow has no registered model {name}")
-        numbers = _brought(versions)
+        known = _brought(versions)
+        numbers: dict[int, int] = {}
         for one in found:
-            number = int(one.version)
-            if number not in numbers:
-                numbers[number] = _register(db, client, one, into)
+            numbers[int(one.version)] = known.get(one.run_id) or _register(db, client, one, into)
         aliases: Mapping[str, Any] = client.get_registered_model(name).aliases
     for alias, version in aliases.items():
         if int(version) not in numbers:
@@ -127,11 +126,14 @@ def bring(db: Server, name: str, tracking_uri: str, into: str, versions: Sequenc
     return {int(one.version): numbers[int(one.version)] for one in found}
 
 
-def _brought(versions: Sequence[Row]) -> dict[int, int]:
-    """Return the numbers of the versions that came from MLflow, by their numbers in MLflow."""
-    found = [(row["tags"].get(_THERE), row["version"]) for row in versions]
+def _brought(versions: Sequence[Row]) -> dict[str, int]:
+    """Return the numbers of the versions that came from MLflow, by the runs that wrote them there.
+
+    Numbers in MLflow do not tell versions apart: another registry begins with 1 as well.
+    """
+    found = [(row["tags"].get(_RUN), row["version"]) for row in versions]
     # Users may set a tag of this name to any value.
-    return {there: version for there, version in found if isinstance(there, int)}
+    return {run: version for run, version in found if isinstance(run, str)}
 
 
 def _register(db: Server, client: Any, version: Any, into: str) -> int:
@@ -151,7 +153,7 @@ def _register(db: Server, client: Any, version: Any, into: str) -> int:
                 detail=str(error),
                 hint="db.models.to_mlflow writes versions that can be brought back.",
             ) from None
-        tags = {**kept["tags"], _THERE: int(version.version)}
+        tags = {**kept["tags"], _THERE: int(version.version), _RUN: version.run_id}
         lineage = {"lineage": kept["lineage"]} if kept.get("lineage") else {}
         return brought.register(
             db,

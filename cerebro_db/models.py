@@ -8,6 +8,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -34,14 +35,22 @@ def library() -> Any:
 def build(
     architecture: str, params: Mapping[str, Any], state: Sequence[Row], custom: Mapping[str, Any]
 ) -> Any:
-    """Build and compile a model, and set its variables and those of its optimizer from a config's state."""
+    """Build and compile a model, and set its variables and those of its optimizer from a config's state.
+
+    With `unfreeze_at`, the layers train that the optimizer of the state has variables for.
+    """
     keras = library()
     known = {**losses.make_losses(keras), **custom}
-    model = _model(keras, architecture, known)
-    model.compile(**{key: _made(keras, params[key], known) for key in _COMPILE})
-    model.optimizer.build(model.trainable_variables)
-    # A state may have further variables, which belong to the server's engine.
-    variables = [*model.variables, *model.optimizer.variables]
+    stages = _stages(params.get("unfreeze_at") or {})
+    while True:
+        model = _model(keras, architecture, known)
+        _thaw(model, stages.pop())
+        model.compile(**{key: _made(keras, params[key], known) for key in _COMPILE})
+        model.optimizer.build(model.trainable_variables)
+        # A state may have further variables, which belong to the server's engine.
+        variables = [*model.variables, *model.optimizer.variables]
+        if not stages or _fits(state, variables):
+            break
     if len(state) < len(variables):
         raise CerebroError(
             f"the state has {len(state)} variables, and this Keras makes {len(variables)} of the same config",
@@ -52,6 +61,31 @@ def build(
     for layer in normalizations(model):
         layer.finalize_state()
     return model
+
+
+def _stages(unfreeze_at: Mapping[str, str | Sequence[str]]) -> list[list[str]]:
+    """Return the patterns of the layers that train in each stage of a config, the first stage first."""
+    found: list[list[str]] = [[]]
+    for epoch in sorted(unfreeze_at, key=int):
+        named = unfreeze_at[epoch]
+        found.append([*found[-1], *([named] if isinstance(named, str) else named)])
+    return found
+
+
+def _thaw(model: Any, patterns: Sequence[str]) -> None:
+    for layer in model._flatten_layers(include_self=False):
+        if any(fnmatchcase(layer.name, pattern) for pattern in patterns):
+            for one in layer._flatten_layers():
+                one.trainable = True
+
+
+def _fits(state: Sequence[Row], variables: Sequence[Any]) -> bool:
+    """Return whether a state has the given variables, and no others of the optimizer's."""
+    shapes = [tuple(row["shape"]) for row in state[: len(variables)]]
+    more = state[len(variables) :]
+    return shapes == [tuple(one.shape) for one in variables] and all(
+        row["kind"] != "optimizer" for row in more
+    )
 
 
 def restore(architecture: str, weights: bytes, custom: Mapping[str, Any]) -> Any:
@@ -125,7 +159,7 @@ def _without_members(found: dict[str, Any]) -> dict[str, Any]:
 def _hold(model: Any) -> None:
     """Freeze the layers inside frozen layers, as the server does; Keras alone would train them."""
     for layer in model.layers:
-        if isinstance(layer, library().Model):
+        if isinstance(layer, library().Model) and layer.trainable:
             _hold(layer)
         elif not layer.trainable:
             for part in layer._flatten_layers(include_self=False):

@@ -28,6 +28,8 @@ _SUMMARY_KEYS = (
 
 # Keys that only some packed tables have.
 _OPTIONAL_KEYS = ("feature_specification", "weight_varname", "packed_versions")
+# Keys of packed tables whose buffers have more than a file does.
+_NOT_WRITTEN = {"group_by": "groups", "folds": "folds", "features_of": "features of a net"}
 WEIGHT = "__weight__"
 
 _HERE = f"WHERE {SEGMENT} OPERATOR(pg_catalog.=) %s AND {BUFFER} OPERATOR(pg_catalog.=) %s"
@@ -45,6 +47,12 @@ class Buffer:
 def save(db: Server, table: str, path: Path) -> Path:
     """Write a packed table to a `.npz` or `.parquet` file, and return its path."""
     row = _row_of(db, table)
+    what = next((what for key, what in _NOT_WRITTEN.items() if row.get(key) is not None), None)
+    if what is not None:
+        raise CerebroError(
+            f"{table} cannot be written to a file: it has {what}, which the file would lose",
+            hint="Write its source table, and pack the rows where they are needed.",
+        )
     summary = _summary(db, table, row)
     buffers = _buffers(db, table, summary, _keys(row))
     if path.suffix == ".npz":

@@ -7,7 +7,7 @@ import datetime
 import decimal
 import io
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -191,7 +191,7 @@ def _kind_of_objects(values: Any) -> str:
              for value in values if getattr(value, "ndim", 0) or not is_missing(value)]  # fmt: skip
     types = {type(value) for value in found}
     if any(hasattr(one, "__len__") and not issubclass(one, str | bytes) for one in types):
-        return "real[]"
+        return _kind_of_arrays(found)
     if len(types) > 1 and types <= {*_NUMBERS}:
         return "double precision" if float in types else "numeric"
     if types == {int} and any(abs(value) > _LARGEST for value in found):
@@ -200,6 +200,19 @@ def _kind_of_objects(values: Any) -> str:
         return "timestamptz"
     one = next(iter(types)) if len(types) == 1 else str
     return next((sql for kind, sql in _OBJECTS.items() if issubclass(one, kind)), "text")
+
+
+def _kind_of_arrays(values: Sequence[Any]) -> str:
+    """Return the SQL type for arrays or lists: floats, unless all have integers, or all have booleans."""
+    import numpy as np
+
+    try:
+        kinds = {np.asarray(one).dtype.kind for one in values}
+    except ValueError:  # Lists of several lengths, which the server refuses.
+        return "real[]"
+    if kinds <= {"i", "u"}:
+        return "bigint[]"
+    return "boolean[]" if kinds == {"b"} else "real[]"
 
 
 def copy(connection: link.Connection, table: str, columns: Mapping[str, Any]) -> None:

@@ -16,6 +16,7 @@ from cerebro_db.terminal import harmless
 
 if TYPE_CHECKING:
     from cerebro_db.database import Database
+    from cerebro_db.protocols import Server
     from cerebro_db.run import Run
 
 PACKED_COLUMNS = ("table", "total_rows", "segments", "buffer_size", "normalizing_const")
@@ -24,7 +25,10 @@ BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_to
 
 
 def _columns(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
-    """Parse an option of column names: in `a,b` two columns make one vector, `pixels;a,b` has two inputs."""
+    """Parse an option of column names: in `a,b` two columns make one vector, `pixels;a,b` has two inputs.
+
+    Several inputs are lists of names, also those of one name.
+    """
     if text is None:
         return None
     inputs = [[name.strip() for name in part.split(",") if name.strip()] for part in text.split(";")]
@@ -32,7 +36,24 @@ def _columns(_context: click.Context, _option: click.Parameter, text: str | None
         raise click.BadParameter("a name is missing")
     if len(inputs) == 1:
         return inputs[0][0] if len(inputs[0]) == 1 else inputs[0]
-    return [names[0] if len(names) == 1 else names for names in inputs]
+    return inputs
+
+
+# The types whose columns the server joins into one vector, unless each is a vector of its own.
+_NUMBERS = ("bool", "int2", "int4", "int8", "float4", "float8", "numeric")
+
+
+def _find_inputs(db: Server, table: str, x: Any) -> Any:
+    """Return the columns of `_columns` as the client takes them, by their types in the table."""
+    if x is None or isinstance(x[0], str):
+        return x
+    rows = db.rows(
+        "SELECT a.attname::text AS name, t.typname::text AS type FROM pg_catalog.pg_attribute AS a"
+        " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid WHERE a.attrelid = pg_catalog.to_regclass(%s)",
+        table,
+    )
+    numbers = {row["name"] for row in rows if row["type"] in _NUMBERS}
+    return [names if len(names) > 1 or names[0] in numbers else names[0] for names in x]
 
 
 def _shape(_context: click.Context, _option: click.Parameter, text: str | None) -> list[int] | None:
@@ -70,6 +91,9 @@ def pack(table: str, form: str, dsn: str, **given: Any) -> None:
       cerebro pack photos_test --x image --y kind --like photos_packed
     """
     with open_database(dsn) as db:
+        given["x"] = _find_inputs(db, table, given["x"])
+        if given["y"] and not isinstance(given["y"][0], str):
+            given["y"] = [names[0] if len(names) == 1 else names for names in given["y"]]
         packed = db.pack(table, **{name: value for name, value in given.items() if value is not None})
         summary = {"table": packed.table, **packed.summary()}
     show([summary], form, PACKED_COLUMNS)
@@ -199,15 +223,14 @@ def predict(
         model = found.models()
         from cerebro_db import stored
         from cerebro_db.errors import CerebroError
-        from cerebro_db.statements import identifier, names
+        from cerebro_db.statements import identifier
 
         if x is None and stored.specification(db, model) is None:
             raise CerebroError(
                 f"run {found.run_id} has no models of columns as they are",
                 hint="Name the features as they were packed: --x COLUMNS.",
             )
-        x = "*" if x is None else x
-        arguments = (model, table, identifier(id_column), names([x] if isinstance(x, list) else x))
+        arguments = (model, table, identifier(id_column), _written(db, table, x))
         named = stored.key_in(db, model, key)
         if into is not None:
             rows = _predict_into(db, arguments, into, top, named)
@@ -217,12 +240,21 @@ def predict(
         show(rows, form, tuple(rows[0]) if rows else (id_column,))
 
 
+def _written(db: Server, table: str, x: Any) -> str:
+    """Return the columns of `_columns` as the functions that predict take them; None means all of them."""
+    from cerebro_db.statements import names
+
+    found = "*" if x is None else _find_inputs(db, table, x)
+    is_vector = isinstance(x, list) and isinstance(x[0], str)
+    return names([found] if is_vector else found)
+
+
 def _many_models(run: Run, table: str, id_column: str, x: Any) -> Refused:
     """Return the error that refuses a run of groups; its hint is the SQL that predicts such rows."""
-    from cerebro_db.statements import call, identifier, names, table_name
+    from cerebro_db.statements import call, identifier, table_name
 
     prepared = run.specification() is not None
-    columns = "COLUMNS" if x is None else names([x] if isinstance(x, list) else x)
+    columns = "COLUMNS" if x is None else _written(run.db, table, x)
     out = run.db.free_name(table_name(table, "_predictions"))
     arguments = (run.models(), table, identifier(id_column), "*" if prepared else columns, out, "response")
     return Refused(

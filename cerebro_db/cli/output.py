@@ -11,7 +11,7 @@ import math
 import re
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import click
 
@@ -74,6 +74,10 @@ def _plain_row(row: Row) -> dict[str, Any]:
 
 def _plain(value: Any) -> Any:
     """Return a value in a form that JSON can hold."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in cast("Mapping[str, Any]", value).items()}
+    if isinstance(value, list):
+        return [_plain(one) for one in cast("list[Any]", value)]
     if isinstance(value, float) and not math.isfinite(value):
         return None
     if isinstance(value, decimal.Decimal):
@@ -90,8 +94,13 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(columns)
     for row in rows:
-        writer.writerow(["" if row[name] is None else _plain(row[name]) for name in columns])
+        writer.writerow(["" if row[name] is None else _field(_plain(row[name])) for name in columns])
     return text.getvalue()
+
+
+def _field(value: Any) -> Any:
+    """Return a value as a field of CSV: an object or a list as its JSON."""
+    return json.dumps(value) if isinstance(value, dict | list) else value
 
 
 def _table(rows: Sequence[Row], columns: Sequence[str]) -> str:

@@ -383,7 +383,7 @@ def resume(run: int, config: int | None, dsn: str) -> None:
     """Go on with a run that is paused or was interrupted, or with one config.
 
     An interrupted run goes on in this command's session, which lasts until it is over; Ctrl-C interrupts it
-    again, and loses nothing.
+    again, and loses nothing. Ends with code 4 if it fails.
 
     \b
     Example:
@@ -394,6 +394,8 @@ def resume(run: int, config: int | None, dsn: str) -> None:
         found.resume(config)
         status = found.status
     click.echo(f"run {run} is {status}" if config is None else f"asked: resume config {config} of run {run}")
+    if config is None and status in ("failed", "interrupted"):
+        raise click.exceptions.Exit(NOT_FINISHED)
 
 
 @click.command(short_help="Remove what a run keeps besides its tables.")

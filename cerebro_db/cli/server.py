@@ -25,6 +25,7 @@ PATH = "SELECT pg_catalog.current_schemas(FALSE)::pg_catalog.text[] AS path"
 LOOK = """
 SELECT current_database()::text AS database, current_user::text AS role, r.rolsuper AS super,
     current_setting('server_version') AS version, current_setting('server_version_num')::int / 10000 AS major,
+    current_setting('gp_role', TRUE) IS NOT NULL AS cluster,
     (SELECT default_version FROM pg_available_extensions WHERE name = 'cerebro') AS available,
     (SELECT default_version FROM pg_available_extensions WHERE name = 'plpython3u') AS python,
     e.extversion AS installed, coalesce(pg_has_role(e.extowner, 'USAGE'), FALSE) AS owns,
@@ -144,7 +145,8 @@ def _row(item: str, status: str, found: str, advice: str | None) -> dict[str, An
 
 def _server(found: Row) -> Finding:
     text = f"PostgreSQL {found['version'].split()[0]}, {found['database']} as {found['role']}"
-    if found["major"] in SUPPORTED:
+    # Greenplum 7 calls itself PostgreSQL 12.
+    if found["major"] in SUPPORTED or found["cluster"]:
         return "server", "ok", text, None
     advice = f"Versions {SUPPORTED.start} to {SUPPORTED.stop - 1} are supported."
     return "server", "wrong", text, advice

@@ -277,15 +277,24 @@ class Desk:
     def _carry_on(self, run_id: int, going: Future[None]) -> None:
         try:
             with self._engine.connect() as connection:
-                # With no notice to send, and no COMMIT to wait for, the server's side goes on to its end also
-                # when this process is gone.
+                # With no notice to send, no COMMIT to wait for and no look at who is there, the server's side
+                # goes on to its end also when this process is gone.
                 alone = connection.execution_options(isolation_level="AUTOCOMMIT")
+                # It may last for hours, in which other actions need the places of the pool.
+                alone.detach()
                 alone.exec_driver_sql("SET client_min_messages = error")
+                alone.exec_driver_sql(_UNSEEN)
                 alone.exec_driver_sql(ACTIONS["resume"].sql, {"run": run_id})
-                alone.invalidate()
             going.set_result(None)
         except Exception as error:  # whatever it is, the one who asked is told
             going.set_exception(error)
+
+
+# The setting is new in PostgreSQL 14.
+_UNSEEN = (
+    "SELECT pg_catalog.set_config(name, '0', FALSE) FROM pg_catalog.pg_settings"
+    " WHERE name = 'client_connection_check_interval'"
+)
 
 
 def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]]:
@@ -294,7 +303,10 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
     action = ACTIONS[name]
     if not all(_can_be_sent(value) for pair in given.items() for value in pair):
         raise UnknownAction(f"{name} takes numbers, text that the database can hold, and lists of these")
-    missing = [need for need in action.needs if given.get(need) in (None, "")]
+    # A config may have no fit parameters of its own.
+    missing = [
+        need for need in action.needs if given.get(need) in (None, *(() if need == "fit_params" else ("",)))
+    ]
     if missing:
         raise UnknownAction(f"{name} needs {', '.join(missing)}")
     unknown = sorted(set(given) - {*action.needs, *action.may})

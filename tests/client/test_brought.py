@@ -176,6 +176,8 @@ def test_models_of_groups_come_back_from_mlflow(client: Database, store: str) ->
     # A tag of this name may have been set by a user.
     client.models.register("shops_one", "tagged", tags={"mlflow_version": "one"})
     assert client.models.from_mlflow("whole", store, into="tagged") == {1: 2}
+    # Its number in MLflow is that of another version, too.
+    assert client.models.from_mlflow("shops", store, into="tagged") == {1: 3}
 
 
 NOT_OURS = "was not written by cerebro"

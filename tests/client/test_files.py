@@ -85,6 +85,7 @@ def test_rows_of_every_kind_become_a_table(client: Database) -> None:
             "at": pd.to_datetime(["2026-01-02 03:04:05", None]),
             "said": ['comma, "quote"', None],
             "vector": [np.array([1.0, 2.0]), [3.0, 4.5]],
+            "hot": [[0, 1], np.array([1, 0])],
             "raw": [b"\x00\xff", b""],
         }
     )
@@ -97,7 +98,19 @@ def test_rows_of_every_kind_become_a_table(client: Database) -> None:
         [1.0, 2.0],
         b"\x00\xff",
     )
+    # Numbers of classes would be quantities if they were floats.
+    assert client.rows("SELECT pg_typeof(hot)::text AS kind FROM every_kind")[0]["kind"] == "bigint[]"
+    assert (first["hot"], second["hot"]) == ([0, 1], [1, 0])
     assert (second["ratio"], second["at"], second["said"], second["vector"]) == (None, None, None, [3.0, 4.5])
+
+
+def test_groups_and_folds_are_not_lost_in_a_file(client: Database, tmp_path: Path) -> None:
+    grouped = client.pack("cars", x=["weight", "power"], y="kind", into="by_kind", group_by=["kind"])
+    folded = client.pack("cars", x=["weight", "power"], y="kind", into="in_folds", folds=3)
+    for packed, what in ((grouped, "groups"), (folded, "folds")):
+        with pytest.raises(CerebroError, match=f"it has {what}, which the file would lose"):
+            packed.export(tmp_path / "packed.npz")
+    assert not list(tmp_path.iterdir())
 
 
 def test_files_of_rows_are_loaded_and_packed(client: Database, tmp_path: Path) -> None:

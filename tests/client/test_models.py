@@ -71,6 +71,25 @@ def kinds(own_session: Database, client: Database, net: keras.Model) -> Run:
     return own_session.fit(table, grid, epochs=2, seed=3, wait=True)
 
 
+def test_layers_that_were_unfrozen_bring_their_optimizer(own_session: Database, kinds: Run) -> None:
+    table = own_session.pack("cars", x=FEATURES, y="kind", into="kinds_thawed", normalize=2.0)
+    layers = keras.layers
+    held = layers.Dense(8, "relu", name="low", trainable=False)
+    net = keras.Sequential([layers.Input((2,)), held, layers.Dense(3, "softmax")])
+    grid = {
+        "model": own_session.architectures.add(net, weights=True),
+        "loss": "categorical_crossentropy",
+        "optimizer": "Adam",
+        "unfreeze_at": {2: ["low"]},
+    }
+    for epochs, variables in ((1, 2), (2, 4)):
+        run = own_session.fit(table, grid, epochs=epochs, out=f"thawed_{epochs}", wait=True)
+        live = run.best().to_keras()
+        # Two moments of each variable that trains, beside the count of steps and the learning rate.
+        assert len(live.optimizer.variables) == 2 + 2 * variables
+        assert any(np.any(keras.ops.convert_to_numpy(one)) for one in live.optimizer.variables[2:])
+
+
 def test_a_live_model_predicts_what_the_server_does(
     prices: Config, cars: pd.DataFrame, x: np.ndarray
 ) -> None:

@@ -247,6 +247,21 @@ def test_images_are_pillows(sql: Sql, channels: int, mode: str) -> None:
         assert (found[ids[:, 0] == number][0] == expected).all()
 
 
+def test_a_flat_array_gets_the_shape_that_the_option_names(sql: Sql) -> None:
+    sql("DROP TABLE IF EXISTS albums")
+    sql(
+        "CREATE TABLE albums AS SELECT i AS id, ARRAY[i, 2, 3, 4, 5, 6]::real[] AS photo, 'a' AS gone"
+        " FROM generate_series(1, 9) AS i UNION ALL SELECT 10, ARRAY[10, 2, 3, 4, 5, 6], 'b'"
+    )
+    pack(sql, "photo", {"photo": {"shape": [3, 2]}}, source="albums")
+    (shape,) = sql("SELECT DISTINCT photo_shape[2:] FROM packed")[0]
+    assert shape == [3, 2]
+    found = column(sql, "photo", "<f4", "packed").reshape(10, 6)
+    assert sorted(found[:, 0]) == list(range(1, 11)) and (found[:, 1:] == [2, 3, 4, 5, 6]).all()
+    with pytest.raises(psycopg2.Error, match=r"6 numbers in its first row, and shape \[4, 2\] has 8"):
+        pack(sql, "photo", {"photo": {"shape": [4, 2]}}, source="albums")
+
+
 def test_an_image_that_is_none_is_named(sql: Sql) -> None:
     images(sql, picture(1), picture(2, kind="JPEG")[:300], b"no image", picture(3))
     with pytest.raises(psycopg2.Error, match='"photo" is not an image in 2 of 4 rows') as caught:

@@ -27,8 +27,12 @@ def test_an_evaluation_that_is_lost_ends_the_run_and_is_made_again(trial: Trial)
     try:
         with pytest.raises(psycopg2.errors.DataCorrupted, match="epoch 3 on training rows") as caught:
             trial.fit("packed", "lost", "mst", 3)
+        with pytest.raises(psycopg2.errors.DataCorrupted):
+            trial.sql("SELECT cerebro.madlib_evaluate('whole', 'packed', 'judged', FALSE, 1)")
     finally:
         trial.sql("DROP FUNCTION lose() CASCADE")
+    # Nobody could resume or forget an evaluation, so nothing of it stays.
+    assert trial.value("SELECT count(*) FROM cerebro._run WHERE kind = 'evaluation'") == 0
     run = trial.value("SELECT max(run_id) FROM cerebro.runs")
     assert f"cerebro.resume({run})" in str(caught.value.diag.message_hint)
     trial.sql("SELECT cerebro.resume(%s)", run)

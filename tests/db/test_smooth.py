@@ -87,6 +87,28 @@ def test_known_labels_mend_what_a_model_answers(accuracies: dict[str, float], tr
     np.testing.assert_allclose([row[3] for row in smoothed], wanted.max(axis=1), atol=1e-5)
 
 
+def test_a_node_without_a_label_is_unknown_also_to_a_model_that_knows_null(
+    accuracies: dict[str, float], trial: Trial
+) -> None:
+    trial.sql(
+        "CREATE TABLE partly AS SELECT paper, x, CASE WHEN paper % 10 < 4 THEN subject END AS subject"
+        " FROM papers"
+    )
+    trial.call(
+        "training_preprocessor_dl", "partly", "partly_packed", "subject", "x", options={"segments": 2}
+    )  # fmt: skip
+    trial.sql("SELECT cerebro.load_net('partly_nets', 'partly_packed', 'Dense(4)')")
+    trial.sql(
+        "SELECT cerebro.madlib_fit('partly_packed', 'partly_model', 'partly_nets', 1,"
+        " $$loss='categorical_crossentropy', optimizer='adam'$$, 'batch_size=32', 2)"
+    )
+    smoothed = trial.sql(
+        "SELECT label FROM cerebro.smooth('partly_model', NULL, 'partly', 'cites', labels => 'subject',"
+        " id => 'paper', source => 'citing', target => 'cited')"
+    )
+    assert sum(label is None for (label,) in smoothed) == NODES * 6 // 10
+
+
 WRONG = {
     "no labels": ("'papers_h', 'cites', NULL", "labels is NULL"),
     "no column": ("'papers_h', 'cites', 'topic'", 'column "topic" does not exist'),

@@ -128,6 +128,25 @@ def test_new_rows_alone_go_through_the_net(trial: Trial) -> None:
     assert trial.value("SELECT sum(rows) FROM cerebro.visits WHERE run_id = %s AND mst_key = 1", run) == 300
 
 
+def test_a_source_that_was_packed_with_other_classes_is_refused(trial: Trial) -> None:
+    trial.sql("CREATE TABLE moving AS SELECT * FROM blobs")
+    trial.pack("moving", "moved", buffer_size=37)
+    materialized(trial, "moved", "third", "still")
+    trial.sql("UPDATE moving SET y = y + 1")
+    trial.sql("DROP TABLE moved, moved_summary")
+    trial.pack("moving", "moved", buffer_size=37)
+    with pytest.raises(psycopg2.Error, match="is not what .*still.* was made of"):
+        trial.sql("SELECT cerebro.refresh_features('still')")
+
+
+def test_a_layer_that_an_input_passes_by_is_refused(trial: Trial) -> None:
+    trial.sql("CREATE TABLE twofold AS SELECT x, x[1:3] AS z, y FROM blobs")
+    trial.pack("twofold", "twofold_packed", x="x, z")
+    number = trial.model(nets.passed_by(), weights=b"\0" * 4 * (64 * 5 + 5 + 8 * 3 + 3))
+    with pytest.raises(psycopg2.Error, match='does not lead to layer "held"'):
+        materialized(trial, "twofold_packed", "held", "nothing", number)
+
+
 def test_features_of_other_weights_are_refused(trial: Trial) -> None:
     trial.select("changed", [2], [ADAM], ["batch_size=16,epochs=1"])
     with pytest.raises(

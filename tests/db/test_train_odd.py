@@ -28,7 +28,7 @@ def test_five_hundred_columns(trial: Trial) -> None:
     )
     board = train(trial, "wide", "side")
     # Other nets would not finish an epoch in this budget.
-    assert {net.split()[0] for net, _ in board} == {"linear", "tabular"}
+    assert {net.split()[0] for net, _ in board} == {"linear", "tabular", "always"}
     assert board[0][1] > 0.8
 
 
@@ -61,3 +61,35 @@ def test_columns_without_values_are_left_out(trial: Trial) -> None:
     train(trial, "gaps", "side", nets="linear", configs=1, epochs=3)
     inputs = trial.value("SELECT feature_specification::jsonb -> 'columns' FROM gaps_model_summary")
     assert [one["name"] for one in inputs] == ["x"]
+
+
+def test_only_so_many_rows_as_the_budget_allows_are_packed(trial: Trial) -> None:
+    """Their content chooses them, however the table is stored, and the statements by hand choose the same."""
+    columns = ", ".join(f"(sin(i) * {n})::real AS c{n}" for n in range(1, 20))
+    trial.sql(
+        f"CREATE TABLE large AS SELECT {columns}, CASE WHEN i % 100 > 0 THEN i % 2 > 0 END AS odd"
+        " FROM generate_series(1, 30000) AS i"
+    )
+    trial.sql("CREATE TABLE shuffled AS SELECT * FROM large ORDER BY c7")
+    packed = []
+    for table in ("large", "shuffled"):
+        trial.notices()
+        trial.value(
+            "SELECT cerebro.prepare_train(%s, 'odd', %s, '1 s', '{\"nets\": \"linear\"}')",
+            table,
+            f"{table}_m",
+        )
+        told = trial.notices()
+        assert "about 19899 of 29700 rows are used" in told
+        packed.append(
+            trial.value(
+                "SELECT array_agg(total_rows ORDER BY total_rows) FROM (SELECT total_rows"
+                f" FROM {table}_m_packed_summary UNION ALL"
+                f" SELECT total_rows FROM {table}_m_packed_validation_summary) AS n"
+            )
+        )
+    assert packed[0] == packed[1]
+    assert sum(packed[0]) == pytest.approx(19899, rel=0.02)
+    view = next(line for line in told.splitlines() if "CREATE VIEW" in line)
+    trial.sql(view[view.index("CREATE VIEW") :])
+    assert trial.value("SELECT count(*) FROM shuffled_m_used") == sum(packed[0])

@@ -405,9 +405,12 @@ def test_two_users_train_on_one_table_at_once(
 def test_old_runs_go_and_those_that_run_stay(
     db: Connection, connect: Connect, sql: Sql, warm: Connection, out: str
 ) -> None:
-    old = interrupted(db, connect)
+    old, needed, recent = (interrupted(db, connect) for _ in range(3))
     call, running = started(db, connect)
-    sql("UPDATE cerebro._run_event SET at = at - interval '9 days' WHERE run_id IN (%s, %s)", old, running)
+    aged = "UPDATE cerebro.{0} SET {1} = {1} - interval '9 days' WHERE run_id = ANY (%s)"
+    sql(aged.format("_run_event", "at"), [old, needed, recent, running])
+    sql(aged.format("_visit", "ended_at"), [old, needed, running])
+    sql("UPDATE cerebro._config SET warm_run_id = %s WHERE run_id = %s", needed, recent)
     sql("INSERT INTO cerebro.settings VALUES ('retention_days', '8')")
     try:
         workload.fit(warm, "newer", "jax")
@@ -415,8 +418,10 @@ def test_old_runs_go_and_those_that_run_stay(
         sql("DELETE FROM cerebro.settings WHERE name = 'retention_days'")
         workload.drop(warm, "newer")
     left = {run_id for (run_id,) in sql("SELECT run_id FROM cerebro.runs")}
-    assert old not in left and running in left
+    assert old not in left and {needed, recent, running} <= left
     assert sql("SELECT count(*) FROM cerebro._state WHERE run_id = %s", old) == [(0,)]
+    why = str(refused(db, "SELECT cerebro.forget(%s)", needed))
+    assert f"run {recent} is not finished, and begins with the states of run {needed}" in why
     call.join()
     assert call.error is None
 

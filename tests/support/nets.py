@@ -142,6 +142,20 @@ def branches() -> str:
     return _model("Functional", config | ends)
 
 
+def passed_by() -> str:
+    """Return a functional net with a frozen layer on its first input, beside which the second one joins."""
+    layers = [
+        _node("InputLayer", "rows", None, batch_shape=[None, FEATURES]),
+        _node("InputLayer", "beside", None, batch_shape=[None, 3]),
+        _node("Dense", "held", [["rows", [FEATURES]]], units=5, trainable=False),
+        _node("Concatenate", "both", [["held", [5]], ["beside", [3]]]),
+        _node("Dense", "kind", [["both", [8]]], units=CLASSES, activation="softmax"),
+    ]
+    config = {"name": "net", "trainable": True, "layers": layers}
+    ends = {"input_layers": [["rows", 0, 0], ["beside", 0, 0]], "output_layers": [["kind", 0, 0]]}
+    return _model("Functional", config | ends)
+
+
 def encoder(width: int = 32, blocks: int = 2) -> str:
     """Return a small transformer: blocks of attention over eight steps of eight features, then a softmax."""
     steps = [SIDE, width]

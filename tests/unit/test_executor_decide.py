@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -26,7 +27,9 @@ from cerebro_plpy.executor.running.decide import Decider, Search
 from cerebro_plpy.executor.running.loop import RunLoop
 from cerebro_plpy.executor.starting.request import Engines
 from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.search.procedures.asha import Asha
 from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
+from cerebro_plpy.madlib.spaces.grid import GridRow
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.routes import route, step_of
 from cerebro_plpy.planner.units import Config
@@ -39,6 +42,7 @@ COMPILE = "loss='mse',optimizer='sgd()',metrics=['accuracy']"
 FIT = "batch_size=8,epochs=1"
 ENGINES = Engines("jax", 1, False, 64, 10**6)
 SEEDS = range(20)
+ROWS = [GridRow(1, COMPILE, FIT)] * 4
 
 
 @pytest.fixture(autouse=True)
@@ -262,6 +266,35 @@ def test_a_log_that_the_procedure_does_not_follow_is_refused() -> None:
     assert caught.value.detail == "It decides start for config 3, and the log has start for config 3."
 
 
+def test_a_config_without_a_number_is_stopped_with_the_reason() -> None:
+    class Lost(World):
+        def accuracy(self, key: int, epoch: int) -> float:
+            return float("nan") if key == 2 else super().accuracy(key, epoch)
+
+    world = Lost(1, [], 4)
+    world.run(Asha(ROWS, [1, 4], 2, 4))
+    assert world.reasons[2] == "its loss or its metric is not a number"
+    again = Lost(1, [], 4)
+    again.kill_after = 14
+    for _ in range(2):
+        with suppress(Killed):
+            again.run(Asha(ROWS, [1, 4], 2, 4))
+    assert again.reasons[2] == world.reasons[2]
+
+
+def test_a_config_that_the_run_refuses_does_not_keep_a_place() -> None:
+    world = World(1, [], 4, limits={"max_configs": 2})
+    world.run(Asha(ROWS, [1, 4], 2, 4))
+    assert [key for kind, key in world.decided() if kind == "refused"] == [3, 4]
+    assert {kind for kind, key in world.decided() if key in (1, 2)} == {"start", "go_on", "stop"}
+    killed = World(1, [], 4, limits={"max_configs": 2})
+    killed.kill_after = 8
+    for _ in range(2):
+        with suppress(Killed):
+            killed.run(Asha(ROWS, [1, 4], 2, 4))
+    assert set(killed.decided()) == set(world.decided())
+
+
 class Fickle:
     """A procedure that stops every second config it hears of, so the order of results decides."""
 
@@ -362,8 +395,8 @@ def test_a_run_that_is_stopped_ends_with_what_there_is(seed: int, kill_after: in
 class PausedWorld(World):
     """A world in which a person resumes the paused run after it has looked for answers 50 times."""
 
-    def __init__(self, *of_a_world: Any) -> None:
-        super().__init__(*of_a_world)
+    def __init__(self, *of_a_world: Any, **more: Any) -> None:
+        super().__init__(*of_a_world, **more)
         self.visits_when_paused: list[int] = []
 
     def answers(self) -> list[Answer]:
@@ -381,6 +414,17 @@ def test_a_paused_run_does_nothing_until_it_is_resumed() -> None:
     assert len(set(world.visits_when_paused[:50])) == 1
     assert world.visits_when_paused[0] < 24
     assert world.results(plan) == {1: 12, 2: 12}
+
+
+def test_a_pause_takes_nothing_of_the_budget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run that has 40 seconds, where each visit takes a second, is paused for ten minutes."""
+    world = PausedWorld(1, [1, 2], 4, limits={"max_seconds": 40})
+    world.at = {5: ask(1, "pause", None)}
+    looks = world.visits_when_paused
+    monkeypatch.setattr(decide.time, "monotonic", lambda: float(len(world.visits) + 12 * len(looks[:50])))
+    plan = world.run()
+    assert world.results(plan) == {1: 12, 2: 12}
+    assert not world.reasons
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 import nets
+from cerebro_plpy.engine.models.stages import thawed
 from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.nets.lora import adapted
 
@@ -52,6 +53,21 @@ def test_the_outputs_of_a_graph_train() -> None:
     configs = {one["name"]: one["config"] for one in model["layers"]}
     said = {name: own.get("lora_rank") or own.get("trainable") for name, own in configs.items()}
     assert said == {"in_0": None, "in_1": None, "both": False, "hidden": 2, "kind": None, "size": None}
+
+
+def test_a_frozen_model_gives_its_layers_what_it_says() -> None:
+    """Keras ignores `trainable` of a whole model, so that neither adapters nor layers would train."""
+    held = json.loads(CHAIN)
+    held["config"]["trainable"] = False
+    found = json.loads(adapted(json.dumps(held), 4, None, None))["config"]
+    assert found.get("trainable", True) and changed(json.dumps({"config": found}))["lower"] == 4
+    inside = nets.sequential([8], json.loads(CHAIN), nets.layer("Dense", name="top", units=3))
+    model = json.loads(inside)
+    model["config"]["layers"][1]["config"]["trainable"] = False
+    base = json.loads(thawed(json.dumps(model), ["norm"]))["config"]["layers"][1]["config"]
+    trains = {one["config"]["name"]: one["config"].get("trainable") for one in base["layers"]}
+    assert {name for name, does in trains.items() if does is not False} >= {"norm"}
+    assert trains["lower"] is trains["head"] is False
 
 
 @pytest.mark.parametrize(

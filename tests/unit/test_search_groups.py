@@ -82,7 +82,7 @@ def test_a_group_that_fails_is_left_out_of_the_mean() -> None:
     assert told.heard == [Result(1, 1, 7.0)]
     # Another group fails while the remaining ones train on.
     assert search.observe(Result(1, 2, 3.0)) == []
-    search.observe(Result(3, 1, None))
+    search.observe(Result(3, 1, None, is_taken=True))
     assert told.heard[1:] == [Result(1, 2, 3.0)]
 
 
@@ -94,6 +94,41 @@ def test_a_config_that_fails_on_all_groups_has_no_value() -> None:
     search.observe(Result(2, 1, None))
     assert told.heard == [Result(1, 1, None)]
     assert search.observe(Result(2, 1, None)) == []
+
+
+def test_a_config_that_fails_in_a_hard_group_is_as_bad_there_as_the_worst() -> None:
+    told = Told([start(1, 1), start(2, 1)])
+    search = AllGroups({4: 10, 7: 30}, told)
+    search.begin()
+    search.observe(Result(1, 1, 0.5))
+    search.observe(Result(2, 1, 8.0))
+    search.observe(Result(3, 1, 0.1))
+    search.observe(Result(4, 1, None))
+    assert told.heard[1:] == [Result(2, 1, (10 * 0.1 + 30 * 8.0) / 40)]
+
+
+def test_a_group_that_a_person_took_does_not_count() -> None:
+    told = Told([start(1, 1), start(2, 1)])
+    search = AllGroups({4: 10, 7: 30}, told)
+    search.begin()
+    search.observe(Result(1, 1, 0.5))
+    search.observe(Result(2, 1, 8.0))
+    search.observe(Result(4, 1, None, is_taken=True))
+    search.observe(Result(3, 1, 0.1))
+    assert told.heard[1:] == [Result(2, 1, 0.1)]
+
+
+def test_a_copy_is_as_bad_as_its_source_where_that_failed() -> None:
+    copy = Clone(3, 1, 1, "loss='mse'", "batch_size=2", 2, "")
+    told = Told([start(1, 1), start(2, 1)], [], [copy])
+    search = AllGroups({4: 10, 7: 30}, told)
+    search.begin()
+    search.observe(Result(3, 1, 0.5))
+    search.observe(Result(4, 1, 8.0))
+    search.observe(Result(1, 1, 0.1))
+    search.observe(Result(2, 1, None))
+    search.observe(Result(5, 2, 0.1))
+    assert told.heard[-1] == Result(3, 2, (10 * 0.1 + 30 * 8.0) / 40)
 
 
 def test_copies_begin_where_their_source_is() -> None:

@@ -6,7 +6,7 @@ The facts of a run are read from the coordinator. Visits, states and evaluations
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from cerebro_plpy import memory
@@ -24,15 +24,22 @@ class _Keys(dict[int, Sequence[int]]):
     """The distribution keys of the segments by `run_id`, kept for one run at a time."""
 
 
+@dataclass
+class _Heard:
+    """The facts of a run that the coordinator has told; none changes while the run goes on."""
+
+    run: runs.RunRow
+    configs: dict[int, runs.ConfigRow] = field(default_factory=dict[int, runs.ConfigRow])
+    nets: dict[int, str] = field(default_factory=dict[int, str])
+    functions: Sequence[Mapping[str, Any]] = ()
+
+
+class _HeardRuns(dict[int, _Heard]):
+    """The facts of runs by `run_id`, kept for one run at a time."""
+
+
 class CitusSupply(TableSupply):
     """Reads what one command in a session on a worker needs, and stores the command's results."""
-
-    def __init__(self, db: Any) -> None:
-        super().__init__(db)
-        self._run: runs.RunRow | None = None
-        self._configs: dict[int, runs.ConfigRow] = {}
-        self._nets: dict[int, str] = {}
-        self._functions: Sequence[Mapping[str, Any]] = ()
 
     def _ask(self, command: Command) -> Mapping[str, Any]:
         sent = Sent(command)
@@ -41,24 +48,28 @@ class CitusSupply(TableSupply):
             return handlers.carry_out(self._db, sent)
         return citus.ask_coordinator(self._db, sent.way.name, sent.as_json())
 
-    def _hear(self, run_id: int, keys: Sequence[int]) -> runs.RunRow:
-        """Return the run; read it and its configs `keys` from the coordinator if they are not known yet."""
-        if self._run is None or not self._configs.keys() >= set(keys):
+    def _hear(self, run_id: int, keys: Sequence[int]) -> _Heard:
+        """Return what is known of a run and its configs `keys`; ask the coordinator for what is missing."""
+        known = memory.get_instance(_HeardRuns)
+        heard = known.get(run_id)
+        if heard is None or not heard.configs.keys() >= set(keys):
             told = self._ask(TellFacts(run_id=run_id, keys=keys))
-            self._run = runs.RunRow(**told["run"])
-            self._configs |= {row["mst_key"]: runs.ConfigRow(**row) for row in told["configs"]}
-            self._nets |= dict(told["nets"])
-            self._functions = told["functions"]
-        return self._run
+            heard = heard or _Heard(runs.RunRow(**told["run"]))
+            heard.configs |= {row["mst_key"]: runs.ConfigRow(**row) for row in told["configs"]}
+            heard.nets |= dict(told["nets"])
+            heard.functions = told["functions"]
+            known.clear()
+            known[run_id] = heard
+        return heard
 
     def facts(self, run_id: int, mst_key: int) -> Facts:
-        run = self._hear(run_id, [mst_key])
-        config = self._configs[mst_key]
-        return Facts(run, config, self._nets[config.model_id], self._functions)
+        heard = self._hear(run_id, [mst_key])
+        config = heard.configs[mst_key]
+        return Facts(heard.run, config, heard.nets[config.model_id], heard.functions)
 
     def bundle(self, run_id: int, keys: Sequence[int]) -> Sequence[runs.ConfigRow]:
-        self._hear(run_id, keys)
-        return [self._configs[key] for key in keys]
+        heard = self._hear(run_id, keys)
+        return [heard.configs[key] for key in keys]
 
     def weights(self, run_id: int, model_id: int, mst_key: int) -> bytes | None:
         told = self._ask(TellFacts(run_id=run_id, model_id=model_id, keys=[mst_key]))
@@ -73,23 +84,23 @@ class CitusSupply(TableSupply):
         return read_state(self._db, run_id, mst_key, step, self._place_of(run_id, mst_key, step))
 
     def evaluations(self, run_id: int, mst_key: int, epoch: int, dataset: str) -> Sequence[bytes]:
-        keys = self._find_keys(self._hear(run_id, [mst_key]))
+        keys = self._find_keys(self._hear(run_id, [mst_key]).run)
         return measurements.read_evaluations(self._db, run_id, mst_key, epoch, dataset, places=keys)
 
     def leave_visit(self, visit: runs.VisitRow, state: State) -> int:
-        run = self._hear(visit.run_id, [visit.mst_key])
+        heard = self._hear(visit.run_id, [visit.mst_key])
         segment = visit.segment
         if segment == runs.EVERY_SEGMENT:
-            segment = self._find_segment(run, visit.mst_key, visit.step)
-        return super().leave_visit(replace(visit, place=self._find_keys(run)[segment]), whole(state))
+            segment = _find_segment(heard, visit.mst_key, visit.step)
+        return super().leave_visit(replace(visit, place=self._find_keys(heard.run)[segment]), whole(state))
 
     def leave_bundle(self, visits: Sequence[runs.VisitRow], states: Sequence[tuple[int, State]]) -> int:
-        keys = self._find_keys(self._hear(visits[0].run_id, []))
+        keys = self._find_keys(self._hear(visits[0].run_id, []).run)
         placed = [replace(one, place=keys[one.segment]) for one in visits]
         return super().leave_bundle(placed, [(mst_key, whole(state)) for mst_key, state in states])
 
     def leave_evaluation(self, evaluation: measurements.EvaluationRow) -> None:
-        keys = self._find_keys(self._hear(evaluation.run_id, []))
+        keys = self._find_keys(self._hear(evaluation.run_id, []).run)
         super().leave_evaluation(replace(evaluation, place=keys[evaluation.segment]))
 
     def leave_metrics(self, measured: Sequence[measurements.Measured]) -> None:
@@ -100,17 +111,10 @@ class CitusSupply(TableSupply):
 
         Return None if the config is unknown or a group's: groups do not hop.
         """
-        run = self._run
-        if run is None or run.run_id != run_id or mst_key not in self._configs:
+        heard = memory.get_instance(_HeardRuns).get(run_id)
+        if heard is None or mst_key not in heard.configs or heard.configs[mst_key].group_id is not None:
             return None
-        if self._configs[mst_key].group_id is not None:
-            return None
-        return self._find_keys(run)[self._find_segment(run, mst_key, step)]
-
-    def _find_segment(self, run: runs.RunRow, mst_key: int, step: int) -> int:
-        """Return the segment whose visit led to a step of a config."""
-        config = self._configs[mst_key]
-        return routes.segment_of(run.seed, config.epochs_before, config.key, step, run.segments)
+        return self._find_keys(heard.run)[_find_segment(heard, mst_key, step)]
 
     def _find_keys(self, run: runs.RunRow) -> Sequence[int]:
         known = memory.get_instance(_Keys)
@@ -119,3 +123,9 @@ class CitusSupply(TableSupply):
             known.clear()
             known[run.run_id] = found.keys
         return known[run.run_id]
+
+
+def _find_segment(heard: _Heard, mst_key: int, step: int) -> int:
+    """Return the segment whose visit led to a step of a config."""
+    run, config = heard.run, heard.configs[mst_key]
+    return routes.segment_of(run.seed, config.epochs_before, config.key, step, run.segments)

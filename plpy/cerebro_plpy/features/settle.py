@@ -352,6 +352,11 @@ def _array(made: Making) -> Array:
             hint=_leave_out(made.column.name),
             sqlstate="22004",
         )
+    if made.shape and math.prod(size) != math.prod(made.shape):
+        raise CerebroError(
+            f'column "{made.column.name}" has {math.prod(made.shape)} numbers in its first row,'
+            f" and shape {list(size)} has {math.prod(size)}"
+        )
     return Array(list(size), made.said.get("divide", 1.0))
 
 

@@ -29,6 +29,20 @@ def layers(value: Any) -> Iterator[dict[str, Any]]:
             yield from layers(one)
 
 
+def freeze_inside(model: Any) -> None:
+    """Give the layers of each model in an architecture's JSON the model's own `"trainable": false`.
+
+    Keras looks only at the layers. The model then says that it trains, so that single layers of it can.
+    """
+    for one in layers(model):
+        config = one["config"]
+        if isinstance(config.get("layers"), list) and config.get("trainable") is False:
+            config["trainable"] = True
+            for inner in layers(config["layers"]):
+                if inner["class_name"] != "InputLayer":
+                    inner["config"]["trainable"] = False
+
+
 def _is_no_layer(value: Mapping[str, Any]) -> bool:
     """Return whether an object with a name is a type of numbers or an operation, and not a layer."""
     module = value.get("module") or "keras.layers"

@@ -8,7 +8,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from cerebro_plpy.errors import CerebroError
-from cerebro_plpy.madlib.layers import ends, name_of
+from cerebro_plpy.madlib.layers import ends, freeze_inside, name_of
 from cerebro_plpy.madlib.layers import layers as layers_in
 from cerebro_plpy.madlib.nearest import unknown
 
@@ -28,6 +28,7 @@ def adapted(
     if rank is None or not 1 <= rank <= MOST_RANK:
         raise CerebroError(f"lora_rank is {rank}", detail=f"It must be at least 1 and at most {MOST_RANK}.")
     model = json.loads(model_arch)
+    freeze_inside(model)
     every = list(layers_in(model))
     outputs = _outputs(model)
     trained = set(outputs) if train is None else _matching(every, "train", train)
@@ -40,7 +41,10 @@ def adapted(
         name = name_of(one)
         if name in chosen:
             one["config"] |= {"lora_rank": rank, "trainable": True}
-        elif name not in trained and not _holds(one, chosen | trained):
+        elif name in trained or _holds(one, chosen | trained):
+            # Trainable is the default.
+            one["config"].pop("trainable", None)
+        else:
             _freeze(one)
     return json.dumps(model)
 

@@ -17,7 +17,7 @@ from cerebro_plpy.packing.job import Job, Rules
 from cerebro_plpy.packing.pack import pack
 from cerebro_plpy.packing.rows.reading import PackedPart
 from cerebro_plpy.store import names
-from cerebro_plpy.store.packed import packed, source_rows
+from cerebro_plpy.store.packed import packed, source_rows, splits
 from cerebro_plpy.store.session import usual_segments
 
 # The suffix of the table of rows that are held out.
@@ -35,9 +35,9 @@ def pack_training(
     num_classes: Sequence[int | None] | None = None,
     distribution_rules: str | None = None,
     options: str | None = None,
-    labelled: bool = False,
+    share: float | None = None,
 ) -> None:
-    """Pack a training table and its held-out rows; if `labelled`, leave out rows whose label is NULL."""
+    """Pack a training table and its held-out rows; with `share`, about so many of those that have a label."""
     chosen = option.parse(options, option.TRAINING)
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
@@ -48,7 +48,7 @@ def pack_training(
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
-    source = source_rows.with_values(source, dependents[0].first) if labelled else source
+    source = splits.draw(db, source, known, dependents[0].first, share=share, seed=chosen.seed)
     held, held_target, in_folds, in_groups, found = None, None, None, None, None
     label, seed, weight = dependents[0].first, chosen.seed, _weight(db, source, known, chosen.weight)
     if chosen.validation is not None:

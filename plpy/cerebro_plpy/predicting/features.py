@@ -67,6 +67,13 @@ class FeatureNet:
         # Each layer comes after its sources, so one pass from the last layer to the first finds them all.
         for place in range(last, -1, -1):
             inside |= set(trunk[place].sources) if place in inside else set()
+        beside = [one.name for place, one in enumerate(trunk) if not one.sources and place not in inside]
+        if beside:
+            raise CerebroError(
+                f'input "{beside[0]}" does not lead to layer "{layer}": the rest of the net takes it, too',
+                hint="Name a layer that all ways through the net lead through.",
+                sqlstate=NOT_SUPPORTED,
+            )
         chosen = choice(trunk, sorted(inside))
         others = [name for name in chosen.leaving if name != layer]
         if others:
@@ -170,7 +177,8 @@ def refresh(db: Database, features_table: str | None) -> int:
     stored = cast("StoredFeatures", known.stored)
     source = resolve_table(db, stored.source_table, "packed table")
     now = packed.summary(db, source.schema, source.name)
-    if not known.versions or list(now.versions[: len(known.versions)]) != list(known.versions):
+    is_same = list(now.versions[: len(known.versions)]) == list(known.versions) and _goes_on(known, now)
+    if not known.versions or not is_same:
         raise CerebroError(
             f"{source.quoted} is not what {table.quoted} was made of",
             detail="It has been packed again since, or does not know its versions.",
@@ -191,6 +199,17 @@ def refresh(db: Database, features_table: str | None) -> int:
     }
     append.write(db, known.quoted, now.versions, now.buffer_size, classes)
     return done
+
+
+def _goes_on(known: packed.PackedSummary, now: packed.PackedSummary) -> bool:
+    """Return whether rows packed as `now` says continue those of `known`: with more classes at most."""
+    pairs = zip(known.class_values, now.class_values, strict=False)
+    return (
+        (known.dependent_varname, known.normalizing_const, known.seed)
+        == (now.dependent_varname, now.normalizing_const, now.seed)
+        and (known.features is None or known.features == now.features)
+        and all(old is None or new is not None and list(new[: len(old)]) == list(old) for old, new in pairs)
+    )
 
 
 def read_net(db: Database, table: Table, model_id: int | None, summary: packed.PackedSummary) -> FeatureNet:

@@ -11,7 +11,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.engine.backends import runtime
-from cerebro_plpy.engine.checks import custom
+from cerebro_plpy.engine.checks import architecture, custom
 from cerebro_plpy.engine.checks.architecture import DescribedModel, describe
 from cerebro_plpy.engine.plain import forward, usual
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
@@ -218,6 +218,11 @@ def fits_dense(model_arch: str, max_parameters: int) -> bool:
 def is_dense(model_arch: str) -> bool:
     """Return whether a net consists of dense, embedding, normalization and such layers."""
     return forward.is_dense(model_arch)
+
+
+def has_old_sigmoid(model_arch: str) -> bool:
+    """Return whether a net would answer otherwise than in Keras 2, which wrote it, for its `hard_sigmoid`."""
+    return architecture.has_old_sigmoid(model_arch)
 
 
 def runs_engine() -> bool:

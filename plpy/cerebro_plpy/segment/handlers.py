@@ -54,6 +54,7 @@ from cerebro_plpy.store.packed.groups import KEY_TEXT, UNIT
 from cerebro_plpy.store.runs import (
     decisions,
     drivers,
+    forgetting,
     measurements,
     rates,
     results,
@@ -217,7 +218,7 @@ def _write_down(db: Database, command: CreateRun) -> Generator[Sequence[Writing]
     yield runs.inserts("cerebro._run_function", run.run_id, used)
     retention = session.setting(db, "retention_days")
     if retention is not None:
-        runs.delete_older(db, int(retention))
+        forgetting.delete_older(db, int(retention))
     for weights in command.weights:
         _copy_weights(db, run, weights)
     for of_groups in command.weights_of_groups:
@@ -339,7 +340,7 @@ def _leave_metrics(db: Database, command: LeaveMetrics) -> CommandResult:
 
 
 def _delete_run(db: Database, command: DeleteRun) -> CommandResult:
-    runs.delete(db, command.run_id)
+    forgetting.delete(db, command.run_id)
     return {}
 
 

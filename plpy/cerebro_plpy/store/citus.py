@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from cerebro_plpy import memory
-from cerebro_plpy.database import Database, as_owner, kept_for_call
+from cerebro_plpy.database import Database, Row, as_owner, kept_for_call
 from cerebro_plpy.errors import SEGMENT_GONE, CerebroError
 from cerebro_plpy.store import sockets
 from cerebro_plpy.store.names import Table, literal
@@ -243,13 +243,19 @@ def lies_as_packed(db: Database, table: Table) -> bool:
 @kept_for_call
 @as_owner
 def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
-    """Return the facts of each worker's host, such as its cores and GPUs, by the worker's host name and
-    port."""
+    """Return the facts of the host of each node with shards, such as its cores and GPUs, by the node's host
+    name and port.
+
+    Raise an error if such a node does not answer.
+    """
     rows = db.query(
-        "SELECT nodename::text AS host, nodeport AS port, result FROM"
-        f" pg_catalog.run_command_on_workers({literal('SELECT cerebro._host_facts()')}) AS r"
-        " JOIN pg_catalog.pg_dist_node USING (nodename, nodeport) WHERE r.success"
+        "SELECT n.nodename::text AS host, n.nodeport AS port, r.success, r.result FROM"
+        f" pg_catalog.run_command_on_all_nodes({literal('SELECT cerebro._host_facts()')}) AS r"
+        " JOIN pg_catalog.pg_dist_node AS n USING (nodeid) WHERE n.shouldhaveshards OR EXISTS"
+        " (SELECT FROM pg_catalog.pg_dist_placement AS p JOIN pg_catalog.pg_dist_shard AS s USING (shardid)"
+        f" WHERE p.groupid = n.groupid AND s.logicalrelid = {literal(_LIKE)}::regclass)"
     )
+    _check_answers(rows)
     return {(row["host"], row["port"]): json.loads(row["result"]) for row in rows}
 
 
@@ -257,13 +263,17 @@ def facts(db: Database) -> Mapping[tuple[str, int], Mapping[str, Any]]:
 def reach(db: Database) -> None:
     """Raise an error unless every node of the cluster answers this one."""
     rows = db.query(
-        "SELECT n.nodename::text AS host, n.nodeport AS port, r.result"
+        "SELECT n.nodename::text AS host, n.nodeport AS port, r.success, r.result"
         " FROM pg_catalog.run_command_on_all_nodes('SELECT 1') AS r"
-        " JOIN pg_catalog.pg_dist_node AS n USING (nodeid) WHERE NOT r.success"
+        " JOIN pg_catalog.pg_dist_node AS n USING (nodeid)"
     )
-    if rows:
-        away = "; ".join(f"{row['host']}:{row['port']}: {row['result']}" for row in rows)
-        raise CerebroError(f"no answer from {away}", hint=_HINT, sqlstate=SEGMENT_GONE)
+    _check_answers(rows)
+
+
+def _check_answers(answers: Sequence[Row]) -> None:
+    away = [f"{row['host']}:{row['port']}: {row['result']}" for row in answers if not row["success"]]
+    if away:
+        raise CerebroError(f"no answer from {'; '.join(away)}", hint=_HINT, sqlstate=SEGMENT_GONE)
 
 
 @kept_for_call

@@ -31,9 +31,11 @@ COMMENT = "COMMENT "
 COMMAND = "SELECT cerebro._segment(%s, %s)"
 # On Greenplum some commands are carried out statement by statement (cluster/procedure.py).
 STEPWISE_COMMAND = "CALL cerebro._command(%s, %s)"
-# Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit.
+# Nothing may be sent to the caller's side unasked, and no setting of a role may end a visit. Some errors are
+# known by their words, which are to be English.
 SETTINGS = {
     "client_min_messages": "error",
+    "lc_messages": "C",
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": "30s",

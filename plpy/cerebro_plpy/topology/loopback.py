@@ -6,6 +6,7 @@ import json
 import os
 import select
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -168,6 +169,12 @@ def leave_running(
             tick()
     except psycopg2.Error as error:
         raise refused(target, error) from None
+    except BaseException:
+        # The caller was cancelled, and believes that nothing runs.
+        if there.busy:
+            with suppress(psycopg2.Error):
+                there.connection.cancel()
+        raise
     finally:
         there.close()
 

@@ -188,6 +188,11 @@ def canonical(model_arch: str, input_shapes: tuple[Shape, ...] | None = None) ->
     return config
 
 
+def has_old_sigmoid(model_arch: str) -> bool:
+    """Return whether Keras 2 wrote an architecture with `hard_sigmoid`, which is another function now."""
+    return '"hard_sigmoid"' in model_arch and legacy.is_legacy(_parse(model_arch))
+
+
 def _name_layers(config: dict[str, Any]) -> None:
     """Name the unnamed layers of a Sequential, which Keras would number differently in each process."""
     layers = config["config"].get("layers") if isinstance(config["config"], dict) else None

@@ -33,14 +33,13 @@ def frozen(model: Any) -> set[int]:
 
 
 def hold(model: Any) -> None:
-    """Freeze the layers inside frozen layers.
+    """Freeze the layers inside frozen layers, and inside frozen models in the model.
 
     Keras makes the inner layers when it builds a layer, and lets them train: with a frozen
-    MultiHeadAttention, model_from_json returns another net than the one whose to_json was called. In a
-    model inside the model, each layer says by itself whether it is frozen.
+    MultiHeadAttention, model_from_json returns another net than the one whose to_json was called.
     """
     for layer in model.layers:
-        if isinstance(layer, runtime.keras().Model):
+        if isinstance(layer, runtime.keras().Model) and layer.trainable:
             hold(layer)
         elif not layer.trainable:
             for part in layer._flatten_layers(include_self=False):

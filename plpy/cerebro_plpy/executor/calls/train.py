@@ -43,7 +43,7 @@ from cerebro_plpy.predicting.models import running_engine
 from cerebro_plpy.store import dialect, names, session
 from cerebro_plpy.store.models import retraining
 from cerebro_plpy.store.names import Table
-from cerebro_plpy.store.packed import packed, source_rows, statistics
+from cerebro_plpy.store.packed import packed, source_rows, splits, statistics
 from cerebro_plpy.topology.choose import find_topology
 from cerebro_plpy.topology.inline import InlineTopology, find_started
 
@@ -141,25 +141,29 @@ class TrainCall:
 
 def train(db: Database, call: TrainCall) -> list[train_ensemble.Ranked]:
     """Pack the rows, make nets, search for the best config within the budget, and return the leaderboard."""
-    task = _task(db, call)
-    search, ends_at = _prepare(db, task, here=True)
+    search, ends_at, task = _prepare(db, _task(db, call), here=True)
     begin.begin(db, search, ends_at=ends_at)
     return train_ensemble.join_best(db, task)
 
 
 def prepare(db: Database, call: TrainCall) -> str:
     """Pack the rows and make nets; return the arguments of the search that is to follow, as JSON."""
-    search, _ = _prepare(db, _task(db, call))
+    search, _, _ = _prepare(db, _task(db, call))
     given = {key: value for key, value in asdict(search).items() if value is not None}
     return json.dumps({**given, "options": json.loads(search.options or "{}")})
 
 
-def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> tuple[AutomlCall, float]:
-    """Pack the rows, make nets, and return the call that searches among them, and when its budget ends.
+def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> tuple[AutomlCall, float, TrainOrder]:
+    """Pack the rows and make nets.
 
-    `here` says that the search follows in the same transaction.
+    Return the call that searches among them, when its budget ends, and the order as it is carried out. `here`
+    says that the search follows in the same transaction.
     """
-    by_hand = [_pack(db, task, here=here)]
+    packing, drawn = _pack(db, task, here=here)
+    by_hand = [packing]
+    if drawn < 1:
+        # Folds are for all rows of the source.
+        task = replace(task, given={**task.given, "folds": False})
     _check_held_out(db, task)
     table = names.resolve_table(db, task.table("_packed"), "packed table")
     summary = packed.summary(db, table.schema, table.name)
@@ -183,7 +187,7 @@ def _prepare(db: Database, task: TrainOrder, *, here: bool = False) -> tuple[Aut
     by_hand += [_search_by_hand(search), *train_ensemble.write_ensemble(task, in_folds)]
     if task.recipe is None:
         db.notice("\n".join(["the same by hand:", *by_hand]))
-    return search, ends_at
+    return search, ends_at, task
 
 
 def prepare_search(
@@ -300,8 +304,8 @@ def _task(db: Database, call: TrainCall) -> TrainOrder:
     return task
 
 
-def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
-    """Pack the source's rows; return the SQL statement with which a user would pack them."""
+def _pack(db: Database, task: TrainOrder, *, here: bool) -> tuple[str, float]:
+    """Pack the source's rows; return the SQL statement with which a user would pack them, and their share."""
     source = names.resolve_table(db, task.source, "input table")
     known = packed.columns_of(db, source)
     label = sources.find_named(task.target, "target", known, source.quoted)
@@ -326,22 +330,34 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> str:
         least = statistics.spread(db, source, label).least
         if least < 0:
             raise nets.refuse_negative(label.name, least)
-    share = float(f"{min(holdout.SHARE, HELD_ROWS / found.rows):.3g}")
+    drawn = task.choose_share(found.rows, len(known))
+    used = found.rows * drawn
+    share = float(f"{min(holdout.SHARE, HELD_ROWS / used):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
     options["validation"] = task.given.get("validation", usual)
     if here:
         backend = task.given.get("backend") or choose_backend(db, here=False)
-        trained = task.hand(int(found.rows * (1 - share)))
+        trained = task.hand(int(used * (1 - share)))
         tables.begin_start(db, source.oid, backend, trained, options.get("segments"))
+    _tell_used(db, task, found, drawn)
+    arguments = (task.table("_packed"), task.target, "*")
+    preprocess.pack_training(db, task.source, *arguments, options=json.dumps(options), share=drawn)
+    if not found.nulls and drawn == 1:
+        return write_statement("training_preprocessor_dl", (task.source, *arguments), options), drawn
+    rows, view = splits.draw(db, source, known, label, share=drawn, seed=task.seed), task.table("_used")
+    packing = write_statement("training_preprocessor_dl", (view, *arguments), options)
+    return f"{source_rows.view_of(view, rows)}\n{packing}", drawn
+
+
+def _tell_used(db: Database, task: TrainOrder, found: target.LearnedColumn, drawn: float) -> None:
+    """Send a notice about rows that are left out."""
     if found.nulls:
         db.notice(f"{found.nulls} rows are left out, since {task.target} is NULL there")
-    arguments = (task.table("_packed"), task.target, "*")
-    preprocess.pack_training(db, task.source, *arguments, options=json.dumps(options), labelled=True)
-    if not found.nulls:
-        return write_statement("training_preprocessor_dl", (task.source, *arguments), options)
-    labelled = task.table("_labelled")
-    packing = write_statement("training_preprocessor_dl", (labelled, *arguments), options)
-    return f"{source_rows.view_with_values(labelled, source, label)}\n{packing}"
+    if drawn < 1:
+        db.notice(
+            f"about {found.rows * drawn:.0f} of {found.rows} rows are used, chosen by their content: to pack"
+            f" more takes too much of the budget of {task.seconds} s; a longer budget uses more"
+        )
 
 
 def _check_held_out(db: Database, task: TrainOrder) -> None:

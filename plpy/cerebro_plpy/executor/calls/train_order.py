@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cerebro_plpy.database import Database
+from cerebro_plpy.errors import CerebroError
 from cerebro_plpy.executor.calls import nets
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.nets import points
@@ -20,6 +22,9 @@ from cerebro_plpy.topology.choose import RowsToHand
 
 CONFIGS, EPOCHS = 12, 81
 LEAST_SECONDS = 1
+# The most values that are packed for each second of the budget: of larger tables, only so many rows are used,
+# since a search sees no more of them.
+PACKED_VALUES = 400_000
 
 
 @dataclass(frozen=True)
@@ -85,6 +90,19 @@ class TrainOrder:
     def epochs(self) -> int:
         """The largest number of epochs for which a config is trained."""
         return self.given.get("epochs", EPOCHS)
+
+    def choose_share(self, rows: int, columns: int) -> float:
+        """Return the share of a table's rows to use: 1, or less if packing all takes too much of the budget.
+
+        Raise an error if it is less, and the call asks for folds, which are made of all rows.
+        """
+        share = min(1.0, float(f"{PACKED_VALUES * self.seconds / columns / max(rows, 1):.2g}"))
+        if share < 1 and self.given.get("folds"):
+            raise CerebroError(
+                f"option folds is given, and {rows} rows are too many for a budget of {self.seconds} s",
+                hint=f"Leave folds out, or give {math.ceil(self.seconds / share)} seconds.",
+            )
+        return share
 
     def hand(self, rows: int) -> RowsToHand:
         """Return the number of rows, and how often the search trains on them.

@@ -5,13 +5,13 @@ from __future__ import annotations
 from cerebro_plpy.database import Database
 from cerebro_plpy.logical import advice
 from cerebro_plpy.logical.advice import Advice, ConfigCurves, LossCurve
-from cerebro_plpy.store.runs import curves, runs
+from cerebro_plpy.store.runs import measurements, runs
 
 
 def advise(db: Database, run_id: int | None) -> list[Advice]:
     """Return advice on the problems of a run of the caller; an empty list if none is found."""
-    found = {key: LossCurve(*values) for key, values in curves.read(db, run_id).items()}
-    failures = curves.failures(db, run_id)
+    found = {key: LossCurve(*values) for key, values in measurements.read_curves(db, run_id).items()}
+    failures = measurements.read_failures(db, run_id)
     return advice.advise(
         [
             ConfigCurves(key, found.get((key, "training")), found.get((key, "validation")), failures.get(key))

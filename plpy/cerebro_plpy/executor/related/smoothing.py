@@ -135,7 +135,8 @@ def _read_nodes(
         read += len(rows)
     if read != nodes:
         raise CerebroError(f"{graph.nodes.quoted} has changed while it was read", hint="Call again.")
-    is_known = np.array([judge.knows(label) for _, label in texts])
+    known = [label if label is not None and judge.knows(label) else None for _, label in texts]
+    is_known = np.array([label is not None for label in known])
     if not is_known.any():
         raise CerebroError(
             f'the model knows the label "{graph.labels}" of none of {nodes} nodes',
@@ -146,5 +147,5 @@ def _read_nodes(
     if strange:
         db.notice(f"{strange} of {nodes} labels are taken for unknown: the model has no such class")
     truth = np.zeros_like(answers)
-    truth[is_known] = judge.truth([str(label) for _, label in texts if judge.knows(label)])
+    truth[is_known] = judge.truth([label for label in known if label is not None])
     return texts, propagation.KnownClasses(answers, is_known, truth)

@@ -8,18 +8,20 @@ from __future__ import annotations
 
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from cerebro_plpy.commands import Decide
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
-from cerebro_plpy.executor.running.report import duration
+from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.executor.running import replay
+from cerebro_plpy.executor.running.report import duration, tell_decision
 from cerebro_plpy.executor.starting.request import Engines
 from cerebro_plpy.logical.budget import LEAST_SHARE, Limits
 from cerebro_plpy.logical.metrics import badness, deciding
-from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig
+from cerebro_plpy.logical.search.template import Clone, Decision, GoOn, Procedure, Result, StartConfig, Stop
 from cerebro_plpy.madlib.params import CompileParams, parse_compile, reparse_compile
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import BUNDLE, MERGE, Config, Unit
@@ -32,6 +34,7 @@ from cerebro_plpy.topology import Topology
 # How often to look for users' requests: often enough for clients that wait, and still cheap.
 LOOK_SECONDS = 0.25
 FAILED, IN_HAND, ENDING = "it failed", "it is in a person's hands", "the run is ending"
+NO_NUMBER = "its loss or its metric is not a number"
 
 Planned = Callable[[ConfigRow, int], Config]
 Decided = tuple[Entry, ConfigRow | None]
@@ -84,10 +87,9 @@ class Decider:
         self._caller_ends_at = ends_at
         self._ends_at: float | None = None
         self._has_model = False
-        self._next_look = 0.0
+        self._next_look, self._last_turn = 0.0, time.monotonic()
         self._number = 0
-        self._begun = False
-        self._closed = False
+        self._begun = self._closed = False
         # Configs withdrawn from the procedure, as things stand and as the log has it: the procedure gets no
         # more results of the first set, and its decisions about the second set are refused.
         self._lost: set[int] = set()
@@ -165,14 +167,22 @@ class Decider:
 
     def turn(self) -> None:
         """Make every decision that is due: of the search procedure, of the budget, and of users."""
+        self._wait_for_pause(time.monotonic())
         if self._procedure is not None and not self._begun:
             self._begun = True
-            self._commit(self._as_entries(self._procedure.begin()))
+            self._commit(self._as_entries(self._procedure, self._procedure.begin()))
         self._deliver()
         self._tell_time_left()
         if time.monotonic() >= self._next_look:
             self._next_look = time.monotonic() + LOOK_SECONDS
             self._look()
+
+    def _wait_for_pause(self, now: float) -> None:
+        """Put the end of the time budget off by the time since the last turn, if the run is paused."""
+        pause, self._last_turn = now - self._last_turn, now
+        if self._plan.paused and self._ends_at is not None:
+            self._ends_at += pause
+            self._caller_ends_at = None if self._caller_ends_at is None else self._caller_ends_at + pause
 
     def _tell_time_left(self) -> None:
         """Set the seconds that the plan has left of the time budget, once a config has finished an epoch.
@@ -205,12 +215,7 @@ class Decider:
             said = f"the budget of {self._limits.max_seconds} s was exceeded by {duration(over)}: {why}"
             self._db.notice(said)
         if self._results and not self._closed:
-            key, epoch = self._results[0].mst_key, self._results[0].epoch
-            raise CerebroError(
-                f"this run cannot repeat the other: config {key} was measured after epoch {epoch},"
-                " but not in the other run, or not at this point",
-                sqlstate=DATA_CORRUPTED,
-            )
+            raise replay.refuse_result(self._results[0])
         return said
 
     def _deliver(self) -> None:
@@ -220,9 +225,19 @@ class Decider:
         """
         found: list[Decided] = []
         while self._procedure is not None and not self._closed and (result := self._next_result()):
-            found.append((self._measured_entry(result), None))
-            found += self._as_entries(self._procedure.observe(result))
+            entry = self._measured_entry(result)
+            found += [(entry, None), *self._observe(self._procedure, result, entry.reason)]
         self._commit(found)
+
+    def _observe(self, procedure: Procedure, result: Result, reason: str | None) -> list[Decided]:
+        """Return the procedure's decisions on a result, and one that stops a config that has no value.
+
+        No procedure decides about a config without a value again, so that it would wait until the end.
+        """
+        decided = procedure.observe(replace(result, is_taken=reason == IN_HAND))
+        if result.value is None and reason is None:
+            decided = [*decided, Stop(result.mst_key, NO_NUMBER)]
+        return self._as_entries(procedure, decided)
 
     def _next_result(self) -> Result | None:
         if not self._order:
@@ -240,14 +255,24 @@ class Decider:
         step = result.epoch * self._plan.segments
         return Entry(0, decisions.MEASURED, key, step, value=result.value, reason=reason)
 
-    def _as_entries(self, decided: Sequence[Decision]) -> list[Decided]:
-        return [self._as_entry(decision) for decision in decided]
+    def _as_entries(self, procedure: Procedure, decided: Sequence[Decision]) -> list[Decided]:
+        """Return the log entries of decisions, and of those that follow because a new config was refused."""
+        found, left = list[Decided](), deque(decided)
+        while left:
+            decision = left.popleft()
+            found.append(self._as_entry(decision))
+            if found[-1][0].decision == decisions.REFUSED and isinstance(decision, StartConfig | Clone):
+                # Else the procedure would wait for its result.
+                refused = Result(decision.mst_key, decision.epochs, None, is_taken=True)
+                left += procedure.observe(refused)
+        return found
 
     def _as_entry(self, decision: Decision) -> Decided:
         key, reason = decision.mst_key, decision.reason
         if isinstance(decision, StartConfig | Clone):
             most = self._limits.max_configs
             if most is not None and self._configs >= most:
+                self._released.add(key)
                 return Entry(0, decisions.REFUSED, key, reason=f"the run has its {most} configs"), None
             self._configs += 1
             source = decision.source if isinstance(decision, Clone) else None
@@ -354,7 +379,7 @@ class Decider:
             if entry.mst_key in self._plan.configs:
                 self._plan.settle(entry.mst_key)
             if entry.role is not None and self._is_first(entry):
-                self._db.notice(told(entry))
+                self._db.notice(tell_decision(entry))
 
     def _is_first(self, entry: Entry) -> bool:
         """Return whether to send a notice of a log entry: a new config on several groups gets only one."""
@@ -404,7 +429,7 @@ class Decider:
         for entry in log:
             awaited = self._take_up_entry(entry, awaited)
         if awaited:
-            raise _otherwise(awaited[0][0], None)
+            raise replay.refuse_decision(awaited[0][0], None)
         for config in self._plan.configs.values():
             if config.failure is not None:
                 self._lose(config.mst_key)
@@ -415,15 +440,15 @@ class Decider:
         """Apply one log entry; return the procedure's decisions that must follow it in the log."""
         if self._procedure is not None and not self._begun and not self._closed:
             self._begun = True
-            awaited = self._as_entries(self._procedure.begin())
+            awaited = self._as_entries(self._procedure, self._procedure.begin())
         if entry.decision == decisions.MEASURED and self._procedure is not None:
             if awaited:
-                raise _otherwise(awaited[0][0], entry)
-            awaited = self._as_entries(self._procedure.observe(self._read_measured(entry)))
+                raise replay.refuse_decision(awaited[0][0], entry)
+            awaited = self._observe(self._procedure, self._read_measured(entry), entry.reason)
         elif entry.role is None and entry.mst_key is not None and not self._closed:
             expected = awaited.pop(0)[0] if awaited else None
-            if expected is None or not _same(expected, entry):
-                raise _otherwise(expected, entry)
+            if expected is None or not replay.are_same(expected, entry):
+                raise replay.refuse_decision(expected, entry)
         self._apply(entry)
         return awaited
 
@@ -473,28 +498,3 @@ def _wanted(asked: Asked) -> StartConfig:
         config_key=asked.config_key,
         group=asked.group_id,
     )
-
-
-def _same(expected: Entry, found: Entry) -> bool:
-    """Return whether two log entries agree in decision, config, epochs and reason."""
-    named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
-    return named[0] == named[1]
-
-
-def _otherwise(expected: Entry | None, found: Entry | None) -> CerebroError:
-    return CerebroError(
-        "the search procedure decides differently from the run's log",
-        detail=f"It decides {_words(expected)}, and the log has {_words(found)}.",
-        hint="Was the run begun by another version of cerebro?",
-        sqlstate=DATA_CORRUPTED,
-    )
-
-
-def _words(entry: Entry | None) -> str:
-    return "nothing more" if entry is None else f"{entry.decision} for config {entry.mst_key}"
-
-
-def told(entry: Entry) -> str:
-    """Return the notice that reports a user's decision to the caller of the run."""
-    whom = "the run" if entry.mst_key is None else f"config {entry.mst_key}"
-    return f"{entry.decision} {whom}: asked for by {entry.role}"

@@ -6,12 +6,14 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import DATA_CORRUPTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.executor.starting.request import Request
 from cerebro_plpy.logical.options import FitOptions
+from cerebro_plpy.logical.search.template import Result
 from cerebro_plpy.store import session
 from cerebro_plpy.store.runs import decisions, runs
+from cerebro_plpy.store.runs.decisions import Entry
 
 # A key in the description of a search: whether its random state was drawn. It does not change the configs.
 DRAWN: Final = "drawn"
@@ -71,3 +73,31 @@ def _search(described: Mapping[str, Any] | None) -> Mapping[str, Any] | None:
     engines = {**(kept.pop("backends", None) or {})}
     others = {model_id: name for model_id, name in engines.items() if name != kept.get("backend")}
     return {**kept, "backends": others}
+
+
+def are_same(expected: Entry, found: Entry) -> bool:
+    """Return whether two log entries agree in decision, config, epochs and reason."""
+    named = [(e.decision, e.mst_key, e.epochs, e.reason) for e in (expected, found)]
+    return named[0] == named[1]
+
+
+def refuse_decision(expected: Entry | None, found: Entry | None) -> CerebroError:
+    return CerebroError(
+        "the search procedure decides differently from the run's log",
+        detail=f"It decides {_words(expected)}, and the log has {_words(found)}.",
+        hint="Was the run begun by another version of cerebro?",
+        sqlstate=DATA_CORRUPTED,
+    )
+
+
+def _words(entry: Entry | None) -> str:
+    return "nothing more" if entry is None else f"{entry.decision} for config {entry.mst_key}"
+
+
+def refuse_result(result: Result) -> CerebroError:
+    """Return the error for a result that the replayed run did not have."""
+    return CerebroError(
+        f"this run cannot repeat the other: config {result.mst_key} was measured after epoch {result.epoch},"
+        " but not in the other run, or not at this point",
+        sqlstate=DATA_CORRUPTED,
+    )

@@ -14,6 +14,7 @@ from cerebro_plpy.madlib.params import CompileParams
 from cerebro_plpy.planner.estimating.costs import RunPace
 from cerebro_plpy.planner.plan import Plan
 from cerebro_plpy.planner.units import BUNDLE, EVALUATE, MERGE, PART, VISIT, Config, Unit
+from cerebro_plpy.store.runs.decisions import Entry
 
 # The most notices about epochs; and after how long without a notice one is sent, which doubles each time.
 LINES = 10
@@ -219,3 +220,9 @@ def _configs(plan: Plan) -> str:
 
 def _count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def tell_decision(entry: Entry) -> str:
+    """Return the notice that reports a user's decision to the caller of the run."""
+    whom = "the run" if entry.mst_key is None else f"config {entry.mst_key}"
+    return f"{entry.decision} {whom}: asked for by {entry.role}"

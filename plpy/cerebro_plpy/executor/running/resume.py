@@ -21,7 +21,16 @@ from cerebro_plpy.store import session
 from cerebro_plpy.store.names import Table, check_writable, resolve_table
 from cerebro_plpy.store.packed import partitions
 from cerebro_plpy.store.packed.groups import Groups
-from cerebro_plpy.store.runs import decisions, drivers, measurements, replacing, results, run_groups, runs
+from cerebro_plpy.store.runs import (
+    decisions,
+    drivers,
+    forgetting,
+    measurements,
+    replacing,
+    results,
+    run_groups,
+    runs,
+)
 from cerebro_plpy.topology import Topology
 from cerebro_plpy.topology.choose import choose, choose_local
 
@@ -137,7 +146,14 @@ def forget(db: Database, run_id: int | None) -> None:
     run = runs.own_run(db, run_id, session.current_user(db), members=True)
     if not drivers.claim(db, run.run_id):
         raise CerebroError(f"run {run.run_id} is running", hint="Cancel it first.", sqlstate=WRONG_STATE)
-    runs.delete(db, run.run_id)
+    later = forgetting.find_warm_start(db, run.run_id)
+    if later is not None:
+        raise CerebroError(
+            f"run {later} is not finished, and begins with the states of run {run.run_id}",
+            hint=f"Resume run {later} to its end, or forget it first.",
+            sqlstate=WRONG_STATE,
+        )
+    forgetting.delete(db, run.run_id)
 
 
 def _earlier(db: Database, run: runs.RunRow) -> list[Table] | None:

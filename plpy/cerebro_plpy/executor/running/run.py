@@ -206,7 +206,7 @@ def perform(db: Database, topology: Topology, new: NewRun, write: Callable[[Outc
     """Store a new run and carry it out; `write` fills its result tables when it ends."""
     request = new.request
     run_id = topology.command(NextRunId())["run_id"]
-    with _ending(topology, run_id):
+    with _ending(topology, run_id, new.kind):
         creation = _creation(db, topology, new, run_id)
         topology.hold(run_id, creation)
         _remember(db, new, run_id)
@@ -302,11 +302,12 @@ def behind(topology: Topology, run_id: int) -> Iterator[None]:
 
 
 @contextmanager
-def _ending(topology: Topology, run_id: int) -> Iterator[None]:
+def _ending(topology: Topology, run_id: int, kind: str | None = None) -> Iterator[None]:
     try:
         yield
     except BaseException as error:
-        _end_badly(topology, run_id, error)
+        resumable = kind != EVALUATION and not topology.ends_with_transaction
+        _end_badly(topology, run_id, error, resumable=resumable)
         raise
     topology.let_go()
 
@@ -405,15 +406,15 @@ def _ended(plan: Plan, config: Config, chosen: requests.Chosen, reasons: Mapping
     return Ended(chosen, "finished", None, step)
 
 
-def _end_badly(topology: Topology, run_id: int, error: BaseException) -> None:
-    """Stop all sessions, and store in the run's rows that it was interrupted or failed."""
+def _end_badly(topology: Topology, run_id: int, error: BaseException, *, resumable: bool) -> None:
+    """Stop all sessions, and store in the run's rows how it ended; delete a run that cannot be resumed."""
     topology.stop()
     cancelled = not isinstance(error, CerebroError) or error.sqlstate in (QUERY_CANCELED, SEGMENT_GONE)
     event = "interrupted" if cancelled else "failed"
     # A server that shuts down no longer takes this command; the released lock says the same.
     ending = EndRun(run_id=run_id, event=event, detail=str(error))
     with suppress(CerebroError):
-        topology.command(DeleteRun(run_id=run_id) if topology.ends_with_transaction else ending)
+        topology.command(ending if resumable else DeleteRun(run_id=run_id))
         topology.let_go()
     topology.close()
 

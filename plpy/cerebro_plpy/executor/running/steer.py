@@ -442,7 +442,10 @@ def wait(db: Database, run_id: int | None, timeout: str | None) -> str:
         )
     left = float("inf") if timeout is None else session.seconds(db, timeout)
     pause_ = LOOK_SECONDS[0]
-    while ((status := _status(db, run_id)) in GOING or _is_left(db, run_id)) and left > 0:
+    while (status := _status(db, run_id)) in GOING or _is_left(db, run_id):
+        if left <= 0:
+            # The tables of a run that is over may not be there yet.
+            return status if status in GOING else "running"
         session.sleep(db, min(pause_, left))
         left -= pause_
         pause_ = min(2 * pause_, LOOK_SECONDS[1])

@@ -13,7 +13,7 @@ from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.logical.options import FitOptions
 from cerebro_plpy.logical.search.procedures import hyperband
 from cerebro_plpy.madlib.spaces import grid
-from cerebro_plpy.predicting.models import fits_dense, is_usual, runs_engine
+from cerebro_plpy.predicting.models import fits_dense, has_old_sigmoid, is_usual, runs_engine
 from cerebro_plpy.store import names, session
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
@@ -50,6 +50,11 @@ def load_model(
     most = _find_engines(db).max_parameters
     if not is_usual(model_arch, nbytes, most) and not (is_point and fits_dense(model_arch, most)):
         _check_by_engine(db, model_arch, weights)
+    if weights is not None and has_old_sigmoid(model_arch):
+        db.warning(
+            "hard_sigmoid is clip(x / 6 + 0.5) here, and was clip(x / 5 + 0.5) in Keras 2, which wrote this"
+            " architecture: with these weights, the net answers otherwise than there"
+        )
     if table is None:
         target = target_table(db, table_name, "model architecture table")
         models.create_architectures(db, target)

@@ -16,12 +16,13 @@ class Result:
 
     `epoch` is the number of epochs that the config has trained in this run; for a clone, the epochs of
     its source count as well. A lower `value` is better. It is None if the measured value is not finite, the
-    config failed, or a person stopped it.
+    config failed, or, with `is_taken`, a person took it or the run refused to begin it.
     """
 
     mst_key: int
     epoch: int
     value: float | None
+    is_taken: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -26,7 +27,7 @@ from cerebro_plpy.features.specification import (
 )
 from cerebro_plpy.packing.columns.sources import NUMPY, VALUES
 from cerebro_plpy.packing.faults import IS_NULL, NO_IMAGE, Faults
-from cerebro_plpy.packing.rows.arrays import ArrayForm, ArrayReader
+from cerebro_plpy.packing.rows.arrays import ArrayForm, ArrayReader, shape_of
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import Expression, SourceColumn
 
@@ -145,10 +146,19 @@ def _text(
 def _array(name: str, way: Array, element: str, seen: Faults) -> Read:
     is_bytea = element == "bytea"
     source = "=u1" if is_bytea else {"vector": "=f4", "halfvec": "=f4", **NUMPY}[element]
-    reader = ArrayReader(ArrayForm(name, (), source, way.shape, is_bytea=is_bytea), way.divide, seen)
+    whole, flat = tuple(way.shape), (math.prod(way.shape),)
+    readers = {
+        shape: ArrayReader(ArrayForm(name, (), source, shape, is_bytea=is_bytea), way.divide, seen)
+        for shape in (whole, flat)
+    }
+    arrives: tuple[int, ...] | None = None
 
     def read(values: Sequence[bytes | None], out: np.ndarray, first_row: int) -> None:
-        reader.read([values], out, first_row)
+        nonlocal arrives
+        if arrives is None and not is_bytea:
+            # The option `shape` may say what a flat array is.
+            arrives = next((shape_of(value) for value in values if value is not None), None)
+        readers[flat if arrives == flat else whole].read([values], out, first_row)
 
     return read
 

@@ -19,17 +19,22 @@ def rows_up_to(db: Database, source: Table, most: int) -> int:
     return rows[0]["found"]
 
 
-def with_values(source: Table, column: SourceColumn) -> Table:
-    """Return the table, limited to the rows in which a column is not NULL."""
-    condition = f"{column.value} IS NOT NULL"
-    if source.selection is None and source.condition is None:
-        return replace(source, condition=condition)
+def limit(source: Table, condition: str) -> Table:
+    """Return the table, limited to the rows s that meet a condition."""
+    if source.selection is None:
+        both = condition if source.condition is None else f"({source.condition}) AND {condition}"
+        return replace(source, condition=both)
     return replace(source, selection=f"(SELECT s.* FROM {source.rows} WHERE {condition})")
 
 
-def view_with_values(view: str, source: Table, column: SourceColumn) -> str:
-    """Return the statement that creates a view of the rows in which a column is not NULL."""
-    return f"CREATE VIEW {view} AS SELECT s.* FROM {source.rows} WHERE {column.value} IS NOT NULL;"
+def with_values(source: Table, column: SourceColumn) -> Table:
+    """Return the table, limited to the rows in which a column is not NULL."""
+    return limit(source, f"{column.value} IS NOT NULL")
+
+
+def view_of(view: str, source: Table) -> str:
+    """Return the statement that creates a view of the rows of a table."""
+    return f"CREATE VIEW {view} AS SELECT s.* FROM {source.rows};"
 
 
 def draw_rows(source: Table, most: int, seed: int) -> Table:

@@ -10,6 +10,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.store import citus, session
 from cerebro_plpy.store.dialect import distributed, is_greenplum
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote, target
+from cerebro_plpy.store.packed import source_rows
 from cerebro_plpy.store.packed.packed import FOLD, SourceColumn
 from cerebro_plpy.store.plain import as_json, as_text
 
@@ -257,6 +258,42 @@ def _class_ends(
         (f"{name} IS NULL" if value is None else f"{name} = {literal(value)}::{kind}", number)
         for value, number in numbers.items()
     ]
+
+
+# Types for which every server with the function that hashes whole rows has a hash.
+_HASHED = frozenset(
+    {"bool", "int2", "int4", "int8", "float4", "float8", "numeric", "text", "varchar", "bpchar", "uuid"}
+    | {"date", "timestamp", "timestamptz"}
+)
+
+
+def draw(
+    db: Database,
+    source: Table,
+    known: Mapping[str, SourceColumn],
+    label: SourceColumn,
+    *,
+    share: float | None,
+    seed: int,
+) -> Table:
+    """Return the table, limited to about a share of the rows that have a label; None means all rows.
+
+    The hash of their content chooses them. Servers from PostgreSQL 14 hash rows without making text of them,
+    which takes much longer.
+    """
+    if share is None:
+        return source
+    source = source_rows.with_values(source, label)
+    if share >= 1:
+        return source
+    hashed = [column.value for column in known.values() if column.element in _HASHED]
+    # Held-out rows are chosen by the same hash of text with another seed.
+    number = _number(Holdout(share, seed + 1))
+    hashes = "SELECT pg_catalog.to_regproc('pg_catalog.hash_record_extended') IS NOT NULL AS found"
+    if hashed and db.query(hashes)[0]["found"]:
+        row = f"ROW({', '.join(hashed)})"
+        number = f"(pg_catalog.hash_record_extended({row}, {int(seed)}::bigint) & {_HASHES - 1})"
+    return source_rows.limit(source, f"{number} < {int(share * _HASHES)}")
 
 
 @dataclass(frozen=True)

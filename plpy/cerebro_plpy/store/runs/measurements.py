@@ -7,8 +7,11 @@ from dataclasses import dataclass
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.store.plain import as_json_text
-from cerebro_plpy.store.runs.runs import LONGEST_REASON, inserts
+from cerebro_plpy.store.runs.runs import LONGEST_REASON, inserts, no_such_run
 from cerebro_plpy.store.writing import BigInt, Writing, as_given, insertion, write
+
+# Epochs and losses, by config and kind of rows.
+CurvesOfRun = dict[tuple[int, str], tuple[list[int], list[float]]]
 
 
 @as_owner
@@ -177,3 +180,34 @@ def of_results(db: Database, run_id: int, metrics: Sequence[str]) -> dict[tuple[
         [run_id, list(metrics)],
     )
     return {(row["mst_key"], row["metric"]): row["value"] for row in rows}
+
+
+def read_curves(db: Database, run_id: int | None) -> CurvesOfRun:
+    """Return the losses of a run after each epoch, read with the caller's rights.
+
+    Raise an error if the caller may not see the run.
+    """
+    if not db.query("SELECT FROM cerebro.runs WHERE run_id = $1", ["bigint"], [run_id]):
+        raise no_such_run(run_id)
+    rows = db.query(
+        "SELECT mst_key, dataset, epoch, value FROM cerebro.metrics WHERE run_id = $1 AND metric = 'loss'"
+        " ORDER BY mst_key, dataset, epoch",
+        ["bigint"],
+        [run_id],
+    )
+    found: CurvesOfRun = {}
+    for row in rows:
+        epochs, losses = found.setdefault((row["mst_key"], row["dataset"]), ([], []))
+        epochs.append(row["epoch"])
+        losses.append(row["value"])
+    return found
+
+
+def read_failures(db: Database, run_id: int | None) -> dict[int, str]:
+    """Return the reason for which each failed config failed, by its key, read with the caller's rights."""
+    rows = db.query(
+        "SELECT mst_key, failure FROM cerebro.leaderboard WHERE run_id = $1 AND failure IS NOT NULL",
+        ["bigint"],
+        [run_id],
+    )
+    return {row["mst_key"]: row["failure"] for row in rows}

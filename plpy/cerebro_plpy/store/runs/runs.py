@@ -9,7 +9,6 @@ from typing import Any
 
 from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.errors import INSUFFICIENT_PRIVILEGE, WRONG_STATE, CerebroError
-from cerebro_plpy.store.runs import drivers
 from cerebro_plpy.store.writing import (
     TELL,
     BigInt,
@@ -26,10 +25,6 @@ from cerebro_plpy.store.writing import (
 
 # Code of a user's may have said what went wrong, at any length, and others see it.
 LONGEST_REASON = 10_000
-_TABLES = (
-    "_failure", "_metric", "_evaluation", "_state", "_frozen", "_visit", "_config", "_weights",
-    "_architecture", "_group", "_run_event", "_request", "_decision", "_driver", "_run_function", "_run",
-)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -468,25 +463,3 @@ def write_visit(db: Database, visit: VisitRow) -> None:
 
 def write_visits(db: Database, visits: Sequence[VisitRow]) -> None:
     write(db, [(VISIT_ROWS, [as_given(visit) for visit in visits])])
-
-
-@as_owner
-def delete_older(db: Database, days: int) -> None:
-    """Delete the runs whose last event is more than `days` days old, unless they still have a control
-    session."""
-    rows = db.query(
-        "SELECT r.run_id FROM cerebro._run AS r WHERE (SELECT max(e.at) FROM cerebro._run_event AS e"
-        " WHERE e.run_id = r.run_id) < now() - make_interval(days => $1)",
-        ["integer"],
-        [days],
-    )
-    for row in rows:
-        if drivers.claim(db, row["run_id"]):
-            delete(db, row["run_id"])
-
-
-@as_owner
-def delete(db: Database, run_id: int) -> None:
-    """Delete every row of a run."""
-    for table in _TABLES:
-        db.query(f"DELETE FROM cerebro.{table} WHERE run_id = $1", ["bigint"], [run_id])

@@ -80,7 +80,8 @@ class Asha:
         if value is not None and result.epoch < self._epochs[rung]:
             return []
         del self._training[key]
-        self._values[rung][key] = value
+        if not result.is_taken:
+            self._values[rung][key] = value
         return self._fill() or self._fill_idle()
 
     def _fill(self) -> list[Decision]:

@@ -64,8 +64,9 @@ class PerGroup:
 class AllGroups:
     """A procedure whose configs are trained on every group, with one inner procedure that decides.
 
-    The inner procedure gets the mean of the groups' values, weighted by their rows. A group in which a config
-    has failed or was stopped has no value.
+    The inner procedure gets the mean of the groups' values, weighted by their rows. For a group in which a
+    config has failed, its worst value so far counts: else the config would be better than those that learn
+    a hard group. A group that no config has learned does not count, nor one that a person took.
     """
 
     def __init__(self, rows: Mapping[int, int], procedure: Procedure) -> None:
@@ -76,6 +77,9 @@ class AllGroups:
         self._values: dict[int, dict[int, float]] = {}
         self._lost: dict[int, set[int]] = {}
         self._awaited: dict[int, int] = {}
+        # By config: the groups in which it has failed. By group: the worst value of any config.
+        self._failed: dict[int, set[int]] = {}
+        self._worst: dict[int, float] = {}
 
     def begin(self) -> list[Decision]:
         return self._on_all(self._procedure.begin())
@@ -87,8 +91,11 @@ class AllGroups:
             return []
         if result.value is None:
             lost.add(place)
+            if not result.is_taken:
+                self._failed.setdefault(key, set()).add(place)
         elif key in self._awaited:
             self._values.setdefault(key, {})[place] = result.value
+            self._worst[place] = max(result.value, self._worst.get(place, result.value))
         values = self._values.get(key, {})
         if key not in self._awaited:
             # The config waits. If it trains in no group any more, it can no longer be chosen.
@@ -98,12 +105,18 @@ class AllGroups:
             return []
         epoch = self._awaited.pop(key)
         self._values[key] = {}
-        return self._on_all(self._procedure.observe(Result(key, epoch, self._mean(values))))
+        mean, is_taken = self._mean(key, values), not self._failed.get(key)
+        result = Result(key, epoch, mean, is_taken=mean is None and is_taken)
+        return self._on_all(self._procedure.observe(result))
 
-    def _mean(self, values: Mapping[int, float]) -> float | None:
+    def _mean(self, key: int, values: Mapping[int, float]) -> float | None:
+        if not values:
+            return None
+        failed = self._failed.get(key, set()) & self._worst.keys()
+        values = {**{place: self._worst[place] for place in failed}, **values}
         rows = sum(self._rows[place] for place in values)
         # In the order of the groups: sums of floats depend on it.
-        return sum(values[place] * self._rows[place] for place in sorted(values)) / rows if rows else None
+        return sum(values[place] * self._rows[place] for place in sorted(values)) / rows
 
     def _on_all(self, decided: Iterable[Decision]) -> list[Decision]:
         found: list[Decision] = []
@@ -112,6 +125,7 @@ class AllGroups:
             if isinstance(decision, Clone):
                 # In groups that lost the source, the clone has no state to begin from.
                 self._lost[key] = set(self._lost.get(decision.source, ()))
+                self._failed[key] = set(self._failed.get(decision.source, ()))
             lost = self._lost.setdefault(key, set())
             epochs = getattr(decision, "epochs", None)
             if epochs is not None:
