@@ -29,7 +29,7 @@ def test_the_search_ends_when_its_share_of_the_budget_does(monkeypatch: pytest.M
 
     monkeypatch.setattr(begin, "begin", record)
     monkeypatch.setattr(train, "_task", lambda db, call: "task")
-    monkeypatch.setattr(train, "_prepare", lambda db, task, here: ("search", 123.0))
+    monkeypatch.setattr(train, "_prepare", lambda db, task, here: ("search", 123.0, task))
     monkeypatch.setattr(train_ensemble, "join_best", lambda db, task: [])
     db: Any = None
     train.train(db, train.TrainCall("t", "y", None, None, None))
