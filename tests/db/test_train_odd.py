@@ -80,7 +80,7 @@ def test_only_so_many_rows_as_the_budget_allows_are_packed(trial: Trial) -> None
             f"{table}_m",
         )
         told = trial.notices()
-        assert "about 19899 of 29700 rows are used" in told
+        assert "about 12474 of 29700 rows are used" in told
         packed.append(
             trial.value(
                 "SELECT array_agg(total_rows ORDER BY total_rows) FROM (SELECT total_rows"
@@ -89,7 +89,7 @@ def test_only_so_many_rows_as_the_budget_allows_are_packed(trial: Trial) -> None
             )
         )
     assert packed[0] == packed[1]
-    assert sum(packed[0]) == pytest.approx(19899, rel=0.02)
+    assert sum(packed[0]) == pytest.approx(12474, rel=0.02)
     view = next(line for line in told.splitlines() if "CREATE VIEW" in line)
     trial.sql(view[view.index("CREATE VIEW") :])
     assert trial.value("SELECT count(*) FROM shuffled_m_used") == sum(packed[0])

@@ -24,7 +24,7 @@ CONFIGS, EPOCHS = 12, 81
 LEAST_SECONDS = 1
 # The most values that are packed for each second of the budget: of larger tables, only so many rows are used,
 # since a search sees no more of them.
-PACKED_VALUES = 400_000
+PACKED_VALUES = 250_000
 
 
 @dataclass(frozen=True)

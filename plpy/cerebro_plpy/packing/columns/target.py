@@ -52,8 +52,8 @@ def settle(
     _check_type(source, column)
     if task == REGRESSION and column.element not in (*asked.NUMBERS, "bool"):
         raise _unfit(column, "no number, and so no quantity", "Without option task, texts are classes.")
-    nulls = source_rows.nulls(db, source, column)
-    present, distinct, frequent = source_rows.count(db, source) - nulls, 0, []
+    present, nulls = source_rows.count_values(db, source, column)
+    distinct, frequent = 0, []
     if not column.is_array:
         ((present, distinct, frequent),) = statistics.values(db, source, [column], asked.MOST_CATEGORIES)
     _check_rows(source, column, present, nulls, splits)

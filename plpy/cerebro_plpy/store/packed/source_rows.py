@@ -45,10 +45,10 @@ def draw_rows(source: Table, most: int, seed: int) -> Table:
     return replace(source, selection=drawn)
 
 
-def nulls(db: Database, source: Table, column: SourceColumn) -> int:
-    """Return the number of rows of a table in which a column is NULL."""
-    rows = db.query(f"SELECT count(*) AS found FROM {source.rows} WHERE {column.value} IS NULL")
-    return rows[0]["found"]
+def count_values(db: Database, source: Table, column: SourceColumn) -> tuple[int, int]:
+    """Return the number of rows in which a column has a value, and the number of those in which it is NULL."""
+    row = db.query(f"SELECT count(*) AS found, count({column.value}) AS present FROM {source.rows}")[0]
+    return row["present"], row["found"] - row["present"]
 
 
 def count(db: Database, source: Table) -> int:
