@@ -46,7 +46,7 @@ def draw_rows(source: Table, most: int, seed: int) -> Table:
 
 
 def count_values(db: Database, source: Table, column: SourceColumn) -> tuple[int, int]:
-    """Return the number of rows in which a column has a value, and the number of those in which it is NULL."""
+    """Return the number of rows in which a column has a value, and of those in which it is NULL."""
     row = db.query(f"SELECT count(*) AS found, count({column.value}) AS present FROM {source.rows}")[0]
     return row["present"], row["found"] - row["present"]
 
