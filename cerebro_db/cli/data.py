@@ -27,7 +27,7 @@ BEGUN_COLUMNS = ("run_id", "status", "configs", "epochs", "segments", "visits_to
 def _columns(_context: click.Context, _option: click.Parameter, text: str | None) -> Any:
     """Parse an option of column names: in `a,b` two columns make one vector, `pixels;a,b` has two inputs.
 
-    Several inputs are lists of names, also those of one name.
+    A vector is a list, and several inputs are a tuple of names and lists.
     """
     if text is None:
         return None
@@ -36,7 +36,7 @@ def _columns(_context: click.Context, _option: click.Parameter, text: str | None
         raise click.BadParameter("a name is missing")
     if len(inputs) == 1:
         return inputs[0][0] if len(inputs[0]) == 1 else inputs[0]
-    return inputs
+    return tuple(names[0] if len(names) == 1 else names for names in inputs)
 
 
 # The types whose columns the server joins into one vector, unless each is a vector of its own.
@@ -45,7 +45,7 @@ _NUMBERS = ("bool", "int2", "int4", "int8", "float4", "float8", "numeric")
 
 def _find_inputs(db: Server, table: str, x: Any) -> Any:
     """Return the columns of `_columns` as the client takes them, by their types in the table."""
-    if x is None or isinstance(x[0], str):
+    if not isinstance(x, tuple):
         return x
     rows = db.rows(
         "SELECT a.attname::text AS name, t.typname::text AS type FROM pg_catalog.pg_attribute AS a"
@@ -53,7 +53,7 @@ def _find_inputs(db: Server, table: str, x: Any) -> Any:
         table,
     )
     numbers = {row["name"] for row in rows if row["type"] in _NUMBERS}
-    return [names if len(names) > 1 or names[0] in numbers else names[0] for names in x]
+    return [[one] if isinstance(one, str) and one in numbers else one for one in x]
 
 
 def _shape(_context: click.Context, _option: click.Parameter, text: str | None) -> list[int] | None:
@@ -92,8 +92,6 @@ def pack(table: str, form: str, dsn: str, **given: Any) -> None:
     """
     with open_database(dsn) as db:
         given["x"] = _find_inputs(db, table, given["x"])
-        if given["y"] and not isinstance(given["y"][0], str):
-            given["y"] = [names[0] if len(names) == 1 else names for names in given["y"]]
         packed = db.pack(table, **{name: value for name, value in given.items() if value is not None})
         summary = {"table": packed.table, **packed.summary()}
     show([summary], form, PACKED_COLUMNS)
@@ -245,8 +243,7 @@ def _written(db: Server, table: str, x: Any) -> str:
     from cerebro_db.statements import names
 
     found = "*" if x is None else _find_inputs(db, table, x)
-    is_vector = isinstance(x, list) and isinstance(x[0], str)
-    return names([found] if is_vector else found)
+    return names([found] if isinstance(x, list) else found)
 
 
 def _many_models(run: Run, table: str, id_column: str, x: Any) -> Refused:

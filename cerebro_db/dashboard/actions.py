@@ -305,7 +305,9 @@ def _checked(name: str, run_id: int, given: Row) -> tuple[Action, dict[str, Any]
         raise UnknownAction(f"{name} takes numbers, text that the database can hold, and lists of these")
     # A config may have no fit parameters of its own.
     missing = [
-        need for need in action.needs if given.get(need) in (None, *(() if need == "fit_params" else ("",)))
+        need
+        for need in action.needs
+        if given.get(need) is None or (given[need] == "" and need != "fit_params")
     ]
     if missing:
         raise UnknownAction(f"{name} needs {', '.join(missing)}")

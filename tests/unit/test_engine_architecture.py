@@ -256,3 +256,13 @@ def test_open_dimensions_count_as_long_as_the_rows_are() -> None:
         assert [use.keeps for net in free.uses for use in net.uses] == [
             use.keeps for net in fixed.uses for use in net.uses
         ]
+
+
+def test_hard_sigmoid_is_another_function_where_keras_2_wrote_it() -> None:
+    config = {"units": 3, "activation": "hard_sigmoid", "batch_input_shape": [None, 2]}
+    layer: dict[str, object] = {"class_name": "Dense", "config": config}
+    old = json.dumps({"class_name": "Sequential", "config": {"layers": [layer]}})
+    assert architecture.has_old_sigmoid(old)
+    assert not architecture.has_old_sigmoid(old.replace("hard_sigmoid", "sigmoid"))
+    new = json.dumps({"module": "keras", "class_name": "Sequential", "config": {"layers": [layer]}})
+    assert not architecture.has_old_sigmoid(new)

@@ -48,7 +48,7 @@ def pack_training(
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
-    source = splits.draw(db, source, known, dependents[0].first, share=share, seed=chosen.seed)
+    source = splits.draw_share(db, source, known, dependents[0].first, share=share, seed=chosen.seed)
     held, held_target, in_folds, in_groups, found = None, None, None, None, None
     label, seed, weight = dependents[0].first, chosen.seed, _weight(db, source, known, chosen.weight)
     if chosen.validation is not None:

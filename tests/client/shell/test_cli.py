@@ -256,6 +256,15 @@ def test_a_table_is_packed(database: str, trial: Trial) -> None:
     assert "nothing" in done.err
 
 
+def test_inputs_are_told_apart_by_semicolons(database: str, sql: Sql) -> None:
+    sql("CREATE TABLE plain AS SELECT i * 0.5 AS a, i % 7 AS b, i % 2 AS y FROM generate_series(1, 20) AS i")
+    for x, inputs in (("a,b", 1), ("a;b", 2)):
+        packed = f"plain_{inputs}"
+        done = cerebro("pack", "plain", "--x", x, "--y", "y", "--into", packed, database=database)
+        assert done.code == 0, done.err
+        assert sql(f"SELECT cardinality(independent_varname) FROM {packed}_summary") == [(inputs,)]
+
+
 @pytest.mark.doors("shell", "fit")
 def test_a_spec_trains_what_it_says(database: str, run: int, sql: Sql) -> None:
     (found,) = cerebro("runs", "--format", "json", database=database).rows

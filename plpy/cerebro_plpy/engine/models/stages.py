@@ -22,8 +22,9 @@ def thawed(architecture_json: str, patterns: Sequence[str]) -> str:
         if _is_named(layer, patterns):
             _set_trainable([layer, *inside], trains=True)
         elif any(_is_named(one, patterns) for one in inside):
-            # Those beside the named ones are frozen by themselves from now on.
-            _set_trainable(inside if layer["config"].get("trainable") is False else [], trains=False)
+            if layer["config"].get("trainable") is False:
+                # Those beside the named ones are frozen by themselves from now on.
+                _set_trainable(inside, trains=False)
             _set_trainable([layer], trains=True)
     return json.dumps(model, sort_keys=True, separators=(",", ":"))
 

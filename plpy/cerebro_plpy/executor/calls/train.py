@@ -344,7 +344,7 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> tuple[str, float]:
     preprocess.pack_training(db, task.source, *arguments, options=json.dumps(options), share=drawn)
     if not found.nulls and drawn == 1:
         return write_statement("training_preprocessor_dl", (task.source, *arguments), options), drawn
-    rows, view = splits.draw(db, source, known, label, share=drawn, seed=task.seed), task.table("_used")
+    rows, view = splits.draw_share(db, source, known, label, share=drawn, seed=task.seed), task.table("_used")
     packing = write_statement("training_preprocessor_dl", (view, *arguments), options)
     return f"{source_rows.view_of(view, rows)}\n{packing}", drawn
 

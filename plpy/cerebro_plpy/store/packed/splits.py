@@ -267,7 +267,7 @@ _HASHED = frozenset(
 )
 
 
-def draw(
+def draw_share(
     db: Database,
     source: Table,
     known: Mapping[str, SourceColumn],
