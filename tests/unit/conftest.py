@@ -1,12 +1,25 @@
-"""Starts an engine for unit tests that need one."""
+"""Starts an engine for unit tests that need one, and lets all of them draw the same numbers."""
 
 from __future__ import annotations
 
+import random
 from collections.abc import Iterator
 
+import numpy as np
 import pytest
 
 from engines import BACKEND
+
+
+@pytest.fixture(autouse=True)
+def same_draws() -> None:
+    """Let nets that draw their weights draw the same ones in each run of a test."""
+    from cerebro_plpy.engine.backends import runtime
+
+    random.seed(3)
+    np.random.seed(3)
+    if runtime.is_started():
+        runtime.seed_generators(3)
 
 
 @pytest.fixture(scope="module")
