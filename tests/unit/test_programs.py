@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -244,6 +245,17 @@ def test_jax_loads_what_it_compiled(folder: Path) -> None:
         file.write_bytes(file.read_bytes()[:-1])
     assert run(COMPILE, folder) == first
     assert written.keys() == {file.name for file in kind.iterdir()}
+
+
+def test_two_sessions_compile_the_same_at_once(folder: Path) -> None:
+    with ThreadPoolExecutor(2) as sessions:
+        first, second = sessions.map(run, [COMPILE] * 2, [folder] * 2)
+    assert first == second and first.startswith("None\n")
+    (kind,) = folder.iterdir()
+    written = {file.name: file.read_bytes() for file in kind.iterdir()}
+    assert not any(name.endswith(".unfinished") for name in written)
+    assert run(COMPILE, folder) == first
+    assert {file.name: file.read_bytes() for file in kind.iterdir()} == written, "nothing was compiled"
 
 
 def test_a_processor_that_loads_nothing(folder: Path) -> None:

@@ -349,6 +349,13 @@ def test_configs_to_try_first_come_before_those_that_are_drawn(name: str) -> Non
     assert begun_in(SearchCall.from_arguments(given.method.name, **written)) == begun
 
 
+def test_more_configs_to_try_first_than_the_search_has_are_refused() -> None:
+    small = replace(search("asha"), method=read_method("asha", "num_configs=2"))
+    replace(small, first=FIRST).check_first()
+    with pytest.raises(CerebroError, match="try_first has 3 configs, and num_configs is 2"):
+        replace(small, first=[*FIRST, replace(FIRST[0], model_id=1)]).check_first()
+
+
 @pytest.mark.parametrize("name", ["hyperopt", "tpe", "pbt"])
 def test_what_proposes_configs_takes_none_to_try_first(name: str) -> None:
     with pytest.raises(CerebroError, match="so option try_first cannot be given"):

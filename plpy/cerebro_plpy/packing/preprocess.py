@@ -48,42 +48,43 @@ def pack_training(
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
-    source = splits.draw_share(db, source, known, dependents[0].first, share=share, seed=chosen.seed)
-    held, held_target, in_folds, in_groups, found = None, None, None, None, None
-    label, seed, weight = dependents[0].first, chosen.seed, _weight(db, source, known, chosen.weight)
-    if chosen.validation is not None:
-        source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
-        held_target = _validation_table(db, str(output_table))
-    if chosen.folds is not None:
-        source, in_folds = folds.table(db, source, known, said=chosen.folds, label=label, seed=seed)
-    if chosen.group_by is not None:
-        source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=str(output_table))
-    if chosen.columns is not None:
-        found = inputs.specify(db, source, known, independent_varname, outputs=dependents, chosen=chosen)
-    job = Job(
-        source=source,
-        target=target,
-        spelled=(str(source_table), str(output_table)),
-        dependents=dependents,
-        independents=_independents(independent_varname, known, source, found),
-        buffer_size=size,
-        divisor=divisor,
-        num_classes=widths,
-        segments=segments,
-        seed=chosen.seed,
-        memory=chosen.memory_mb << 20,
-        shapes=chosen.shape,
-        rules=rules,
-        dist_keys=db.server.distribution_keys(segments, rules),
-        features=found,
-        weight=weight,
-        folds=in_folds,
-        grouping=in_groups,
-    )
-    pack(db, job)
-    telltale.tell(db, target)
-    if held is not None and held_target is not None:
-        _pack_apart(db, job, held, held_target, known)
+    label, seed, schema = dependents[0].first, chosen.seed, target.schema
+    with splits.drawn(db, source, known, label, share=share, seed=seed, schema=schema) as source:
+        held, held_target, in_folds, in_groups, found = None, None, None, None, None
+        weight = _weight(db, source, known, chosen.weight)
+        if chosen.validation is not None:
+            source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
+            held_target = _validation_table(db, str(output_table))
+        if chosen.folds is not None:
+            source, in_folds = folds.table(db, source, known, said=chosen.folds, label=label, seed=seed)
+        if chosen.group_by is not None:
+            source, in_groups = grouping.numbered(db, source, known, chosen=chosen, spelled=str(output_table))
+        if chosen.columns is not None:
+            found = inputs.specify(db, source, known, independent_varname, outputs=dependents, chosen=chosen)
+        job = Job(
+            source=source,
+            target=target,
+            spelled=(str(source_table), str(output_table)),
+            dependents=dependents,
+            independents=_independents(independent_varname, known, source, found),
+            buffer_size=size,
+            divisor=divisor,
+            num_classes=widths,
+            segments=segments,
+            seed=chosen.seed,
+            memory=chosen.memory_mb << 20,
+            shapes=chosen.shape,
+            rules=rules,
+            dist_keys=db.server.distribution_keys(segments, rules),
+            features=found,
+            weight=weight,
+            folds=in_folds,
+            grouping=in_groups,
+        )
+        pack(db, job)
+        telltale.tell(db, target)
+        if held is not None and held_target is not None:
+            _pack_apart(db, job, held, held_target, known)
 
 
 def _dependents(

@@ -207,7 +207,9 @@ class AutomlCall:
             random_state=random_state,
             segments=segments,
             first=given.try_first,
-        ).limited(given.max_configs)
+        )
+        search.check_first()
+        search = search.limited(given.max_configs)
         search.procedure()
         return search
 

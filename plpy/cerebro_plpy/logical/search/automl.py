@@ -113,6 +113,15 @@ class SearchCall:
         """Return the search with at most `most` configs."""
         return self if most is None else replace(self, method=self.method.limited(most))
 
+    def check_first(self) -> None:
+        """Raise an error if the option try_first has more configs than the search has room for."""
+        given, room = len(distinct(self.first)), self.method.params.get("num_configs")
+        if isinstance(room, int) and given > room:
+            raise CerebroError(
+                f"option try_first has {given} configs, and num_configs is {room}",
+                hint="Give a larger num_configs, or fewer configs.",
+            )
+
     def procedure(self) -> Procedure:
         """Return a procedure of the search.
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import secrets
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import replace
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store.names import Table
+from cerebro_plpy.store.dialect import HEAP, distributed
+from cerebro_plpy.store.names import Table, is_temporary, resolve_table, target
 from cerebro_plpy.store.packed.packed import SourceColumn, as_double
 
 
@@ -35,6 +39,22 @@ def with_values(source: Table, column: SourceColumn) -> Table:
 def view_of(view: str, source: Table) -> str:
     """Return the statement that creates a view of the rows of a table."""
     return f"CREATE VIEW {view} AS SELECT s.* FROM {source.rows};"
+
+
+@contextmanager
+def copied(db: Database, source: Table, schema: str) -> Generator[Table]:
+    """Yield the table with a copy of its selected rows in a schema, from which they are read; drop the copy
+    after the block.
+
+    A few rows of a very large table are found once, and not again by each statement that reads them.
+    """
+    copy = target(db, schema, f"_{secrets.token_hex(16)}").quoted
+    kind = "" if is_temporary(schema) else "UNLOGGED "
+    end = distributed(db, "RANDOMLY")
+    db.query(f"CREATE {kind}TABLE {copy}{HEAP} AS SELECT s.* FROM {source.rows}{end}")
+    oid = resolve_table(db, copy).oid
+    yield replace(source, oid=oid, selection=None, condition=None, copy=copy)
+    db.query(f"DROP TABLE {copy}")
 
 
 def draw_rows(source: Table, most: int, seed: int) -> Table:

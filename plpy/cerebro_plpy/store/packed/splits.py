@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from cerebro_plpy.database import Database
@@ -170,7 +171,7 @@ def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> 
     `number` is the SQL expression for a row's hash. Once the places are known, statements that read the rows
     need not convert each row to JSON to compute it.
     """
-    stored = f"{source.quoted} AS s WHERE ({source.condition or 'TRUE'})"
+    stored = f"{source.stored} AS s WHERE ({source.condition or 'TRUE'})"
     chosen = f"{stored} AND {_chosen(holdout, number)}"
     if holdout.strata is not None:
         value = holdout.strata.value
@@ -190,7 +191,7 @@ def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> t
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
     array = ",".join(f'"{place}"' for place in places)
     at_places = f"s.ctid = ANY ('{{{array}}}'::pg_catalog.tid[])"
-    start = f"SELECT {listed} FROM {source.quoted} AS s WHERE ({source.condition or 'TRUE'})"
+    start = f"SELECT {listed} FROM {source.stored} AS s WHERE ({source.condition or 'TRUE'})"
     kept, held = (
         replace(source, selection=f"({start} AND {test})", condition=None)
         for test in (f"({at_places}) IS NOT TRUE", at_places)
@@ -294,6 +295,26 @@ def draw_share(
         row = f"ROW({', '.join(hashed)})"
         number = f"(pg_catalog.hash_record_extended({row}, {int(seed)}::bigint) & {_HASHES - 1})"
     return source_rows.limit(source, f"{number} < {int(share * _HASHES)}")
+
+
+@contextmanager
+def drawn(
+    db: Database,
+    source: Table,
+    known: Mapping[str, SourceColumn],
+    label: SourceColumn,
+    *,
+    share: float | None,
+    seed: int,
+    schema: str,
+) -> Generator[Table]:
+    """Yield what `draw_share` returns; if it is fewer rows, a copy of them that exists during the block."""
+    found = draw_share(db, source, known, label, share=share, seed=seed)
+    if share is None or share >= 1:
+        yield found
+        return
+    with source_rows.copied(db, found, schema) as copy:
+        yield copy
 
 
 @dataclass(frozen=True)
