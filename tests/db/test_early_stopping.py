@@ -99,6 +99,18 @@ def test_the_best_state_is_the_result(trial: Trial) -> None:
         assert trial.weights(out)[key] == trial.weights("best")[key], (key, epoch)
     states = "SELECT count(*) FROM cerebro._state WHERE run_id = %s"
     assert trial.value(states, run_id) == 2
+    made_again(trial, "best", run_id)
+    assert trial.value(states, run_id) == 2
+
+
+def made_again(trial: Trial, out: str, run_id: int) -> None:
+    """Expect the same models from `resume` after their tables are gone."""
+    weights = trial.weights(out)
+    trial.sql(f"DROP TABLE {out}, {out}_info, {out}_summary")
+    trial.notices()
+    trial.value("SELECT cerebro.resume(%s)", run_id)
+    assert trial.weights(out) == weights
+    assert "WARNING" not in trial.notices()
 
 
 def test_training_rows_need_not_be_measured(trial: Trial) -> None:
@@ -121,6 +133,7 @@ def test_budgets(trial: Trial) -> None:
     run_id = fit(trial, "few", 50, max_visits=9)
     assert sum(visits(trial, run_id).values()) == 9
     assert {row["reason"] for row in info(trial, "few").values()} == {"the run's 9 visits are spent"}
+    made_again(trial, "few", run_id)
     run_id = fit(trial, "short", 100_000, max_seconds=2)
     assert trial.value("SELECT status FROM cerebro.runs WHERE run_id = %s", run_id) == "finished"
     assert {row["reason"] for row in info(trial, "short").values()} == {"the run's 2 seconds are spent"}

@@ -207,3 +207,21 @@ def test_others_are_told_of_epochs_and_ends(run: Run, connect: Connect) -> None:
         {**me, "event": "epoch", "epoch": 2, "config": 1},
         {**me, "event": "finished"},
     ]
+
+
+def test_an_interrupted_run_goes_on_without_a_deleted_config(run: Run, trial: Trial) -> None:
+    run_id = run.start("without")
+    run.until(lambda: run.status(2) == "finished")
+    run.steer("pause")
+    run.steer("delete_config", 2)
+    run.steer("stop_config", 1)
+    run.answered()
+    trial.connection.cancel()
+    with pytest.raises(psycopg2.errors.QueryCanceled):
+        run.end()
+    # The run does so sooner or later.
+    trial.sql("DELETE FROM cerebro._state WHERE run_id = %s AND mst_key = 2", run_id)
+    trial.notices()
+    trial.value("SELECT cerebro.resume(%s)", run_id)
+    assert "WARNING" not in trial.notices()
+    assert trial.sql("SELECT mst_key FROM without_info ORDER BY 1") == [(1,), (3,)]

@@ -92,7 +92,8 @@ class State:
     @property
     def _rate_place(self) -> int:
         named = enumerate(zip(self.names, self.kinds, strict=True))
-        return next(place for place, (name, kind) in named if is_rate(name, kind))
+        # A LossScaleOptimizer has a rate that nothing uses, before that of the optimizer inside.
+        return max(place for place, (name, kind) in named if is_rate(name, kind))
 
     def take_arrays(self) -> Iterator[np.ndarray]:
         """Yield the arrays, and drop each from the state when the next is requested, to save memory."""

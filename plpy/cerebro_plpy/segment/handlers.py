@@ -184,13 +184,14 @@ def _merge(supply: Supply, command: Merge) -> CommandResult:
 
 
 def _give_back(supply: Supply, command: GiveBack) -> CommandResult:
-    """Drop a run's rows and frozen weights, and return the freed memory to the system.
+    """Drop a run's rows, states and frozen weights, and return the freed memory to the system.
 
     Compiled models stay for the next run.
     """
-    from cerebro_plpy.segment import kept, rows
+    from cerebro_plpy.segment import kept, rows, visits
 
     rows.let_go()
+    visits.forget()
     memory.get_instance(kept.KeptFrozen).clear()
     memory.trim()
     return {}

@@ -10,7 +10,7 @@ from cerebro_plpy.database import Database, as_owner
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.errors import DATA_CORRUPTED, CerebroError
 from cerebro_plpy.planner import routes
-from cerebro_plpy.store.runs import measurements, run_groups, runs, state_rows
+from cerebro_plpy.store.runs import decisions, measurements, run_groups, runs, state_rows
 
 
 def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Mapping[str, Any]]:
@@ -19,8 +19,11 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
     Return a mapping for each damaged state, with its config, its step, the step that the config goes back to,
     the reason, and the failure of the config if the earlier state is damaged, too.
     """
+    if runs.has_finished(db, run_id):
+        return []
     run = runs.run(db, run_id)
     segments = run.segments
+    deleted = {entry.mst_key for entry in decisions.entries(db, run_id) if entry.decision == decisions.DELETE}
     configs = {config.mst_key: config for config in runs.configs(db, run_id)}
     at_home = {number for number, group in run_groups.read(db, run_id).items() if group.home is not None}
     found = []
@@ -30,7 +33,7 @@ def mend(db: Database, run_id: int, evaluation_epochs: Sequence[int]) -> list[Ma
         first = config.source_step or 0
         waiting = {e * segments for e in evaluation_epochs if e not in standing.evaluated}
         waiting = {step for step in waiting if first < step < standing.step}
-        if standing.failure is not None or standing.step == first:
+        if standing.failure is not None or standing.step == first or standing.mst_key in deleted:
             continue
         if config.group_id in at_home:
             found += _of_group(db, run, standing, first, incomplete=bool(waiting))

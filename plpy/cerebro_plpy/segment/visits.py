@@ -16,6 +16,7 @@ import numpy as np
 
 from cerebro_plpy import memory, seeding
 from cerebro_plpy.commands import Average, Visit
+from cerebro_plpy.engine import slots
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.activations.shards import DeviceRoom
 from cerebro_plpy.engine.checks import custom
@@ -72,6 +73,12 @@ class _ReadTasks(dict[tuple[int, int], Task]):
 
 class _NewestState(dict[tuple[int, int, int], states.State]):
     """The states that the last visit or bundle in this session made, by `run_id`, `mst_key` and step."""
+
+
+def forget() -> None:
+    """Drop the tasks and states of the last run, but not its compiled models."""
+    memory.get_instance(_ReadTasks).clear()
+    memory.get_instance(_NewestState).clear()
 
 
 def task(supply: Supply, run_id: int, mst_key: int) -> Task:
@@ -175,27 +182,29 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
 
     Arrays are matched by position, because the names of seeds have numbers that differ between processes. If
     only the optimizers differ, optimizer variables are matched by name, shape and type; if the nets differ,
-    all arrays are. An array of `fresh` without a match stays as it is.
+    all arrays are. An array of `fresh` without a match stays as it is, but a copy of a weight
+    follows the weight.
     """
-    same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True)
+    same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True) and _roles(fresh) == _roles(old)
     if not same and _forms(fresh, optimizer=False) != _forms(old, optimizer=False):
         # The state is of another net, so arrays can be matched only by name.
         known = _by_name(old)
-        own = [known.get((n, a.shape, a.dtype), a) for n, a in zip(fresh.names, fresh.arrays, strict=True)]
+        own = [known.get(key, a) for key, a in zip(_keys(fresh), fresh.arrays, strict=True)]
     elif same:
         own = list(old.arrays)
     else:
         kept = _by_name(old)
         others = iter([a for a, kind in zip(old.arrays, old.kinds, strict=True) if kind != states.OPTIMIZER])
         own = [
-            kept.get((name, array.shape, array.dtype), array) if kind == states.OPTIMIZER else next(others)
-            for name, array, kind in zip(fresh.names, fresh.arrays, fresh.kinds, strict=True)
+            kept.get(key, array) if kind == states.OPTIMIZER else next(others)
+            for key, array, kind in zip(_keys(fresh), fresh.arrays, fresh.kinds, strict=True)
         ]
     arrays = [
         array if states.is_rate(name, kind) else taken
         for name, array, kind, taken in zip(fresh.names, fresh.arrays, fresh.kinds, own, strict=True)
     ]
     warm = states.State(fresh.names, arrays, fresh.kinds, fresh.weight_order, old.step)
+    slots.copy_weights(warm, [place for place, array in enumerate(own) if array is fresh.arrays[place]])
     warm.fixed_batch = old.fixed_batch
     warm.freeze(fresh.frozen_places)
     return warm
@@ -207,8 +216,25 @@ def _forms(state: states.State, *, optimizer: bool) -> list[tuple[tuple[int, ...
     return [(a.shape, a.dtype) for a, kind in pairs if optimizer or kind != states.OPTIMIZER]
 
 
-def _by_name(state: states.State) -> dict[tuple[str, tuple[int, ...], np.dtype], np.ndarray]:
-    return {(n, a.shape, a.dtype): a for n, a in zip(state.names, state.arrays, strict=True)}
+def _roles(state: states.State) -> list[str]:
+    pairs = zip(state.names, state.kinds, strict=True)
+    return [slots.role_of(name) for name, kind in pairs if kind == states.OPTIMIZER]
+
+
+_ArrayKey = tuple[str, tuple[int, ...], np.dtype]
+
+
+def _keys(state: states.State) -> list[_ArrayKey]:
+    """Return the name, shape and type of each array; variables of an optimizer that belong to no weight have
+    no number in their name."""
+    return [
+        (name if "/" in name or kind != states.OPTIMIZER else slots.role_of(name), array.shape, array.dtype)
+        for name, array, kind in zip(state.names, state.arrays, state.kinds, strict=True)
+    ]
+
+
+def _by_name(state: states.State) -> dict[_ArrayKey, np.ndarray]:
+    return dict(zip(_keys(state), state.arrays, strict=True))
 
 
 def visit(supply: Supply, asked: Visit) -> Mapping[str, Any]:

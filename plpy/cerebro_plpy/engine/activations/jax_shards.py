@@ -20,7 +20,7 @@ import numpy as np
 from cerebro_plpy.engine.activations.jax_shard import Shard
 from cerebro_plpy.engine.activations.ledger import DeviceLedger
 from cerebro_plpy.engine.activations.shards import DeviceRoom, Span, bytes_of, peak_bytes
-from cerebro_plpy.engine.backends.interfaces import Feed, KnownArrays, Tick
+from cerebro_plpy.engine.backends.interfaces import Feed, KnownArrays, Tick, unwrap_optimizer
 from cerebro_plpy.engine.backends.jax_metrics import ArrayLoop, pack_batch, pick_rows, release_values
 from cerebro_plpy.engine.backends.jax_stacks import settled
 from cerebro_plpy.errors import CONFIG_FAILED, CerebroError
@@ -81,7 +81,7 @@ class ShardedLoop(ArrayLoop):
 
     def finish_pass(self) -> None:
         """Replace weights by their moving average if the optimizer keeps one, as at the end of Keras' fit."""
-        optimizer = self._model.optimizer
+        optimizer = unwrap_optimizer(self._model.optimizer)
         if not optimizer.use_ema:
             return
         self._store.keep_only(self._shared)

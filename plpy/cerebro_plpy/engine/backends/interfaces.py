@@ -46,6 +46,11 @@ class Feed:
         return self.dataset.inputs
 
 
+def unwrap_optimizer(optimizer: Any) -> Any:
+    """Return the optimizer that changes the weights: a LossScaleOptimizer has another one inside."""
+    return getattr(optimizer, "inner_optimizer", optimizer)
+
+
 # Values of variables that no training changes, by the places of the variables.
 KnownArrays = Mapping[int, np.ndarray]
 

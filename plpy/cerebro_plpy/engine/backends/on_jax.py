@@ -29,6 +29,7 @@ from cerebro_plpy.engine.backends.interfaces import (
     ScoreOf,
     Slope,
     Tick,
+    unwrap_optimizer,
 )
 from cerebro_plpy.engine.backends.jax_given import with_given
 from cerebro_plpy.engine.backends.jax_metrics import ArrayLoop, pack_batch, pick_rows, release_values
@@ -76,7 +77,7 @@ class Jax(KerasBackend):
     def make_stack(
         self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
     ) -> JaxStack | None:
-        if _differs_within_a_loop(model) or model.optimizer.use_ema:
+        if _differs_within_a_loop(model) or unwrap_optimizer(model.optimizer).use_ema:
             return None
         return JaxStack(model, variables, inputs=inputs, rows_of=_rows_on_device, data=pack_batch)
 
@@ -147,7 +148,7 @@ class JaxLoop(ArrayLoop):
 
     def finish_pass(self) -> None:
         """Replace weights by their moving average if the optimizer keeps one, as at the end of Keras' fit."""
-        optimizer = self._model.optimizer
+        optimizer = unwrap_optimizer(self._model.optimizer)
         if not optimizer.use_ema:
             return
         self._state.to_model()

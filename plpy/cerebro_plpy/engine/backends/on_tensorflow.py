@@ -27,6 +27,7 @@ from cerebro_plpy.engine.backends.interfaces import (
     Slope,
     Tick,
     VariableLoop,
+    unwrap_optimizer,
 )
 from cerebro_plpy.engine.backends.runtime import Running
 from cerebro_plpy.engine.backends.tensorflow_rows import specs_of, tensors_of
@@ -74,7 +75,7 @@ class TensorFlow(KerasBackend):
     def make_stack(
         self, model: Any, variables: list[Any], inputs: Sequence[str], loop: Any
     ) -> TensorFlowStack | None:
-        return None if model.optimizer.use_ema else TensorFlowStack(model, variables, loop)
+        return None if unwrap_optimizer(model.optimizer).use_ema else TensorFlowStack(model, variables, loop)
 
     def compute_again(self, compute: Again, given: Entering) -> tuple[list[Any], list[Any]]:
         beside: list[list[Any]] = []

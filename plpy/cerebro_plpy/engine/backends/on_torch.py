@@ -23,6 +23,7 @@ from cerebro_plpy.engine.backends.interfaces import (
     Slope,
     Tick,
     VariableLoop,
+    unwrap_optimizer,
 )
 from cerebro_plpy.engine.backends.runtime import Running
 from cerebro_plpy.engine.checks.architecture import Shape
@@ -100,8 +101,9 @@ class TorchLoop(VariableLoop):
 
     def start_pass(self) -> None:
         super().start_pass()
+        optimizer = unwrap_optimizer(self._model.optimizer)
         # Keras' first fit of a model reads a batch beforehand, to build its metrics.
-        self._open_loaders(2 if int(self._model.optimizer.iterations.value) == 0 else 1)
+        self._open_loaders(2 if int(runtime.to_numpy(optimizer.iterations)) == 0 else 1)
 
     def finish_pass(self) -> None:
         self._open_loaders(1)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from cerebro_plpy import memory
+from cerebro_plpy.engine import slots
 from cerebro_plpy.engine import state as states
 from cerebro_plpy.engine.activations import recompute
 from cerebro_plpy.engine.activations.shards import DeviceRoom
@@ -116,6 +117,7 @@ class CompiledModel:
             state = self._blank_state(params) if self._starts_blank else self._built_state(params)
         if weights is not None:
             _set_weights(state, weights, self.layout.added)
+            slots.copy_weights(state, range(len(state.names)))
         state.freeze(self.layout.frozen)
         return state
 
@@ -123,6 +125,7 @@ class CompiledModel:
         """Return a copy of a state with the given weights, which shares no frozen variables with others."""
         made = replace(states.whole(state), arrays=list(state.arrays))
         _set_weights(made, weights, self.layout.added)
+        slots.copy_weights(made, range(len(made.names)))
         return made
 
     def _built_state(self, params: CompileParams) -> State:

@@ -379,8 +379,10 @@ def _failure_of_all(plan: Plan) -> str | None:
 
 
 def _kept_step(plan: Plan, config: Config) -> int | None:
-    """Return the step of the state to keep: that of the config's result or, if it failed, its last step."""
-    return config.step if config.failure is not None else plan.result_step(config)
+    """Return the step of the state to keep: that of the config's result or, if it failed, its last epoch."""
+    if config.failure is None:
+        return plan.result_step(config)
+    return plan.whole_epochs(config) * plan.segments or None
 
 
 def _outcome(db: Database, run_id: int, plan: Plan, reasons: Mapping[int, str]) -> Outcome:

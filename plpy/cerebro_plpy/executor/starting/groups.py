@@ -229,7 +229,9 @@ def check_epochs(request: requests.Request, configs: Sequence[requests.Chosen]) 
     """
     for config in configs:
         fit = parse_fit(config.fit_params)
-        rate = reparse_compile(config.compile_params).optimizer.get("learning_rate")
+        optimizer = reparse_compile(config.compile_params).optimizer
+        inner = optimizer.get("inner_optimizer")
+        rate = (inner if isinstance(inner, Call) else optimizer).get("learning_rate")
         if fit.anneal_at is not None and isinstance(rate, Call):
             raise CerebroError(
                 f"config {config.key}: anneal_at and {rate.name} both change the learning rate",

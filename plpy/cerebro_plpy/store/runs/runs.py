@@ -283,6 +283,13 @@ def last_event(db: Database, run_id: int) -> str | None:
 
 
 @as_owner
+def has_finished(db: Database, run_id: int) -> bool:
+    """Return whether a run has ever finished: since then, only the states of its results are stored."""
+    found = "SELECT FROM cerebro._run_event WHERE run_id = $1 AND event = 'finished' LIMIT 1"
+    return bool(db.query(found, ["bigint"], [run_id]))
+
+
+@as_owner
 def configs(db: Database, run_id: int) -> list[ConfigRow]:
     rows = db.query(
         f"SELECT {_CONFIG_COLUMNS} FROM cerebro._config WHERE run_id = $1 ORDER BY mst_key",
