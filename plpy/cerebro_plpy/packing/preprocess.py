@@ -48,10 +48,9 @@ def pack_training(
     rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
-    label, seed, schema = dependents[0].first, chosen.seed, target.schema
-    with splits.drawn(db, source, known, label, share=share, seed=seed, schema=schema) as source:
+    label, seed, weight = dependents[0].first, chosen.seed, _weight(db, source, known, chosen.weight)
+    with splits.drawn(db, source, known, label, share=share, seed=seed, schema=target.schema) as source:
         held, held_target, in_folds, in_groups, found = None, None, None, None, None
-        weight = _weight(db, source, known, chosen.weight)
         if chosen.validation is not None:
             source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
             held_target = _validation_table(db, str(output_table))
