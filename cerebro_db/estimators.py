@@ -301,7 +301,8 @@ class CerebroClassifier(ClassifierMixin, _Estimator):
     def predict(self, X: Any) -> Any:
         """Return the most probable class of each row."""
         found = self.predict_proba(X)
-        return self.classes_[found.argmax(axis=1)]
+        # NaN counts as less than any number, as on the server.
+        return self.classes_[np.where(np.isnan(found), -np.inf, found).argmax(axis=1)]
 
 
 class CerebroRegressor(RegressorMixin, _Estimator):

@@ -308,4 +308,22 @@ def _features(config: Predictor, given: Any, x: Columns | None) -> tuple[dict[st
             f"the frame has no column {', '.join(missing)}",
             hint=f"It has {', '.join(map(str, given.columns))}.",
         )
-    return read(given[wanted]), given.index, config.written(x)
+    return _with_types(config, read(given[wanted])), given.index, config.written(x)
+
+
+def _with_types(config: Predictor, columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the columns; those without any value are of the kind that they were of in training, if known.
+
+    Their values do not say their type, and the server takes no text for a number or a date.
+    """
+    import numpy as np
+
+    empty = [name for name, values in columns.items() if values.ndim == 1 and all(map(is_missing, values))]
+    known = config.run.specification() if empty else None
+    if known is None:
+        return dict(columns)
+    # A number that is a category as well is there twice, first as a number.
+    kinds = {column["name"]: column["kind"] for column in reversed(known["columns"])}
+    nothing = {"number": np.float64("nan"), "date": np.datetime64("NaT", "us")}
+    typed = {name: np.array([nothing.get(kinds.get(name, ""))] * len(columns[name])) for name in empty}
+    return {**columns, **typed}

@@ -423,7 +423,8 @@ class Config:
         summary = self.run.packed.summary()
         prepared = summary.get("feature_specification")
         if prepared and x is None:
-            return [column["name"] for column in prepared["columns"]]
+            # A number that is a category as well is there twice.
+            return list(dict.fromkeys(column["name"] for column in prepared["columns"]))
         wanted = x or self.run.packed.x
         if wanted is not None:
             return [wanted] if isinstance(wanted, str) else [n for item in wanted for n in _flat(item)]

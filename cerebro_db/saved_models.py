@@ -227,8 +227,10 @@ class SavedClassifier(_SavedModel):
         import numpy as np
 
         found = self._answers(rows)
-        said = self.classes_[found.argmax(axis=1)]
-        said[np.isnan(found[:, 0])] = None
+        lacks = np.isnan(found)
+        # NaN counts as less than any number, as on the server.
+        said = self.classes_[np.where(lacks, -np.inf, found).argmax(axis=1)]
+        said[lacks.all(axis=1)] = None
         return said
 
 

@@ -67,6 +67,28 @@ def test_a_data_frame_is_trained_on_as_it_is(
     assert client.rows(together) == [{"n": ROWS}]
 
 
+def test_a_frame_may_lack_all_values_and_have_numbers_that_are_categories(client: Database) -> None:
+    rng = np.random.default_rng(1)
+    routes = rng.integers(0, 12, ROWS)
+    given = pd.DataFrame(
+        {
+            "route": routes,
+            "load": np.where(np.arange(ROWS) % 9, rng.normal(size=ROWS), np.nan),
+            "day": pd.date_range("2024", periods=ROWS).where(np.arange(ROWS) % 9 != 1),
+            "fare": 10.0 * rng.permutation(12)[routes] + rng.normal(size=ROWS),
+        }
+    )
+    said = {"route": {"also_category": True}}
+    run = client.train(given, "fare", name="fares", columns=said, configs=1, epochs=1, nets=["linear"])
+    one = given[["route", "load", "day"]].iloc[:3].astype(object)
+    one[["load", "day"]] = None
+    without = "SELECT route, NULL::float8 AS load, NULL::date AS day FROM fares_rows"
+    client.rows(f"CREATE VIEW lacking AS {without}")
+    told = client.rows("SELECT p.prediction FROM lacking l, cerebro.predict('fares', l) p LIMIT 3")
+    found = run.predict(one)["prediction"]
+    assert list(found) == pytest.approx([row["prediction"] for row in told], rel=1e-5)
+
+
 def test_a_session_that_ran_another_engine_is_no_hindrance(client: Database) -> None:
     how = {"configs": 2, "epochs": 1, "nets": ["linear"], "backend": "jax", "metric": "auc"}
     run = client.train("churn_rows", "gone", name="by_jax", **how)

@@ -59,6 +59,22 @@ def test_a_check_measures_labels_that_are_floats(trial: Trial) -> None:
     assert dict(trial.sql(ask))["accuracy"] > 0.5
 
 
+def test_booleans_learned_as_numbers_are_compared_and_labels_of_other_types_are_not(trial: Trial) -> None:
+    trial.sql("CREATE TABLE held AS SELECT id, r, label > 0 AS held FROM marks")
+    trial.sql("CREATE VIEW not_held AS SELECT id, r, NULL AS held FROM held")
+    options = {"task": "regression", "exclude": ["id"], "nets": "linear", "configs": 1, "epochs": 2}
+    trial.sql("SELECT * FROM cerebro.train('held', 'held', 'by_held', options => %s)", json.dumps(options))
+    for ask in ("evaluate_by('by_held', 'held', ARRAY['r'])", "importance('by_held', 'held')"):
+        assert trial.value(f"SELECT count(*) FROM cerebro.{ask}") > 0, ask
+    ask = "SELECT measure, value FROM cerebro.check('by_held', %s) WHERE column_name IS NULL"
+    assert 0 < dict(trial.sql(ask, "held"))["rmse"] < 1
+    trial.notices()
+    assert "rmse" not in dict(trial.sql(ask, "not_held"))
+    assert 'column "held" of public.not_held is text: answers are not compared' in trial.notices()
+    with pytest.raises(psycopg2.Error, match="not a number"):
+        trial.sql("SELECT * FROM cerebro.evaluate_by('by_held', 'not_held', ARRAY['r'])")
+
+
 def test_the_labels_of_a_confusion_matrix_are_spelled_as_its_predictions(trial: Trial) -> None:
     cells = trial.sql("SELECT * FROM cerebro.confusion_matrix('by_number', 'by_number_rows')")
     assert {label for label, _, _ in cells} == {"0.0", "1.0"}

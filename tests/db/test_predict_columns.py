@@ -120,8 +120,20 @@ def test_a_query_is_predicted_many_rows_at_a_time(trial: Trial) -> None:
         with pytest.raises(psycopg2.Error) as caught:
             trial.sql("SELECT count(*) FROM cerebro.predict_query('models', %s, NULL::customers)", query)
         assert caught.value.pgcode == code, query
+    trial.sql("DROP VIEW IF EXISTS narrow; CREATE VIEW narrow AS SELECT id, age FROM customers")
+    with pytest.raises(psycopg2.Error, match='the row type "narrow" lacks columns'):
+        trial.sql("SELECT count(*) FROM cerebro.predict_query('models', 'TABLE customers', NULL::narrow)")
     with pytest.raises(psycopg2.Error, match="row_type is of no table"):
         trial.sql("SELECT count(*) FROM cerebro.predict_query('models', 'SELECT 1', NULL::int)")
+
+
+@pytest.mark.postgresql
+def test_predictions_of_queries_are_nested(trial: Trial) -> None:
+    few = "SELECT * FROM customers WHERE id <= 2"
+    inner = f"(SELECT count(*) FROM cerebro.predict_query('models', '{few}', NULL::customers))"
+    asked = f"{few} AND id < {' + '.join([inner] * 9)}"
+    count = "SELECT count(*) FROM cerebro.predict_query('models', %s, NULL::customers)"
+    assert trial.sql(count, asked) == [(2,)]
 
 
 @pytest.mark.postgresql
@@ -441,3 +453,32 @@ def test_all_forms_see_the_same_in_values_of_any_type(trial: Trial) -> None:
             found = {(key, kind): p for key, kind, p in trial.sql(form)}
             assert found == pytest.approx({key: told[key] for key in found}, abs=1e-6), (settings, form)
     trial.sql("RESET timezone; RESET datestyle; RESET intervalstyle")
+
+
+@pytest.mark.postgresql
+def test_all_forms_see_the_same_in_categories_of_other_types(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE spelled AS SELECT i AS id, 'a' || i % 3 AS a, (i % 3)::text AS b,"
+        " (i % 3 + 0.5)::numeric(5, 2) AS n, ('a' || i % 3)::char(5) AS c, (i % 3 = 1)::integer AS y"
+        " FROM generate_series(1, 60) AS i"
+    )
+    trial.sql(
+        "CREATE VIEW respelled AS SELECT id, a::char(5), b::numeric(5, 2), n::float8::text AS n,"
+        " c || '  ' AS c FROM spelled"
+    )
+    said = {name: {"encode": "one_hot"} for name in "abnc"}
+    trial.pack("spelled", "spelled_packed", "y", "a, b, n, c", options={"columns": said})
+    trial.sql("SELECT cerebro.load_net('spelled_nets', 'spelled_packed', 'linear')")
+    compiled = [CONFIGS[0].replace("0.01", "0.1")]
+    trial.select("spelled_configs", [1], compiled, ["batch_size=32"], arch="spelled_nets")
+    trial.fit("spelled_packed", "spelled_models", "spelled_configs", 2)
+    given = ("spelled_models", "respelled", "id", "*", "respelled_told", "response")
+    trial.call("madlib_predict", *given, mst_key=1)
+    told = trial.sql("SELECT id, class_value, prob FROM respelled_told ORDER BY id")
+    for form in (
+        "SELECT r.id, p.class, p.probability FROM respelled AS r, cerebro.predict('spelled_models', r) AS p",
+        "SELECT (p.source).id, p.class, p.probability"
+        " FROM cerebro.predict_query('spelled_models', 'TABLE respelled', NULL::respelled) AS p",
+    ):
+        for one, other in zip(trial.sql(f"{form} ORDER BY 1"), told, strict=True):
+            assert one == pytest.approx(other, abs=1e-6), form

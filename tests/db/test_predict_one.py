@@ -102,6 +102,17 @@ def test_wide_rows_are_predicted_a_few_at_a_time(trial: Trial) -> None:
 
 
 @pytest.mark.slow
+def test_rows_with_wide_columns_that_no_net_reads_are_predicted_a_few_at_a_time(trial: Trial) -> None:
+    trial.sql("CREATE TABLE noted_rows (id integer, x real[], note text)")
+    query = (
+        "SELECT i AS id, n.x, repeat('x', 300000) AS note FROM generate_series(1, 4096) AS i"
+        " CROSS JOIN (SELECT x FROM new LIMIT 1) AS n"
+    )
+    answers = "SELECT count(q.class) FROM cerebro.predict_query('one', %s, NULL::noted_rows) AS q"
+    assert trial.sql(answers, query) == [(4096,)]
+
+
+@pytest.mark.slow
 def test_a_code_that_numpy_does_not_know_is_the_engines(trial: Trial, connect: Connect) -> None:
     """If an embedding has no vector for a code, the engine answers, since each engine has its own rule."""
     net = nets.sequential(

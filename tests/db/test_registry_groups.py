@@ -12,6 +12,13 @@ from trial import Trial
 
 ROWS = 240
 LOSS = "loss='categorical_crossentropy',metrics=['accuracy'],"
+# The models of all groups, kept by this session, share one encoder of rows.
+ENCODERS = """DO LANGUAGE plpython3u $$
+    import sys
+    one = sys.modules["cerebro_plpy.predicting.answering.one"]
+    kept = [getattr(each, "made", {}) for each in one.memory.get_instance(one._KeptModels).values()]
+    found = max(len({id(model.rows) for model in made.values()}) for made in kept)
+    plpy.execute("SELECT set_config('test.encoders', '%s', FALSE)" % found) $$"""
 ONE = "SELECT s.id, p.class, p.probabilities FROM sales AS s, cerebro.predict(%s, s) AS p ORDER BY 1"
 MANY = (
     "SELECT (p.source).id, p.class, p.probability FROM cerebro.predict_query("
@@ -61,6 +68,8 @@ def test_a_version_answers_each_row_by_the_model_of_its_group(trial: Trial) -> N
     assert len({likely["no"] for _, _, likely in by_row}) > 200
     other = ONE.replace("sales AS s", "(SELECT id, heat, kind, shop, day::timestamp AS day FROM sales) AS s")
     assert by_row == trial.sql(other, "shops@1")
+    trial.sql(ENCODERS)
+    assert trial.value("SELECT current_setting('test.encoders')") == "1"
 
 
 def test_a_table_is_predicted_and_measured_by_a_version(trial: Trial) -> None:

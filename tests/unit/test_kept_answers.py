@@ -38,6 +38,16 @@ def test_few_rows_are_measured_as_they_are(is_classes: bool) -> None:
         assert part.error == pytest.approx(scoring.ERRORS[metric](answers[1::2], truth[1::2]), rel=1e-5)
 
 
+def test_large_quantities_are_kept_in_full() -> None:
+    answers, truth = draw(np.random.default_rng(4), 300, is_classes=False)
+    for offset, factor in ((1.7e9, 30.0), (0.0, 1e30)):
+        kept = KeptAnswers()
+        kept.add(offset + factor * answers, offset + factor * truth)
+        found = measure_rows(kept.all_rows(), scoring.R2)
+        assert found is not None
+        assert found.error == pytest.approx(scoring.ERRORS[scoring.R2](answers, truth), rel=1e-5)
+
+
 def test_of_many_rows_chance_keeps_some() -> None:
     """A random sample of the rows is kept, in which each part has its share."""
     rows = 50_000

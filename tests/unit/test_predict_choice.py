@@ -6,15 +6,19 @@ import numpy as np
 import pytest
 
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.predicting.answering.one import name_answer
 from cerebro_plpy.predicting.choices import (
     LOGITS_SIGMOID,
     LOGITS_SOFTMAX,
     ClassChoice,
     Picked,
+    find_likeliest,
     parse,
     pick,
     probabilities,
 )
+from cerebro_plpy.predicting.examining import scoring
+from cerebro_plpy.predicting.outputs import Output
 
 LIKELY = np.array([[0.2, 0.5, 0.3], [0.4, 0.2, 0.4]])
 
@@ -62,6 +66,21 @@ def test_so_many_classes_of_each_row(most: int, count: int) -> None:
 
 def test_a_fraction_is_strict_and_keeps_the_rank() -> None:
     assert rows(pick(LIKELY, ClassChoice(above=0.3))) == [(0, 1, 0.5, 1), (1, 0, 0.4, 1), (1, 2, 0.4, 2)]
+
+
+def test_nan_is_less_than_any_probability() -> None:
+    """All functions name the same class: those of a row, of a batch, and of the metrics."""
+    odd = np.array([[0.1, np.nan, 0.3], [np.nan, 0.1, 0.3], [np.nan] * 3])
+    assert rows(pick(odd[:2], ClassChoice(most=1))) == [(0, 2, 0.3, 1), (1, 2, 0.3, 1)]
+    assert rows(pick(odd[:2], ClassChoice(most=2))) == [
+        (0, 2, 0.3, 1), (0, 0, 0.1, 2),
+        (1, 2, 0.3, 1), (1, 1, 0.1, 2),
+    ]  # fmt: skip
+    values: list[str | None] = ["a", "b", "c"]
+    output = Output("y", values, 3)
+    named = [name_answer(output, row[np.newaxis])[0] for row in odd]
+    assert named == [values[place] for place in find_likeliest(odd)] == ["c", "c", "a"]
+    assert scoring.ERRORS[scoring.ACCURACY](odd, np.eye(3)[[2, 2, 0]]) == 0
 
 
 def test_one_unit_gives_two_classes() -> None:

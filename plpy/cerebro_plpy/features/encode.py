@@ -244,6 +244,9 @@ class CategoryCodes(dict[str | None, int]):
                     self._numbers.setdefault(number, first + place)
 
     def __missing__(self, value: str | None) -> int:
+        # char(n) fills a value up with blanks, which it has in the JSON of its row but not as text.
+        if value is not None and value.endswith(" "):
+            return self[value.rstrip(" ")]
         number = read_decimal(value) if self._numbers and value is not None else None
         return self._unseen if number is None else self._numbers.get(number, self._unseen)
 

@@ -74,13 +74,18 @@ def pick(probabilities: np.ndarray, choice: ClassChoice) -> Picked:
     """
     rows, classes = probabilities.shape
     if choice.most == 1:
-        order = probabilities.argmax(axis=1)[:, np.newaxis]
+        order = find_likeliest(probabilities)[:, np.newaxis]
     else:
         order = np.argsort(-probabilities, axis=1, kind="stable")[:, : choice.most]
     taken = np.take_along_axis(probabilities, order, axis=1)
     kept = np.ones(taken.shape, bool) if choice.above is None else taken > choice.above
     row_numbers, ranks = np.nonzero(kept)
     return Picked(row_numbers, order[kept], taken[kept], ranks + 1)
+
+
+def find_likeliest(probabilities: np.ndarray) -> np.ndarray:
+    """Return the place of each row's most probable class; NaN counts as less than any number."""
+    return np.where(np.isnan(probabilities), -np.inf, probabilities).argmax(axis=-1)
 
 
 LOGITS_SOFTMAX, LOGITS_SIGMOID = "softmax", "sigmoid"

@@ -114,7 +114,8 @@ def _reader(feature: Feature, element: str, seen: Faults) -> Read:
         case Number() | Date():
             return partial(_numbers, feature, seen)
         case Category() as way:
-            return partial(_category, way, encode.CategoryCodes(way, element))
+            # By the type in the training rows, as for a single row, which does not say its types.
+            return partial(_category, way, encode.CategoryCodes(way, feature.element))
         case Text() as way:
             return partial(_text, way, encode.Words(way))
         case Array() as way:

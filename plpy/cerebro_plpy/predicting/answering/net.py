@@ -70,6 +70,11 @@ class AnsweringNet:
         if self._plain is None:
             _ = self.loaded
 
+    @property
+    def nbytes(self) -> int:
+        """The bytes that the loaded weights take."""
+        return self.loaded[1].nbytes if self._plain is None else self._plain.nbytes
+
     def _describe_by_engine(self) -> DescribedModel:
         return models.describe_by_engine(self._db, self._model, self._shapes)
 

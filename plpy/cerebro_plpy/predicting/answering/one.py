@@ -314,7 +314,9 @@ def name_answer(output: Output, result: np.ndarray) -> BestAnswer:
     # Python's lists, which for a few classes are faster than arrays.
     likely: list[float] = result[0].tolist()[: len(output.values)]
     most = max(likely)
-    # If a probability is NaN, the first class is the answer, as for an array.
+    if most != most:
+        # The first is NaN, which counts as less than any number. If all are NaN, the first is the answer.
+        most = max((share for share in likely if share == share), default=most)
     place = likely.index(most) if most == most else 0
     write = repr if math.isfinite(sum(likely)) else _write_share
     shown = ", ".join([f"{value}: {write(share)}" for value, share in zip(output.shown, likely, strict=True)])

@@ -10,7 +10,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, UNDEFINED_COLUMN, CerebroError
-from cerebro_plpy.features.rows import exact, parse
+from cerebro_plpy.features.rows import RowEncoder, exact, parse
 from cerebro_plpy.predicting import models
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.answering import ready as readiness
@@ -41,6 +41,12 @@ class KeptGroups:
     @functools.cached_property
     def keys(self) -> grouped.GroupKeys:
         return grouped.GroupKeys(self.db, self.found, self.weights)
+
+    @functools.cached_property
+    def encoder(self) -> RowEncoder | None:
+        """The encoder of rows for the models of all groups, which have one feature specification, or none."""
+        known = next(iter(self.nets.values())).features
+        return None if known is None else RowEncoder(known)
 
     @classmethod
     def read(cls, db: Database, found: GroupsHolder, *, by_engine: bool) -> KeptGroups:
@@ -87,7 +93,9 @@ class KeptGroups:
         if key not in self.made:
             mst_key, data = self.weights[key]
             model = replace(self.nets[mst_key], weights=lambda: data)
-            self.made[key] = readiness.make(self.db, self.found.name, model, None, by_engine=self.by_engine)
+            self.made[key] = readiness.make(
+                self.db, self.found.name, model, None, by_engine=self.by_engine, encoder=self.encoder
+            )
         return self.made[key]
 
     def needs_rows(self) -> CerebroError:

@@ -36,8 +36,10 @@ from cerebro_plpy.threads import Threads
 
 # class, probability, prediction of each row
 BatchAnswer = tuple[list[str | None] | None, list[float | None] | None, list[float | None] | None]
-KEPT = 8
-# The most bytes of inputs that a batch has: the server collects its fields in arrays, of at most 1 GB each.
+# How many readers, and bytes of their models, are kept while a statement runs: its queries may be nested.
+KEPT_READERS, KEPT_BYTES = 64, 1 << 30
+# The most bytes of rows and of inputs in a batch: the server collects rows and fields in arrays, of at most
+# 1 GB each.
 BATCH_BYTES = 64 << 20
 
 
@@ -56,12 +58,15 @@ class Reader:
         divisor: float,
         answer: AskNet,
         output: Output,
+        nbytes: int,
     ) -> None:
         self.parts, self.divisor, self.answer, self.output = parts, divisor, answer, output
         # The shapes that the net takes for a row, and how many rows a batch has.
         self.inputs, self.batch = inputs, _batch_rows(inputs)
-        # The role whose statement it is: the session may have another role when a batch comes.
-        self.user = session.statement()[2]
+        self.nbytes = nbytes
+        # When the client's statement began, and the role whose statement it is: the session may have another
+        # role when a batch comes.
+        self.began, _, self.user, *_ = session.statement()
 
 
 class _Readers(dict[str, Reader]):
@@ -69,6 +74,19 @@ class _Readers(dict[str, Reader]):
 
     The key is a random ticket, which the statement contains.
     """
+
+    def add(self, ticket: str, reader: Reader) -> None:
+        """Add a reader, after the readers of earlier statements and those beyond the limits are dropped.
+
+        A statement of the client ends before the next begins, but its queries may be nested in each other.
+        """
+        for known in [key for key, one in self.items() if one.began != reader.began]:
+            del self[known]
+        while self and (
+            len(self) >= KEPT_READERS or sum(one.nbytes for one in self.values()) + reader.nbytes > KEPT_BYTES
+        ):
+            del self[next(iter(self))]
+        self[ticket] = reader
 
 
 def statement(db: Database, model: str | None, query: str | None, row_type: int, mst_key: int | None) -> str:
@@ -83,17 +101,14 @@ def statement(db: Database, model: str | None, query: str | None, row_type: int,
     else:
         grouped.check_columns(groups.models, packed.columns_of(db, rows.columns), rows.columns)
         reader = _of_groups(db, groups, rows)
-    # A cursor may keep one statement open while another begins, so a few readers are kept.
-    readers, ticket = memory.get_instance(_Readers), secrets.token_hex(16)
-    while len(readers) >= KEPT:
-        del readers[next(iter(readers))]
-    readers[ticket] = reader
+    ticket = secrets.token_hex(16)
+    memory.get_instance(_Readers).add(ticket, reader)
     known = packed.columns_of(db, rows.columns)
     fields = reading.fields(reader.parts)
     if groups is None:
-        return predictions.query_statement(rows, fields, ticket, reader.batch)
+        return predictions.query_statement(rows, fields, ticket, (reader.batch, BATCH_BYTES))
     key, joined = groups.models.key_of_rows(known)
-    return predictions.query_statement(rows, fields, ticket, reader.batch, key, joined=joined)
+    return predictions.query_statement(rows, fields, ticket, (reader.batch, BATCH_BYTES), key, joined=joined)
 
 
 def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Reader:
@@ -113,7 +128,7 @@ def _of_all(db: Database, name: str, mst_key: int | None, rows: QueryRows) -> Re
         (result,) = net.answer(inputs, Threads(count, tick))
         return result.reshape(len(result), -1), None
 
-    return Reader(parts, net.described.inputs, model.divisor, answer, output)
+    return Reader(parts, net.described.inputs, model.divisor, answer, output, nbytes=net.nbytes)
 
 
 def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
@@ -126,7 +141,8 @@ def _of_groups(db: Database, found: GroupsHolder, rows: QueryRows) -> Reader:
         results, answered = nets.answer_rows(inputs, keys, output.width, tick)
         return results, answered.tolist()
 
-    return Reader(_parts(db, model, rows), nets.inputs, model.divisor, answer, output)
+    nbytes = sum(len(data) for data in nets.weights.values())
+    return Reader(_parts(db, model, rows), nets.inputs, model.divisor, answer, output, nbytes=nbytes)
 
 
 def _batch_rows(inputs: Sequence[Shape]) -> int:
@@ -144,17 +160,18 @@ def _only_output(name: str, outputs: Sequence[Output]) -> Output:
 
 
 def _parts(db: Database, model: models.Model, rows: QueryRows) -> Sequence[reading.PackedPart]:
-    known = packed.columns_of(db, rows.columns)
+    # The query may have columns that the row type lacks: they are not read.
+    known, named = packed.columns_of(db, rows.columns), f'the row type "{rows.columns.name}"'
     if model.features is not None:
-        return inputs.parts(model.features, known, "the query")
+        return inputs.parts(model.features, known, named)
     missing = [name for name in model.independents if name not in known]
     if missing:
         raise CerebroError(
-            f'the query lacks the column "{missing[0]}"',
-            hint="Name its columns as those of the training table.",
+            f'{named} lacks the column "{missing[0]}"',
+            hint="Give the type of a table or view that has the columns of the training table.",
             sqlstate=UNDEFINED_COLUMN,
         )
-    return sources.inputs([Item((name,), False) for name in model.independents], known, "the query")
+    return sources.inputs([Item((name,), False) for name in model.independents], known, named)
 
 
 def batch(
@@ -214,7 +231,7 @@ def _answers(output: Output, result: np.ndarray, answered: Sequence[bool] | None
     if output.values is None:
         return None, None, _or_null(result[:, 0].astype(np.float64), answered)
     likely = choices.probabilities(result, output.logits, output.is_binary)[:, : len(output.values)]
-    places = likely.argmax(axis=1)
+    places = choices.find_likeliest(likely)
     names = _or_null(np.array(output.values, object)[places], answered)
     return names, _or_null(likely[np.arange(len(likely)), places], answered), None
 

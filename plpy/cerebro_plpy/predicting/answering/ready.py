@@ -85,11 +85,12 @@ def make(
     sample: Callable[[], np.ndarray] | None,
     *,
     by_engine: bool,
+    encoder: RowEncoder | None = None,
 ) -> Kept:
     """Return the model, ready to answer arrays like `sample()`.
 
-    If `sample` is None, it answers rows given as JSON. With `by_engine`, an engine answers even where NumPy
-    could.
+    If `sample` is None, it answers rows given as JSON, which `encoder` encodes, if one is there already. With
+    `by_engine`, an engine answers even where NumPy could.
     """
     shapes = _shapes(model, sample)
     by_engine = by_engine or models.runs_engine()
@@ -112,7 +113,7 @@ def make(
         divisor=np.float32(model.divisor),
         output=outputs[0],
         functions=described.functions,
-        rows=_rows(model, described) if sample is None else None,
+        rows=(encoder or _rows(model, described)) if sample is None else None,
         by_columns=model.features is not None,
     )
 

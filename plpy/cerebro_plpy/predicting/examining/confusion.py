@@ -51,7 +51,7 @@ def confusion(
     for rows in _buffers(db, table.quoted, len(summary.keys)):
         (result,) = net.answer(rows.inputs, threads)
         likely = choices.probabilities(result, output.logits, output.is_binary)[:, : counts.shape[1]]
-        np.add.at(counts, (rows.targets[0].values.argmax(axis=1), likely.argmax(axis=1)), 1)
+        np.add.at(counts, (rows.targets[0].values.argmax(axis=1), choices.find_likeliest(likely)), 1)
     (shown,) = predictions.class_values(
         db, resolve_table(db, summary.quoted, "summary"), summary.dependent_varname
     )

@@ -50,7 +50,9 @@ class KeptAnswers:
         rows = np.arange(self._seen, self._seen + len(answers), dtype=np.uint64)
         self._seen += len(answers)
         added = [rows, np.zeros(len(rows), int) if parts is None else parts]
-        added += [answers.astype(np.float32), truth.astype(np.float32)]
+        # Quantities, one of each row, may lie closer to each other than floats of 32 bits.
+        kind = np.float64 if truth.shape[1] == 1 else np.float32
+        added += [answers.astype(kind), truth.astype(kind)]
         added = _choose(added, self._bits)
         if self._kept:
             added = [np.concatenate(both) for both in zip(self._kept, added, strict=True)]

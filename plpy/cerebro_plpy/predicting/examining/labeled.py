@@ -40,6 +40,9 @@ _KEY = SourceColumn(
     name=KEY_TEXT, element="text", is_array=False, base_type="text", shown_type="text", sortable=True
 )
 
+# The numbers that the texts of booleans are learned as.
+_OF_BOOLEANS: Mapping[str | None, str] = {"true": "1", "false": "0"}
+
 
 @dataclass(frozen=True)
 class LabeledRows:
@@ -291,7 +294,8 @@ class Judge:
         For classes, each row has a one at the place of its class; for quantities, each row has its quantity.
         """
         if self.output.values is None:
-            return np.array(labels, np.float64).reshape(-1, 1)
+            numbers = [_OF_BOOLEANS.get(label, label) for label in labels]
+            return np.array(numbers, np.float64).reshape(-1, 1)
         places = np.array([self._find_place(label) for label in labels], np.intp)
         return np.eye(len(self.output.values))[places]
 
@@ -356,9 +360,10 @@ def find_judge(
 ) -> Judge:
     """Return a model that is ready to answer the rows of a table or view.
 
-    The table must have the label if `needs_label`. The judge also reads the columns `keys` as text and, if
-    `whole_rows`, each row as JSON without its bytea columns. With `takes_groups`, the name may mean models of
-    groups, and the model of a row's group answers for the row; without it, such a name raises an error.
+    If `needs_label`, the table must have a label to compare answers with. The judge also reads the columns
+    `keys` as text and, if `whole_rows`, each row as JSON without its bytea columns. With `takes_groups`, the
+    name may mean models of groups, and the model of a row's group answers for the row; without it, such a
+    name raises an error.
     """
     groups = group_holders.find_groups(db, name, mst_key) if takes_groups else None
     found = groups or trained.find_model(db, name, mst_key)
@@ -377,7 +382,7 @@ def find_judge(
         reading.fit_columns(columns, shapes)
         output = _only_output(outputs, str(name))
         has_label = needs_label or output.name in known
-        label = _find_label(output, known, table) if has_label else None
+        label = _find_label(db, output, known, table, needs_label) if has_label else None
     if isinstance(nets, OneNet):
         nets.net.load()
     texts = [Expression(packed.TEXT, (sources.find_column(key, known, table.quoted),)) for key in keys]
@@ -423,15 +428,26 @@ def _only_output(outputs: Sequence[Output], name: str) -> Output:
     return outputs[0]
 
 
-def _find_label(output: Output, known: Mapping[str, SourceColumn], table: Table) -> SourceColumn:
+def _find_label(
+    db: Database, output: Output, known: Mapping[str, SourceColumn], table: Table, needs_label: bool
+) -> SourceColumn | None:
+    """Return the column with the labels; None if it has no numbers to compare and `needs_label` is false."""
     label = sources.find_column(output.name, known, table.quoted)
-    if output.values is None:
+    if output.values is not None or _is_number(label):
+        return label
+    if needs_label:
         _check_number(label, table)
-    return label
+    found = f'column "{label.name}" of {table.quoted} is {label.shown_type}'
+    db.notice(f"{found}: answers are not compared with it")
+    return None
+
+
+def _is_number(label: SourceColumn) -> bool:
+    return not label.is_array and label.element in (*sources.NUMBERS, "bool")
 
 
 def _check_number(label: SourceColumn, table: Table) -> None:
-    if label.is_array or label.element not in (*sources.INTEGERS, *sources.FLOATS):
+    if not _is_number(label):
         raise CerebroError(
             f'column "{label.name}" of {table.quoted} is {label.shown_type}, and not a number with which'
             " the model's answers can be compared",

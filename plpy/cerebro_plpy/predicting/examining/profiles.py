@@ -25,7 +25,7 @@ from cerebro_plpy.errors import (
 from cerebro_plpy.features import drift, profile
 from cerebro_plpy.features.profile import Distribution, Profile
 from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, decode_buffer
-from cerebro_plpy.predicting import belonging, models
+from cerebro_plpy.predicting import belonging, choices, models
 from cerebro_plpy.predicting.answering import grouped
 from cerebro_plpy.predicting.answering.net import answer_packed
 from cerebro_plpy.predicting.examining import scoring
@@ -276,7 +276,7 @@ def answer_values(output: Output, answers: np.ndarray) -> np.ndarray:
     It is the quantity, the probability of the second class of two, or the place of the most probable class.
     """
     if _is_coded(output):
-        return answers.argmax(axis=1)
+        return choices.find_likeliest(answers)
     return answers[:, -1]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from cerebro_plpy.errors import WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.nearest import unknown
 from cerebro_plpy.madlib.params import WEIGHTED
+from cerebro_plpy.predicting import choices
 
 LOGLOSS, ACCURACY, AUC, F1, BALANCED = "logloss", "accuracy", "auc", "f1", "balanced_accuracy"
 RMSE, MAE, R2 = "rmse", "mae", "r2"
@@ -36,7 +37,7 @@ def _each_logloss(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
 
 
 def _each_wrong(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
-    return (answers.argmax(axis=1) != truth.argmax(axis=1)).astype(np.float64)
+    return (choices.find_likeliest(answers) != truth.argmax(axis=1)).astype(np.float64)
 
 
 def _each_square(answers: np.ndarray, truth: np.ndarray) -> np.ndarray:
@@ -86,7 +87,7 @@ def _confused(answers: np.ndarray, truth: np.ndarray) -> tuple[np.ndarray, np.nd
     They count the rows of the class that are predicted as it, all rows that are predicted as it, and all rows
     of the class.
     """
-    said, true = answers.argmax(axis=1), truth.argmax(axis=1)
+    said, true = choices.find_likeliest(answers), truth.argmax(axis=1)
     width = truth.shape[1]
     right = np.bincount(true[said == true], minlength=width)
     return right, np.bincount(said, minlength=width), np.bincount(true, minlength=width)

@@ -8,6 +8,7 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
+from cerebro_plpy.predicting import choices
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.examining.labeled import Judge, LabeledRows, find_judge
 
@@ -56,12 +57,12 @@ def _worst(judge: Judge, rows: LabeledRows, most: int) -> list[WorstRow]:
     found = []
     for place in np.argsort(-losses, kind="stable")[:most].tolist():
         answer, truth = answers[place], rows.truth[place]
-        values = judge.output.values
+        values, likeliest = judge.output.values, int(choices.find_likeliest(answer))
         found.append(
             WorstRow(
                 row=rows.texts[place][0],
                 truth=rows.labels[place],
-                prediction=str(np.float32(answer[0])) if values is None else values[int(answer.argmax())],
+                prediction=str(np.float32(answer[0])) if values is None else values[likeliest],
                 probability=None if values is None else float(answer @ truth),
                 loss=float(losses[place]),
             )

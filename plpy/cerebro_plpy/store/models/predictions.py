@@ -307,15 +307,15 @@ def query_statement(
     rows: QueryRows,
     fields: Sequence[Expression],
     ticket: str,
-    batch: int,
+    most: tuple[int, int],
     key: str | None = None,
     joined: str = "",
 ) -> str:
     """Return the statement that predicts the rows of a query by `cerebro._predict_batch`, batch by batch.
 
-    `ticket` names the loaded model in this session. `key` is an SQL expression for the key of a row's group,
-    and `joined` a join that the expression needs, if any. `_predict_batch` gets the key as the last of a
-    row's texts.
+    `ticket` names the loaded model in this session. `most` is the most rows of a batch, and about the most
+    bytes of its rows and their fields. `key` is an SQL expression for the key of a row's group, and `joined`
+    a join that the expression needs, if any. `_predict_batch` gets the key as the last of a row's texts.
     """
     named = [(f"c{number}", field.text, field.is_text) for number, field in enumerate(fields)]
     named += [] if key is None else [("key", key, True)]
@@ -328,14 +328,22 @@ def query_statement(
         for is_text, kind in ((False, "bytea[]"), (True, "text[]"))
     )
     own = ", ".join(f"s.{quote(name)}" for name in rows.types)
+    batch, nbytes = most
+    size = " OPERATOR(pg_catalog.+) ".join(
+        ["pg_catalog.pg_column_size(r.own)::pg_catalog.float8"]
+        + [f"coalesce(pg_catalog.octet_length(r.{name}), 0)::pg_catalog.float8" for name, _, _ in named]
+    )
     return (
         "SELECT pg_catalog.unnest(x.own) AS source, pg_catalog.unnest((x.found).classes),"
         " pg_catalog.unnest((x.found).probabilities), pg_catalog.unnest((x.found).predictions) FROM ("
         f" SELECT b.own, cerebro._predict_batch('{ticket}', b.data, b.texts, b.number) AS found FROM ("
         "  SELECT pg_catalog.array_agg(q.own) AS own, pg_catalog.count(*)::integer AS number,"
         f"  {data} AS data, {texts} AS texts FROM ("
-        f"   SELECT ROW({own})::{rows.columns.quoted} AS own,"
-        "   (pg_catalog.row_number() OVER () OPERATOR(pg_catalog.-) 1)"
-        f"   OPERATOR(pg_catalog./) {batch} AS turn{each}"
-        f"   FROM {rows.rows} AS s {joined}) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
+        "   SELECT r.*, (pg_catalog.row_number() OVER w OPERATOR(pg_catalog.-) 1)"
+        f"   OPERATOR(pg_catalog./) {batch} OPERATOR(pg_catalog.+)"
+        f"   pg_catalog.floor(pg_catalog.sum({size}) OVER w"
+        f"   OPERATOR(pg_catalog./) {nbytes})::pg_catalog.int8 AS turn FROM ("
+        f"    SELECT ROW({own})::{rows.columns.quoted} AS own{each}"
+        f"    FROM {rows.rows} AS s {joined} OFFSET 0) AS r"
+        "   WINDOW w AS (ROWS UNBOUNDED PRECEDING)) AS q GROUP BY q.turn) AS b OFFSET 0) AS x"
     )
