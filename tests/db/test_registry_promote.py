@@ -50,6 +50,19 @@ def test_the_better_one_is_promoted_and_the_worse_one_is_not(trial: Trial) -> No
     assert trial.value("SELECT cerebro.rollback('churn')") == 1
 
 
+def test_rows_that_are_appended_meanwhile_do_not_judge(trial: Trial) -> None:
+    """The call reads the rows that its summary names, though the table has more of them by then."""
+    trial.pack_validation("march", "growing", "packed", "gone", COLUMNS)
+    before = promote(trial, "'churn', 2, 'apart', 'growing'")
+    trial.sql("CREATE TABLE earlier AS TABLE growing_summary")
+    trial.sql("SELECT cerebro.append_rows('growing', 'march')")
+    trial.sql("DELETE FROM growing_summary; INSERT INTO growing_summary TABLE earlier")
+    read = "SELECT sum((gone_shape)[1]) FROM growing"
+    assert trial.value(read) == 2 * trial.value("SELECT count(*) FROM march")
+    trial.sql("SELECT cerebro.drop_alias('churn', 'apart')")
+    assert promote(trial, "'churn', 2, 'apart', 'growing'") == before
+
+
 def test_a_version_is_not_better_than_itself(trial: Trial) -> None:
     trial.sql("SELECT cerebro.set_alias('churn', 'same', 2)")
     found = promote(trial, "'churn', 2, 'same', 'march_packed'")

@@ -109,6 +109,22 @@ def test_a_node_without_a_label_is_unknown_also_to_a_model_that_knows_null(
     assert sum(label is None for (label,) in smoothed) == NODES * 6 // 10
 
 
+def test_classes_that_are_floats_are_known_however_they_are_written(trial: Trial) -> None:
+    trial.sql("CREATE TABLE halves AS SELECT paper, x, (paper % 2)::float8 AS subject FROM papers")
+    options = {"columns": "auto", "exclude": ["paper"], "task": "classification"}
+    trial.call("training_preprocessor_dl", "halves", "halves_packed", "subject", "*", options=options)
+    trial.sql("SELECT cerebro.load_net('halves_nets', 'halves_packed', 'Dense(4)')")
+    trial.sql(
+        "SELECT cerebro.madlib_fit('halves_packed', 'halves_model', 'halves_nets', 1,"
+        " $$loss='categorical_crossentropy', optimizer='adam'$$, 'batch_size=32', 2)"
+    )
+    smoothed = trial.sql(
+        "SELECT node::integer % 2, label::float, class::float FROM cerebro.smooth('halves_model', NULL,"
+        " 'halves', 'cites', labels => 'subject', id => 'paper', source => 'citing', target => 'cited')"
+    )
+    assert len(smoothed) == NODES and all(node == label == found for node, label, found in smoothed)
+
+
 WRONG = {
     "no labels": ("'papers_h', 'cites', NULL", "labels is NULL"),
     "no column": ("'papers_h', 'cites', 'topic'", 'column "topic" does not exist'),

@@ -101,6 +101,24 @@ def test_models_are_evaluated_on_features(trial: Trial) -> None:
     assert abs(one - two) < 1e-4
 
 
+def test_calls_that_answer_rows_refuse_features_and_name_the_rows(trial: Trial) -> None:
+    trial.fit("features", "answering", "mst", 1, validation_table="others_features")
+    trial.sql("SELECT cerebro.register('answering', 'featured')")
+    said = r"holds outputs of layer third.*\n.*public\.others_packed"
+    for call in (
+        "confusion_matrix('answering', 'others_features')",
+        "ensemble('answering', 'joined')",
+        "promote('featured', 1, 'best', 'others_features')",
+    ):
+        with pytest.raises(psycopg2.errors.FeatureNotSupported, match=said):
+            trial.sql(f"SELECT * FROM cerebro.{call}")
+    cells = trial.sql("SELECT * FROM cerebro.confusion_matrix('answering', 'others_packed')")
+    assert sum(count for _, _, count in cells) == 90
+    trial.notices()
+    trial.sql("SELECT * FROM cerebro.check('answering', 'others')")
+    assert "or stored as outputs of a net" in trial.notices()
+
+
 def test_a_later_layer_is_made_of_an_earlier_one(trial: Trial) -> None:
     materialized(trial, "packed", "first", "early")
     materialized(trial, "early", "third", "late")

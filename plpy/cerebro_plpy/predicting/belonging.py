@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.errors import WRONG_STATE, CerebroError
+from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.features import specification
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.predicting import models
@@ -31,6 +31,18 @@ def check(db: Database, model: ModelHolder, rows: PackedSummary, name: str) -> N
             " cerebro.evaluate_by measures a model on rows as they are.",
             sqlstate=WRONG_STATE,
         )
+
+
+def refuse_features(rows: PackedSummary, name: str) -> None:
+    """Raise an error if a table holds the outputs of a net's layers in place of the rows that a net takes."""
+    if rows.stored is None:
+        return
+    raise CerebroError(
+        f"{name} holds outputs of layer {shorten(rows.stored.layer, 63)}, and this call takes rows",
+        detail=f"It was made of {rows.stored.source_table} by cerebro.materialize_features.",
+        hint=f"Name {rows.stored.source_table}, which has the same labels.",
+        sqlstate=NOT_SUPPORTED,
+    )
 
 
 def _problems(

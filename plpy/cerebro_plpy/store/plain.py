@@ -19,6 +19,18 @@ BINARY_FLOATS = ("float4", "float8")
 _SETTLED_JSON = ("date", "timestamp", "time", "timetz", "inet")
 
 
+def element_name(alias: str) -> str:
+    """Return the SQL expression for the name by which this module knows a type; `alias` is its pg_type row.
+
+    Types that any role may make, such as enums, get their schema in front: a role could call its own "text".
+    """
+    is_servers = f"{alias}.typnamespace = 'pg_catalog'::pg_catalog.regnamespace"
+    return (
+        f"CASE WHEN {alias}.typtype = 'b' OR {is_servers} THEN {alias}.typname::pg_catalog.text"
+        f" ELSE pg_catalog.concat({alias}.typnamespace::pg_catalog.regnamespace, '.', {alias}.typname) END"
+    )
+
+
 def as_text(value: str, element: str) -> str:
     """Return the SQL expression that converts the expression `value`, of the type `element`, to text."""
     return f"{value}::pg_catalog.text" if element in _SETTLED else f"cerebro._text({value})"

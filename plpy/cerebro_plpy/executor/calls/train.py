@@ -423,7 +423,7 @@ def _build_search(
     """Return the call that searches for the best config among the nets in `titles`."""
     batches = next(list(sizes) for most, sizes in BATCHES if summary.total_rows < most)
     weighted = f", '{WEIGHTED}': ['{task.given[WEIGHTED]}']" if WEIGHTED in task.given else ""
-    ranked = portfolio.list_configs(titles, loss, batches, task.configs, weighted)
+    ranked = portfolio.list_configs(titles, loss, batches, task.configs, weighted)[: task.configs]
     rates = RATES if all(map(portfolio.has_net, titles.values())) else WIDE_RATES
     compiles = f"{{{loss}, 'optimizer_params_list': [{{'optimizer': ['Adam'], 'learning_rate': {rates}}}]}}"
     first = next((epochs for most, epochs in FIRST_RUNGS if summary.total_rows < most), 1)

@@ -12,7 +12,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NOT_SUPPORTED, WRONG_STATE, CerebroError
 from cerebro_plpy.executor.starting import request as requests
 from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, scan
-from cerebro_plpy.predicting import models
+from cerebro_plpy.predicting import belonging, models
 from cerebro_plpy.predicting.answering.net import answer_packed
 from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.holders import TrainedModel
@@ -70,6 +70,7 @@ class JudgingRows:
 
 def read_rows(db: Database, rows: requests.Data) -> JudgingRows:
     """Return rows of a packed table with one label: about `ENOUGH_ROWS`, fewer with many classes."""
+    belonging.refuse_features(rows.summary, rows.table.quoted)
     if len(rows.summary.dependent_varname) != 1:
         raise CerebroError("nets of several outputs cannot be compared", sqlstate=NOT_SUPPORTED)
     most = _count_enough(rows)
@@ -101,13 +102,15 @@ def with_folds(db: Database, rows: requests.Data, judging: JudgingRows) -> Judgi
 
     `rows` is the packed table from which `judging` was read.
     """
-    lengths = partitions.folds_of_buffers(db, rows.table.quoted, rows.summary.dependent_varname[0])
+    label, below = rows.summary.dependent_varname[0], rows.summary.below
+    lengths = partitions.folds_of_buffers(db, rows.table.quoted, label, below)
     folds = np.repeat(*np.array(lengths, dtype=np.int64).T)[: len(judging.truth)]
     return replace(judging, folds=folds)
 
 
 def _read(db: Database, rows: requests.Data, name: str, dtype: np.dtype, most: int) -> np.ndarray:
-    found = list(scan(db, rows.table.quoted, name, dtype, most))
+    # Rows that are appended meanwhile would stand in some of the columns alone.
+    found = list(scan(db, rows.table.quoted, name, dtype, most, below=rows.summary.below))
     if not found:
         raise CerebroError(f"{rows.table.quoted} holds no rows", sqlstate=WRONG_STATE)
     return np.concatenate(found)

@@ -54,7 +54,7 @@ def _groups_of_rows(
     groups = evaluate_groups.read_groups(db, found.models, rows)
     theirs = {here: key for key, here in group_models.keys_here(db, groups, known).items()}
     names = {number: theirs.get(group.key, group.key) for number, group in groups.rows.items()}
-    lengths = partitions.groups_of_buffers(db, rows.table.quoted)
+    lengths = partitions.groups_of_buffers(db, rows.table.quoted, rows.summary.below)
     return [names[number] for number, count in lengths for _ in range(count)]
 
 

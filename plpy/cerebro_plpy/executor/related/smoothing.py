@@ -46,7 +46,7 @@ class LabelledGraph:
 
     nodes: Table
     id: SourceColumn
-    labels: str
+    labels: SourceColumn
     edges: graphs.Edges
 
 
@@ -56,7 +56,7 @@ def smooth(db: Database, call: SmoothCall) -> Iterator[SmoothedNode]:
     names.check_writable(db, "the table of the nodes' numbers")
     graph = _find_graph(db, call)
     judge = find_judge(
-        db, call.model, call.nodes, call.mst_key, [graph.id.name, graph.labels], needs_label=False
+        db, call.model, call.nodes, call.mst_key, [graph.id.name, graph.labels.name], needs_label=False
     )
     values = judge.output.values
     if values is None:
@@ -112,7 +112,7 @@ def _find_graph(db: Database, call: SmoothCall) -> LabelledGraph:
     ends = wanted["source"], wanted["target"]
     edges = propagating.find_edges(db, table, ends=ends, weight=weight, kind=None)
     propagating.check_ends(db, nodes, key, edges)
-    labels = sources.find_named(call.labels, "labels", columns, nodes.quoted).name
+    labels = sources.find_named(call.labels, "labels", columns, nodes.quoted)
     return LabelledGraph(nodes=nodes, id=key, labels=labels, edges=edges)
 
 
@@ -122,12 +122,13 @@ def _read_nodes(
     """Return the id and label of each node, and the model's answers, in the order of the nodes' numbers."""
     ordered = graphs.with_numbers(graph.nodes, graph.id.name)
     number = Expression(packed.TEXT, (graphs.NUMBER,))
-    judge = replace(judge, table=ordered, label=None, texts=[number, *judge.texts])
+    reader = replace(judge, table=ordered, label=None, texts=[number, *judge.texts])
+    judge = replace(judge, label=graph.labels)
     values = judge.output.values or []
     answers = np.zeros((nodes, len(values)))
     texts: list[tuple[str | None, str | None]] = [(None, None)] * nodes
     read = 0
-    for inputs, _, rows, _ in judge.read_all():
+    for inputs, _, rows, _ in reader.read_all():
         places = [int(str(row[0])) for row in rows]
         answers[places] = judge.answer(inputs)
         for place, (_, node, label) in zip(places, rows, strict=True):
@@ -139,7 +140,7 @@ def _read_nodes(
     is_known = np.array([label is not None for label in known])
     if not is_known.any():
         raise CerebroError(
-            f'the model knows the label "{graph.labels}" of none of {nodes} nodes',
+            f'the model knows the label "{graph.labels.name}" of none of {nodes} nodes',
             hint="Labels are the classes that it was trained on, and NULL where nobody knows.",
             sqlstate=WRONG_STATE,
         )

@@ -27,11 +27,20 @@ def decode_buffer(data: bytes, shape: Sequence[int], dtype: np.dtype) -> np.ndar
 
 
 def scan(
-    db: Database, table: str, column: str, dtype: np.dtype, enough: float = math.inf
+    db: Database,
+    table: str,
+    column: str,
+    dtype: np.dtype,
+    enough: float = math.inf,
+    *,
+    below: int | None = None,
 ) -> Iterator[np.ndarray]:
-    """Yield the buffers of a column as arrays; stop when the arrays have `enough` rows in all."""
+    """Yield the buffers of a column as arrays; stop when the arrays have `enough` rows in all.
+
+    If `below` is given, only buffers with lower numbers are read.
+    """
     rows = 0
-    for data, shape in partitions.scan_column(db, table, column):
+    for data, shape in partitions.scan_column(db, table, column, below):
         if data is None or shape is None:
             raise CerebroError(
                 f'{table} has a buffer without "{column}"',

@@ -33,6 +33,7 @@ def confusion(
     """
     table = resolve_table(db, packed_table, "packed table")
     summary = packed.summary(db, table.schema, table.name)
+    belonging.refuse_features(summary, table.quoted)
     found = find_model(db, model, mst_key)
     trained = models.trained(db, found)
     labels = summary.class_values[0]

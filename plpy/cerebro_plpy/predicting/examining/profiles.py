@@ -17,6 +17,7 @@ from cerebro_plpy.engine.plain.forward import plain_net
 from cerebro_plpy.errors import (
     DATA_CORRUPTED,
     INSUFFICIENT_PRIVILEGE,
+    NOT_SUPPORTED,
     UNDEFINED_COLUMN,
     UNDEFINED_TABLE,
     WRONG_STATE,
@@ -32,8 +33,8 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
-from cerebro_plpy.store import interrupts
-from cerebro_plpy.store.models.models import strange_views, types_with_casts
+from cerebro_plpy.store import interrupts, user_types
+from cerebro_plpy.store.models.models import strange_views
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 from cerebro_plpy.store.packed import drift as samples
 from cerebro_plpy.store.packed import groups as groups_beside
@@ -45,7 +46,14 @@ from cerebro_plpy.store.runs import results
 ENOUGH_ROWS, ENOUGH_NUMBERS = 20_000, 1_000_000
 _ALL = 2**31 - 1
 # Errors for a table that is gone, has been replaced, or may not be read by the caller.
-_NOT_THERE = (UNDEFINED_TABLE, UNDEFINED_COLUMN, INSUFFICIENT_PRIVILEGE, WRONG_STATE, DATA_CORRUPTED)
+_NOT_THERE = (
+    UNDEFINED_TABLE,
+    UNDEFINED_COLUMN,
+    INSUFFICIENT_PRIVILEGE,
+    WRONG_STATE,
+    DATA_CORRUPTED,
+    NOT_SUPPORTED,
+)
 
 
 @dataclass(frozen=True)
@@ -67,7 +75,8 @@ class PackedSample:
 def find_profile(db: Database, found: TrainedModel | TableOfGroups | VersionOfGroups) -> Profile | None:
     """Return the profile of a model's training rows; None if they are gone or the caller may not read them.
 
-    Models of groups have one profile, of the rows of all groups.
+    None as well if they are outputs of a net: these show no distribution of a column. Models of groups have
+    one profile, of the rows of all groups.
     """
     if isinstance(found.holder, RegisteredVersion):
         return found.holder.profile(db)
@@ -178,7 +187,7 @@ def _groups_of(db: Database, table: Table, columns: Sequence[str]) -> Groups:
     Raise an error if reading their keys would run somebody else's code.
     """
     beside = resolve_table(db, quote(table.schema, table.name + groups_beside.SUFFIX))
-    if strange_views(db, [beside]) or types_with_casts(db, beside, columns):
+    if strange_views(db, [beside]) or user_types.find_casts(db, beside, columns):
         raise CerebroError(f"the groups of {table.quoted} cannot be read", sqlstate=WRONG_STATE)
     return groups_beside.read_groups(db, table, columns)
 

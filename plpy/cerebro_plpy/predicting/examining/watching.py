@@ -163,7 +163,10 @@ def _check(
     holder = judge.holder
     profile = profiles.find_profile(db, judge.found)
     if profile is None:
-        db.notice(f"the training rows of {holder.name} are gone: distributions are not compared")
+        db.notice(
+            f"distributions are not compared: the training rows of {holder.name} are gone, hidden from you,"
+            " or stored as outputs of a net"
+        )
     metrics = scoring.of_rows(judge.is_classes)
     seen = SeenRows(judge, profile, metrics)
     for rows in judge.read_all():

@@ -141,15 +141,21 @@ class GroupTables:
         )
 
     def _chosen(self, names: str, there: str, mst_key: int | None, higher: Sequence[str]) -> str:
-        is_higher = f"i.compile_params IN ({', '.join(higher)})" if higher else "FALSE"
+        equals = "OPERATOR(pg_catalog.=)"
+        is_higher = (
+            f"i.compile_params::pg_catalog.text {equals} ANY (ARRAY[{', '.join(higher)}]::pg_catalog.text[])"
+            if higher
+            else "FALSE"
+        )
         loss, metric = (
             f"coalesce(i.validation_{what}_final, i.training_{what}_final)" for what in ("loss", "metrics")
         )
         worth = (
-            f"CASE WHEN {loss} IN ('NaN', 'Infinity', '-Infinity') THEN NULL"
-            f" WHEN {metric} IS NULL THEN {loss} WHEN {is_higher} THEN -{metric} ELSE {metric} END"
+            f"CASE WHEN {loss} {equals} ANY ('{{NaN,Infinity,-Infinity}}'::pg_catalog.float8[]) THEN NULL"
+            f" WHEN {metric} IS NULL THEN {loss}"
+            f" WHEN {is_higher} THEN OPERATOR(pg_catalog.-) {metric} ELSE {metric} END"
         )
-        which = "" if mst_key is None else f" AND i.mst_key = {int(mst_key)}"
+        which = "" if mst_key is None else f" AND i.mst_key {equals} {int(mst_key)}"
         return (
             f"SELECT {names}, i.{FALLBACK}, i.mst_key, CASE WHEN i.{FALLBACK} THEN '{ALL_ROWS}'"
             f" ELSE {as_json('k.*')} END AS {KEY_TEXT}"
@@ -157,7 +163,7 @@ class GroupTables:
             f" ORDER BY {worth}, {loss}, i.mst_key) AS {PLACE} FROM {self.info.quoted} AS i"
             # Early versions of Greenplum 7 take no subquery with an outer reference in its place.
             f" WHERE {there}{which}) AS i, LATERAL (SELECT {names}) AS k"
-            f" WHERE i.{PLACE} OPERATOR(pg_catalog.=) 1"
+            f" WHERE i.{PLACE} {equals} 1"
         )
 
     def weights(self, db: Database, chosen: GroupModels) -> Iterator[WeightsOfGroup]:

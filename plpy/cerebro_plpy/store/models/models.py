@@ -9,10 +9,9 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.spaces.grid import GridRow
-from cerebro_plpy.store import session
+from cerebro_plpy.store import session, user_types
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, target
-from cerebro_plpy.store.runs import results
 
 _ARCH_COLUMNS = ("model_id", "model_arch", "model_weights", "name", "description")
 
@@ -79,6 +78,7 @@ class Architecture:
 def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[Architecture]:
     """Return the architectures with these ids; raise an error for an id that is missing."""
     check_architectures(db, table)
+    user_types.refuse_code(db, [table])
     rows = db.query(
         "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights, name"
         f" FROM {table.quoted} WHERE model_id = ANY ($1) ORDER BY model_id",
@@ -273,18 +273,5 @@ def strange_views(db: Database, tables: Sequence[Table]) -> list[str]:
         " AND c.relkind NOT IN ('r', 'p') AND pg_get_userbyid(c.relowner) <> current_user",
         ["oid[]"],
         [[table.oid for table in tables]],
-    )
-    return [row["name"] for row in rows]
-
-
-def types_with_casts(db: Database, table: Table, columns: Sequence[str]) -> list[str]:
-    """Return the given columns of a table whose types have a cast to JSON or text that a user made; the
-    cast's code would run as the caller."""
-    rows = db.query(
-        "SELECT a.attname::text AS name FROM pg_attribute AS a JOIN pg_cast AS c ON c.castsource = a.atttypid"
-        f" WHERE a.attrelid = $1::oid AND a.attname = ANY ($2) AND c.castfunc >= {results.FIRST_OF_USERS}"
-        " AND c.casttarget IN ('json'::regtype, 'jsonb'::regtype, 'text'::regtype)",
-        ["oid", "text[]"],
-        [table.oid, list(columns)],
     )
     return [row["name"] for row in rows]

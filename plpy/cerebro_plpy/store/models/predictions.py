@@ -15,7 +15,7 @@ from cerebro_plpy.store import citus
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, literal, quote
 from cerebro_plpy.store.packed.packed import CLASS_VALUES, Expression, SourceColumn
-from cerebro_plpy.store.plain import BINARY_FLOATS, as_texts
+from cerebro_plpy.store.plain import BINARY_FLOATS, as_texts, element_name
 
 PROBABILITY = (("class_value", "text"), ("prob", "double precision"))
 RANK = (("rank", "integer"),)
@@ -44,7 +44,7 @@ def class_values(db: Database, summary: Table, dependents: Sequence[str]) -> lis
 def _elements(db: Database, table: Table) -> dict[str, str]:
     """Return the element type of each column of arrays in a table, by column name."""
     rows = db.query(
-        "SELECT a.attname::text AS name, e.typname::text AS element FROM pg_catalog.pg_attribute AS a"
+        f"SELECT a.attname::text AS name, {element_name('e')} AS element FROM pg_catalog.pg_attribute AS a"
         " JOIN pg_catalog.pg_type AS t ON t.oid = a.atttypid"
         " JOIN pg_catalog.pg_type AS e ON e.oid = t.typelem AND t.typcategory = 'A'"
         " WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped",

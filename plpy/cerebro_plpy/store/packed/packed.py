@@ -11,9 +11,9 @@ from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
-from cerebro_plpy.store import citus, plain
+from cerebro_plpy.store import citus, plain, user_types
 from cerebro_plpy.store.dialect import HEAP, distributed
-from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, quote
+from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, quote, resolve_table
 from cerebro_plpy.store.packed import append, stored_features
 from cerebro_plpy.store.packed.append import VERSIONS, PackedVersion
 from cerebro_plpy.store.packed.stored_features import StoredFeatures
@@ -85,7 +85,7 @@ class Expression:
 def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
     """Return the columns of a table or view by name, with domains resolved to their base types."""
     rows = db.query(
-        """WITH RECURSIVE base AS (
+        f"""WITH RECURSIVE base AS (
                SELECT attname, attnum, atttypid AS shown, atttypid AS type
                  FROM pg_catalog.pg_attribute
                 WHERE attrelid = $1::oid AND attnum > 0 AND NOT attisdropped
@@ -94,7 +94,8 @@ def columns_of(db: Database, table: Table) -> dict[str, SourceColumn]:
                  FROM base b JOIN pg_catalog.pg_type t ON t.oid = b.type WHERE t.typtype = 'd')
            SELECT b.attname AS name, pg_catalog.format_type(b.shown, NULL) AS shown_type,
                   pg_catalog.format_type(b.type, -1) AS base_type,
-                  CASE t.typtype WHEN 'c' THEN 'record' ELSE coalesce(e.typname, t.typname) END AS element,
+                  CASE WHEN t.typtype = 'c' THEN 'record' WHEN e.oid IS NULL THEN {plain.element_name("t")}
+                  ELSE {plain.element_name("e")} END AS element,
                   e.oid IS NOT NULL AS is_array,
                   t.typcategory IN ('S', 'E') OR EXISTS (
                       SELECT FROM pg_catalog.pg_opclass o JOIN pg_catalog.pg_am m ON m.oid = o.opcmethod
@@ -396,6 +397,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
     table = quote(name) if schema is None else quote(schema, name)
     quoted = quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
     present = _summary_columns(db, table, quoted)
+    user_types.refuse_code(db, [resolve_table(db, table), resolve_table(db, quoted)])
     wanted = [column for column, _ in (*_HEAD, *_PLAIN)]
     missing = [column for column in wanted if column not in present]
     if missing:

@@ -168,9 +168,9 @@ def contents(db: Database, table: str, keys: Sequence[int], columns: Columns) ->
 def labels_of_groups(db: Database, table: Table, names: Sequence[str], below: int | None) -> Iterator[Row]:
     """Yield, for each buffer of a table in groups, its labels, and its groups with the number of rows of
     each."""
-    bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
     wanted = ", ".join(quote(column) for name in names for column in (name, name + SHAPE))
-    for batch in db.scan(f"SELECT {GROUPS} AS groups, {wanted} FROM {table.quoted}{bound}", batch=100):
+    rows = f"{table.quoted}{_bound(below)}"
+    for batch in db.scan(f"SELECT {GROUPS} AS groups, {wanted} FROM {rows}", batch=100):
         yield from batch
 
 
@@ -205,36 +205,45 @@ def count_fewest_buffers(db: Database, table: str, below: int | None) -> int:
 
     If `below` is given, only buffers with lower numbers count.
     """
-    bound = "" if below is None else f" WHERE {BUFFER} < {int(below)}"
     rows = db.query(
         "SELECT pg_catalog.min(b.buffers) AS fewest FROM"
-        f" (SELECT pg_catalog.count(*) AS buffers FROM {table}{bound} GROUP BY __dist_key__) AS b"
+        f" (SELECT pg_catalog.count(*) AS buffers FROM {table}{_bound(below)} GROUP BY __dist_key__) AS b"
     )
     return rows[0]["fewest"] or 1
 
 
-def folds_of_buffers(db: Database, table: str, column: str) -> list[tuple[int, int]]:
+def _bound(below: int | None) -> str:
+    """Return the SQL condition for buffers with numbers below a limit; empty without a limit."""
+    return "" if below is None else f" WHERE {BUFFER} < {int(below)}"
+
+
+def folds_of_buffers(db: Database, table: str, column: str, below: int | None) -> list[tuple[int, int]]:
     """Return the fold and the number of rows of each buffer, in the order in which `scan_column` reads
     buffers."""
     rows = db.query(
         f"SELECT {FOLD} AS fold, {quote(column + SHAPE)}[1] AS rows FROM {table}"
-        " ORDER BY __dist_key__, buffer_id"
+        f"{_bound(below)} ORDER BY __dist_key__, buffer_id"
     )
     return [(row["fold"], row["rows"]) for row in rows]
 
 
-def groups_of_buffers(db: Database, table: str) -> list[tuple[int, int]]:
+def groups_of_buffers(db: Database, table: str, below: int | None) -> list[tuple[int, int]]:
     """Return, for each group in each buffer, its number and how many of the buffer's rows it has. Buffers are
     in the order in which `scan_column` reads them."""
-    rows = db.query(f"SELECT {GROUPS} AS groups FROM {table} ORDER BY __dist_key__, buffer_id")
+    rows = db.query(f"SELECT {GROUPS} AS groups FROM {table}{_bound(below)} ORDER BY __dist_key__, buffer_id")
     return [(number, count) for row in rows for number, count in row["groups"]]
 
 
-def scan_column(db: Database, table: str, column: str) -> Iterator[tuple[bytes | None, list[int] | None]]:
-    """Yield the bytes and the shape of a column in each buffer, segment by segment."""
+def scan_column(
+    db: Database, table: str, column: str, below: int | None = None
+) -> Iterator[tuple[bytes | None, list[int] | None]]:
+    """Yield the bytes and the shape of a column in each buffer, segment by segment.
+
+    If `below` is given, only buffers with lower numbers are read.
+    """
     statement = (
         f"SELECT {quote(column)} AS data, {quote(column + SHAPE)} AS shape FROM {table}"
-        " ORDER BY __dist_key__, buffer_id"
+        f"{_bound(below)} ORDER BY __dist_key__, buffer_id"
     )
     for batch in db.scan(statement, batch=16):
         for row in batch:

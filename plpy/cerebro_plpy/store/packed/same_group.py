@@ -33,9 +33,9 @@ def _sides(name: str, kind: str, column: SourceColumn | None, group: str) -> tup
     bare = _without_length(kind)
     if bare in _TEXTS:
         # Groups are not made by collations that take different texts for equal.
-        theirs = f'{theirs}::text COLLATE "C"'
+        theirs = f'{theirs}::pg_catalog.text COLLATE pg_catalog."C"'
     if column is not None and bare in _TEXTS and column.base_type in _TEXTS:
-        return f'{mine}::text COLLATE "C"', theirs
+        return f'{mine}::pg_catalog.text COLLATE pg_catalog."C"', theirs
     if column is not None and kind in _INTEGERS and column.base_type in _INTEGERS:
         return f"{mine}::bigint", f"{theirs}::bigint"
     if column is not None and column.base_type == bare:

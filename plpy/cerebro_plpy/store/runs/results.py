@@ -15,6 +15,7 @@ from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns
 from cerebro_plpy.store.packed.groups import FALLBACK
 from cerebro_plpy.store.packed.packed import FEATURES
+from cerebro_plpy.store.user_types import FIRST_OF_USERS
 
 ResultColumns = Sequence[tuple[str, str]]
 
@@ -463,10 +464,6 @@ def _plain_row(db: Database, table: str, condition: str = "") -> Mapping[str, An
     listed = ", ".join(_quote(row["name"]) for row in known)
     rows = db.query(f"SELECT {plain.as_json('s')} AS row FROM (SELECT {listed} FROM {table}{condition}) AS s")
     return json.loads(rows[0]["row"]) if rows else None
-
-
-# Numbers of catalog objects from here on are those of users.
-FIRST_OF_USERS = 16384
 
 
 def _check_row(summary: str, row: Mapping[str, Any]) -> None:
