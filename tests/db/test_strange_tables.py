@@ -52,6 +52,21 @@ VECTORS = {
         "CREATE TABLE att.m_forecast AS SELECT '{}'::att.word AS document",
         "SELECT cerebro.register('att.m', 'taken')",
     ),
+    "policy": (
+        "ALTER TABLE att.m_summary ENABLE ROW LEVEL SECURITY;"
+        " CREATE POLICY sees ON att.m_summary USING (att.is_right(source_table))",
+        M,
+    ),
+    "policy of a view": (
+        "CREATE VIEW att.peeks AS SELECT att.is_right('a') AS yes; GRANT SELECT ON att.peeks TO public;"
+        " ALTER TABLE att.m_summary ENABLE ROW LEVEL SECURITY;"
+        " CREATE POLICY sees ON att.m_summary USING ((SELECT yes FROM att.peeks))",
+        M,
+    ),
+    "index": (
+        "CREATE INDEX ON att.m (mst_key) WHERE att.is_always('a'); SELECT setval('att.runs', 1, false)",
+        M,
+    ),
     "operator": (
         "CREATE FUNCTION att.equal(varchar, varchar) RETURNS boolean " + CODE.format("true") + ";"
         " CREATE OPERATOR att.= (FUNCTION = att.equal, LEFTARG = varchar, RIGHTARG = varchar);"
@@ -98,6 +113,7 @@ def stranger(trial: Trial, database: str) -> Iterator[Trial]:
             theirs.sql(f"CREATE CAST (att.{name} AS {target}) WITH FUNCTION {made} AS IMPLICIT")
         theirs.sql("CREATE DOMAIN att.words AS att.word; CREATE TYPE att.pair AS (one att.word)")
         theirs.sql(f"CREATE FUNCTION att.is_right(text) RETURNS boolean {CODE.format('true')}")
+        theirs.sql(f"CREATE FUNCTION att.is_always(text) RETURNS boolean IMMUTABLE {CODE.format('true')}")
         theirs.sql("CREATE DOMAIN att.checked AS text CHECK (att.is_right(VALUE))")
         theirs.sql("CREATE TYPE att.mood AS ENUM ('a')")
         theirs.sql("CREATE DOMAIN att.short AS text CHECK (VALUE ~ '^.$')")
@@ -113,7 +129,8 @@ def copies(stranger: Trial) -> Iterator[Trial]:
     stranger.sql("UPDATE att.m_summary SET source_table = 'att.packed', qualified_names = NULL")
     stranger.sql("SELECT setval('att.runs', 1, false)")
     yield stranger
-    stranger.sql(f"DROP TABLE IF EXISTS att.m_forecast, {', '.join(f'att.{name}' for name in COPIED)}")
+    gone = ", ".join(f"att.{name}" for name in COPIED)
+    stranger.sql(f"DROP TABLE IF EXISTS att.m_forecast, {gone}; DROP VIEW IF EXISTS att.peeks")
 
 
 @pytest.mark.parametrize(("change", "call"), VECTORS.values(), ids=VECTORS)

@@ -22,7 +22,7 @@ from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.madlib.params import reparse_compile
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, ResultTable, TrainedModel
 from cerebro_plpy.registry import references
-from cerebro_plpy.store import user_types
+from cerebro_plpy.store import user_code
 from cerebro_plpy.store.models import model_versions, models, registered_groups
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 from cerebro_plpy.store.packed import packed
@@ -184,7 +184,7 @@ def group_tables(db: Database, table: Table) -> tuple[Table, Table, list[str]] |
         return None
     _check_rights(db, [table, summary, info])
     columns = results.summary_row(db, summary.quoted).get(results.GROUP_BY[0])
-    if columns and (cast := user_types.find_casts(db, table, columns)):
+    if columns and (cast := user_code.find_casts(db, table, columns)):
         raise CerebroError(
             f"column {', '.join(cast)} of {table.quoted} is of a type with a cast of its own to JSON or text",
             detail="To read its values would run the cast's function with your rights.",
@@ -204,7 +204,7 @@ def _check_rights(db: Database, tables: Sequence[Table]) -> None:
         hint="The owner gives all that it takes: "
         f"SELECT cerebro.grant_model_access('{tables[0].quoted}', 'role').",
     )
-    user_types.refuse_code(db, tables)
+    user_code.refuse_code(db, tables)
 
 
 def check_readable(

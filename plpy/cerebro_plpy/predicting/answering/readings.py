@@ -13,7 +13,7 @@ from cerebro_plpy.forecasting.series import Reading
 from cerebro_plpy.forecasting.steps import Stamps
 from cerebro_plpy.madlib.literal import shorten
 from cerebro_plpy.packing.columns import sources
-from cerebro_plpy.store import interrupts, user_types
+from cerebro_plpy.store import interrupts, user_code
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.packed.packed import SourceColumn
@@ -47,7 +47,7 @@ def find_columns(
     for column in found:
         if column.is_array or not column.sortable:
             raise _wrong_type(column, "cannot name a series", "Cast it to text in a view.")
-    if cast := user_types.find_casts(db, source, [column.name for column in found]):
+    if cast := user_code.find_casts(db, source, [column.name for column in found]):
         raise CerebroError(
             f"column {', '.join(cast)} of {source.quoted} has a type with a cast of its own to JSON or text",
             hint="Cast the column to text in a view.",

@@ -33,7 +33,7 @@ from cerebro_plpy.predicting.examining import scoring
 from cerebro_plpy.predicting.group_holders import TableOfGroups, VersionOfGroups
 from cerebro_plpy.predicting.holders import ModelHolder, RegisteredVersion, TrainedModel
 from cerebro_plpy.predicting.outputs import Output
-from cerebro_plpy.store import interrupts, user_types
+from cerebro_plpy.store import interrupts, user_code
 from cerebro_plpy.store.models.models import strange_views
 from cerebro_plpy.store.names import Table, find_table, quote, resolve_table
 from cerebro_plpy.store.packed import drift as samples
@@ -187,7 +187,7 @@ def _groups_of(db: Database, table: Table, columns: Sequence[str]) -> Groups:
     Raise an error if reading their keys would run somebody else's code.
     """
     beside = resolve_table(db, quote(table.schema, table.name + groups_beside.SUFFIX))
-    if strange_views(db, [beside]) or user_types.find_casts(db, beside, columns):
+    if strange_views(db, [beside]) or user_code.find_casts(db, beside, columns):
         raise CerebroError(f"the groups of {table.quoted} cannot be read", sqlstate=WRONG_STATE)
     return groups_beside.read_groups(db, table, columns)
 

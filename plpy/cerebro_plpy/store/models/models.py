@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_COLUMN, WRONG_STATE, CerebroError
 from cerebro_plpy.madlib.spaces.grid import GridRow
-from cerebro_plpy.store import session, user_types
+from cerebro_plpy.store import session, user_code
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, target
 
@@ -78,7 +78,7 @@ class Architecture:
 def architectures(db: Database, table: Table, model_ids: Sequence[int]) -> list[Architecture]:
     """Return the architectures with these ids; raise an error for an id that is missing."""
     check_architectures(db, table)
-    user_types.refuse_code(db, [table])
+    user_code.refuse_code(db, [table])
     rows = db.query(
         "SELECT model_id, model_arch::text AS model_arch, model_weights IS NOT NULL AS has_weights, name"
         f" FROM {table.quoted} WHERE model_id = ANY ($1) ORDER BY model_id",

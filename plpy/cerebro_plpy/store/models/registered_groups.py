@@ -13,7 +13,7 @@ from cerebro_plpy.store.models import model_versions
 from cerebro_plpy.store.models.group_models import ALL_ROWS, GroupModels
 from cerebro_plpy.store.names import Table, quote
 from cerebro_plpy.store.packed.groups import FALLBACK, KEY_TEXT
-from cerebro_plpy.store.user_types import FIRST_OF_USERS
+from cerebro_plpy.store.user_code import FIRST_OF_USERS
 
 # The key of the models of groups in a version's description (`about`).
 GROUPS = "groups"

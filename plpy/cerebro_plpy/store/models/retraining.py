@@ -10,7 +10,7 @@ from typing import Any
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import DATATYPE_MISMATCH, CerebroError
 from cerebro_plpy.relations.recipe import AUTHOR
-from cerebro_plpy.store import session, user_types
+from cerebro_plpy.store import session, user_code
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, find_table, quote, temporary
 from cerebro_plpy.store.packed import packed
@@ -50,7 +50,7 @@ def recipe(db: Database, summary: Table) -> str | None:
     it."""
     if find_missing_columns(db, summary, [RECIPE]):
         return None
-    user_types.refuse_code(db, [summary])
+    user_code.refuse_code(db, [summary])
     rows = db.query(f"SELECT {RECIPE}::text AS found FROM {summary.quoted}")
     return rows[0]["found"] if rows else None
 
@@ -65,7 +65,7 @@ def find_recipe(db: Database, summary: Mapping[str, Any]) -> dict[str, Any]:
     beside = table and find_table(db, quote(table.schema, table.name + packed.SUMMARY))
     if beside is None or models.unreadable(db, [beside]) or models.strange_views(db, [beside]):
         return {}
-    if user_types.find_casts(db, beside, [RECIPE]):
+    if user_code.find_casts(db, beside, [RECIPE]):
         return {}
     found = json.loads(recipe(db, beside) or "{}")
     return found if models.is_own(db, beside) else sign(found, models.owner(db, beside))

@@ -9,7 +9,7 @@ from typing import Any
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
-from cerebro_plpy.store import user_types
+from cerebro_plpy.store import user_code
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, quote, resolve_table
 from cerebro_plpy.store.packed.packed import GROUP, SourceColumn
@@ -224,7 +224,7 @@ def read_groups(db: Database, packed: Table, group_by: Sequence[str]) -> Groups:
             hint="Pack the rows again.",
             sqlstate=UNDEFINED_TABLE,
         )
-    user_types.refuse_code(db, [resolve_table(db, name)])
+    user_code.refuse_code(db, [resolve_table(db, name)])
     key = ", ".join(f"g.{quote(column)}" for column in group_by)
     rows = db.query(
         f"SELECT g.{GROUP} AS number, (SELECT {as_json('k.*')} FROM (SELECT {key}) AS k) AS key,"

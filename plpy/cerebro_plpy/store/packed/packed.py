@@ -11,7 +11,7 @@ from cerebro_plpy.database import Database, Row
 from cerebro_plpy.errors import UNDEFINED_TABLE, WRONG_STATE, CerebroError
 from cerebro_plpy.features.specification import Specification
 from cerebro_plpy.features.specification import read as read_specification
-from cerebro_plpy.store import citus, plain, user_types
+from cerebro_plpy.store import citus, plain, user_code
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import LONGEST, Table, TargetTable, literal, quote, resolve_table
 from cerebro_plpy.store.packed import append, stored_features
@@ -397,7 +397,7 @@ def summary(db: Database, schema: str | None, name: str) -> PackedSummary:
     table = quote(name) if schema is None else quote(schema, name)
     quoted = quote(name + SUMMARY) if schema is None else quote(schema, name + SUMMARY)
     present = _summary_columns(db, table, quoted)
-    user_types.refuse_code(db, [resolve_table(db, table), resolve_table(db, quoted)])
+    user_code.refuse_code(db, [resolve_table(db, table), resolve_table(db, quoted)])
     wanted = [column for column, _ in (*_HEAD, *_PLAIN)]
     missing = [column for column in wanted if column not in present]
     if missing:

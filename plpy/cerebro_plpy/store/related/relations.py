@@ -16,7 +16,7 @@ from cerebro_plpy.relations.labels import LabelTerm
 from cerebro_plpy.relations.paths import CATEGORY, ForeignKey, RelatedColumn, TableName
 from cerebro_plpy.relations.planning import MEAN, SUM, RelatedFeature
 from cerebro_plpy.relations.recipe import AUTHOR
-from cerebro_plpy.store import session, user_types
+from cerebro_plpy.store import session, user_code
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns, literal, quote, temporary
 from cerebro_plpy.store.packed.packed import SUMMARY
@@ -307,7 +307,7 @@ def recipe_beside(db: Database, table: Table) -> str | None:
     summary = Table(table.schema, table.name + SUMMARY, rows[0]["oid"], "") if rows else None
     if summary is None or find_missing_columns(db, summary, [RELATED]):
         return None
-    if user_types.find_casts(db, summary, [RELATED]):
+    if user_code.find_casts(db, summary, [RELATED]):
         return None
     quoted, signed = quote(summary.schema, summary.name), json.dumps({AUTHOR: rows[0]["owner"]})
     rows = db.query(

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from cerebro_plpy.database import Database
-from cerebro_plpy.store import plain, user_types
+from cerebro_plpy.store import plain, user_code
 from cerebro_plpy.store.arrays import read_array, write_arrays
 from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable
@@ -163,6 +163,6 @@ def write_document(db: Database, target: TargetTable, document: Mapping[str, Any
 def read_document(db: Database, table: Table) -> str | None:
     """Return the JSON document that describes a forecast, from the table made for it; None if the table is
     empty."""
-    user_types.refuse_code(db, [table])
+    user_code.refuse_code(db, [table])
     rows = db.query(f"SELECT {DOCUMENT}::text AS found FROM {table.quoted} LIMIT 1")
     return rows[0]["found"] if rows else None

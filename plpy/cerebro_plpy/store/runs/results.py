@@ -15,7 +15,7 @@ from cerebro_plpy.store.dialect import HEAP, distributed
 from cerebro_plpy.store.names import Table, TargetTable, find_missing_columns
 from cerebro_plpy.store.packed.groups import FALLBACK
 from cerebro_plpy.store.packed.packed import FEATURES
-from cerebro_plpy.store.user_types import FIRST_OF_USERS
+from cerebro_plpy.store.user_code import FIRST_OF_USERS
 
 ResultColumns = Sequence[tuple[str, str]]
 

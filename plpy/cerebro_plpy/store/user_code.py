@@ -1,4 +1,4 @@
-"""Types that users have made: which columns have one whose code would run when their values are read."""
+"""Code of users that runs when a table is read: that of its columns' types, its policies and its indexes."""
 
 from __future__ import annotations
 
@@ -27,12 +27,41 @@ WITH RECURSIVE held AS (
      WHERE b.type >= {FIRST_OF_USERS})"""
 
 
+# The tables $1 and their partitions, each with the policies, indexes, constraints and statistics of somebody
+# else's that call a function of a user's: the server calls it as whoever reads the table.
+_ATTACHED = """
+WITH RECURSIVE family AS (
+    SELECT t AS oid FROM pg_catalog.unnest($1::oid[]) AS t
+    UNION SELECT i.inhrelid FROM family AS f JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid)
+SELECT DISTINCT f.oid::regclass::text AS of, pg_describe_object(a.classid, a.objid, 0) AS name
+  FROM family AS f JOIN pg_class AS c ON c.oid = f.oid JOIN pg_roles AS o ON o.oid = c.relowner
+  JOIN pg_depend AS a ON a.refclassid = 'pg_class'::regclass AND a.refobjid = f.oid
+   AND a.classid IN ('pg_policy'::regclass, 'pg_class'::regclass, 'pg_constraint'::regclass,
+                     'pg_statistic_ext'::regclass)
+  JOIN pg_depend AS d ON d.classid = a.classid AND d.objid = a.objid
+  LEFT JOIN pg_proc AS p ON d.refclassid = 'pg_proc'::regclass AND p.oid = d.refobjid
+  LEFT JOIN pg_operator AS q ON d.refclassid = 'pg_operator'::regclass AND q.oid = d.refobjid
+  LEFT JOIN pg_roles AS m ON m.oid = coalesce(p.proowner, q.oprowner)
+ WHERE NOT o.rolsuper AND o.rolname <> current_user
+   AND (NOT m.rolsuper OR a.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass
+        AND d.refobjid <> f.oid)
+ ORDER BY 1, 2 LIMIT 1"""
+
+
 def refuse_code(db: Database, tables: Sequence[Table]) -> None:
-    """Raise an error if somebody else's table has a column whose type runs code of a user's, when a value is
-    cast to it or from it.
+    """Raise an error if somebody else's table runs code of a user's when it is read: by the types of its
+    columns, or by what belongs to it, such as policies.
 
     A superuser's tables and functions, such as those of extensions, are trusted.
     """
+    oids = [table.oid for table in tables]
+    for row in db.query(_ATTACHED, ["oid[]"], [oids]):
+        raise CerebroError(
+            f"{row['name']} runs code of its own, and somebody else owns {row['of']}",
+            detail="To read the table would run that code with your rights.",
+            hint="Copy the table.",
+            sqlstate=NOT_SUPPORTED,
+        )
     rows = db.query(
         _TYPES_BENEATH + " SELECT DISTINCT h.attrelid::regclass::text AS of, h.attname::text AS name"
         " FROM held AS h JOIN pg_class AS c ON c.oid = h.attrelid JOIN pg_roles AS o ON o.oid = c.relowner"
@@ -46,7 +75,7 @@ def refuse_code(db: Database, tables: Sequence[Table]) -> None:
         " WHERE k.contypid = h.type AND (d.refclassid <> 'pg_type'::regclass OR d.refobjid <> h.type)))"
         " ORDER BY 1, 2 LIMIT 1",
         ["oid[]"],
-        [[table.oid for table in tables]],
+        [oids],
     )
     for row in rows:
         raise CerebroError(
