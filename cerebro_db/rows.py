@@ -325,5 +325,9 @@ def _with_types(config: Predictor, columns: Mapping[str, Any]) -> dict[str, Any]
     # A number that is a category as well is there twice, first as a number.
     kinds = {column["name"]: column["kind"] for column in reversed(known["columns"])}
     nothing = {"number": np.float64("nan"), "date": np.datetime64("NaT", "us")}
-    typed = {name: np.array([nothing.get(kinds.get(name, ""))] * len(columns[name])) for name in empty}
+    typed = {
+        name: np.full(len(columns[name]), nothing[kinds[name]])
+        for name in empty
+        if kinds.get(name) in nothing
+    }
     return {**columns, **typed}

@@ -103,15 +103,21 @@ def test_an_optimizer_without_a_schedule_begins_with_the_given_weights() -> None
     )
 
 
-def test_a_variable_that_belongs_to_no_weight_is_found_by_another_number() -> None:
+@pytest.mark.parametrize("number", ["", "_1", "_700"])
+@pytest.mark.parametrize("more", ["", ",use_ema=True"])
+def test_a_variable_that_belongs_to_no_weight_is_found_by_any_number(number: str, more: str) -> None:
+    """With slots in addition, names decide, and else places."""
     trained = train(f"Nadam({RATE})", start(f"Nadam({RATE})"))
-    (place,) = [place for place, name in enumerate(trained.names) if name.startswith("variable")]
-    renamed = [f"variable_{place * 100}" if at == place else name for at, name in enumerate(trained.names)]
-    # The other net has a slot more for each weight, so that names decide.
-    other = start(f"Nadam({RATE},use_ema=True)")
-    found = warmed(other, State(renamed, trained.arrays, trained.kinds, trained.weight_order))
-    (new,) = [place for place, name in enumerate(found.names) if name.startswith("variable")]
-    assert found.arrays[new] == trained.arrays[place] != 1.0
+    ((place, _),) = unnamed(trained)
+    renamed = [f"variable{number}" if at == place else name for at, name in enumerate(trained.names)]
+    old = State(renamed, trained.arrays, trained.kinds, trained.weight_order)
+    ((_, found),) = unnamed(warmed(start(f"Nadam({RATE}{more})"), old))
+    assert found == trained.arrays[place] != 1.0
+
+
+def unnamed(state: State) -> list[tuple[int, np.ndarray]]:
+    named = enumerate(zip(state.names, state.arrays, strict=True))
+    return [(place, array) for place, (name, array) in named if name.startswith("variable")]
 
 
 def test_the_rate_is_that_of_the_optimizer_inside() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 
+import numpy as np
+
 from cerebro_plpy.engine.state import OPTIMIZER, State
 
 
@@ -14,7 +16,7 @@ def role_of(name: str) -> str:
     Keras numbers variables without an owner anew in each process.
     """
     owner, _, own = name.rpartition("/")
-    return f"{owner}/{own.rpartition('_')[2]}" if owner else name.rstrip("0123456789")
+    return f"{owner}/{own.rpartition('_')[2]}" if owner else re.sub(r"_\d+$", "", name)
 
 
 # Variables that begin as copies of weights: moving averages, and the momentum of one optimizer.
@@ -24,11 +26,12 @@ _COPIES = re.compile(r".*/(?P<weight>.*)_average|schedule_free_adam_w/(?P<free>.
 def copy_weights(state: State, places: Collection[int]) -> None:
     """Give those of the optimizer's variables at the given places that begin as copies of weights the values
     that the weights have."""
-    weights = {
-        name.replace("/", "_"): array
-        for name, array, kind in zip(state.names, state.arrays, state.kinds, strict=True)
-        if kind != OPTIMIZER
-    }
+    weights: dict[str, np.ndarray | None] = {}
+    for name, array, kind in zip(state.names, state.arrays, state.kinds, strict=True):
+        if kind != OPTIMIZER:
+            own = name.replace("/", "_")
+            # Two weights of one name cannot be told apart by the names of their variables.
+            weights[own] = None if own in weights else array
     for place in places:
         found = _COPIES.fullmatch(state.names[place]) if state.kinds[place] == OPTIMIZER else None
         weight = weights.get(found["weight"] or found["free"]) if found else None

@@ -42,15 +42,15 @@ def pack_training(
     source, target = _tables(db, source_table, output_table)
     known = packed.columns_of(db, source)
     outputs = parse_items(dependent_varname, "dependent_varname", known)
-    widths = _widths(num_classes, len(outputs))
-    size, divisor = _buffer_size(buffer_size), _divisor(normalizing_const)
+    widths, size = _widths(num_classes, len(outputs)), _buffer_size(buffer_size)
+    divisor, rules = _divisor(normalizing_const), db.server.rules(distribution_rules)
     _check_alone(chosen, divisor, independent_varname)
-    rules = db.server.rules(distribution_rules)
     segments = chosen.segments or _usual_segments(db, source, rules)
     dependents = _dependents(db, source, known, outputs, widths, chosen=chosen)
-    label, seed, weight = dependents[0].first, chosen.seed, _weight(db, source, known, chosen.weight)
+    label, seed = dependents[0].first, chosen.seed
     with splits.drawn(db, source, known, label, share=share, seed=seed, schema=target.schema) as source:
         held, held_target, in_folds, in_groups, found = None, None, None, None, None
+        weight = _weight(db, source, known, chosen.weight)
         if chosen.validation is not None:
             source, held = holdout.tables(db, source, known, said=chosen.validation, label=label, seed=seed)
             held_target = _validation_table(db, str(output_table))

@@ -38,19 +38,19 @@ class Table:
     # Without a selection: the condition, on a row s, that limits which rows are read; None for all rows.
     condition: str | None = None
     # A table with a copy of the rows, which is read in place of this one; messages name this one.
-    copy: str | None = None
+    copy: Table | None = None
 
     @property
-    def stored(self) -> str:
-        """The quoted name of the table from which the rows are read."""
-        return self.copy or self.quoted
+    def stored(self) -> Table:
+        """The table from which the rows are read."""
+        return self.copy or self
 
     @property
     def rows(self) -> str:
         """The text after FROM that reads the table's rows, with the alias s."""
         if self.selection is None and self.condition is not None:
-            return f"(SELECT s.* FROM {self.stored} AS s WHERE {self.condition}) AS s"
-        return f"{self.selection or self.stored} AS s"
+            return f"(SELECT s.* FROM {self.stored.quoted} AS s WHERE {self.condition}) AS s"
+        return f"{self.selection or self.stored.quoted} AS s"
 
 
 @dataclass(frozen=True)

@@ -27,29 +27,47 @@ WITH RECURSIVE held AS (
      WHERE b.type >= {FIRST_OF_USERS})"""
 
 
-# The tables $1 and their partitions, each with the policies, indexes, constraints and statistics of somebody
-# else's that call a function of a user's: the server calls it as whoever reads the table.
-_ATTACHED = """
+def _runs_code(expression: str) -> str:
+    """Return the SQL condition that a stored expression may run a user's code.
+
+    It calls a function of a user's, or one of the server's that is not immutable: some of these run a text as
+    SQL. A query or another domain in it may do so as well.
+    """
+    functions = ":(?:funcid|opfuncid|aggfnoid|winfnoid) ([0-9]+)"
+    return (
+        f"({expression}::text ~ 'SUBLINK|COERCETODOMAIN ' OR EXISTS"
+        f" (SELECT FROM regexp_matches({expression}::text, '{functions}', 'g') AS f (found)"
+        " JOIN pg_proc AS p ON p.oid = f.found[1]::oid JOIN pg_roles AS m ON m.oid = p.proowner"
+        " WHERE p.provolatile <> 'i' OR NOT m.rolsuper))"
+    )
+
+
+# Of the tables $1 and their partitions that are somebody else's: the policies that may run a user's code, and
+# the indexes, constraints and statistics that call a user's function, which the server does to plan a query.
+_ATTACHED = f"""
 WITH RECURSIVE family AS (
     SELECT t AS oid FROM pg_catalog.unnest($1::oid[]) AS t
-    UNION SELECT i.inhrelid FROM family AS f JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid)
-SELECT DISTINCT f.oid::regclass::text AS of, pg_describe_object(a.classid, a.objid, 0) AS name
-  FROM family AS f JOIN pg_class AS c ON c.oid = f.oid JOIN pg_roles AS o ON o.oid = c.relowner
-  JOIN pg_depend AS a ON a.refclassid = 'pg_class'::regclass AND a.refobjid = f.oid
-   AND a.classid IN ('pg_policy'::regclass, 'pg_class'::regclass, 'pg_constraint'::regclass,
-                     'pg_statistic_ext'::regclass)
-  JOIN pg_depend AS d ON d.classid = a.classid AND d.objid = a.objid
-  LEFT JOIN pg_proc AS p ON d.refclassid = 'pg_proc'::regclass AND p.oid = d.refobjid
-  LEFT JOIN pg_operator AS q ON d.refclassid = 'pg_operator'::regclass AND q.oid = d.refobjid
-  LEFT JOIN pg_roles AS m ON m.oid = coalesce(p.proowner, q.oprowner)
- WHERE NOT o.rolsuper AND o.rolname <> current_user
-   AND (NOT m.rolsuper OR a.classid = 'pg_policy'::regclass AND d.refclassid = 'pg_class'::regclass
-        AND d.refobjid <> f.oid)
- ORDER BY 1, 2 LIMIT 1"""
+    UNION SELECT i.inhrelid FROM family AS f JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid),
+strange AS (
+    SELECT c.oid, c.relrowsecurity FROM family AS f JOIN pg_class AS c ON c.oid = f.oid
+      JOIN pg_roles AS o ON o.oid = c.relowner WHERE NOT o.rolsuper AND o.rolname <> current_user),
+found AS (
+    SELECT s.oid, 'pg_policy'::regclass AS kind, k.oid AS object FROM strange AS s
+      JOIN pg_policy AS k ON k.polrelid = s.oid WHERE s.relrowsecurity AND {_runs_code("k.polqual")}
+    UNION ALL
+    SELECT s.oid, a.classid, a.objid FROM strange AS s
+      JOIN pg_depend AS a ON a.refclassid = 'pg_class'::regclass AND a.refobjid = s.oid
+       AND a.classid IN ('pg_class'::regclass, 'pg_constraint'::regclass, 'pg_statistic_ext'::regclass)
+      JOIN pg_depend AS d ON d.classid = a.classid AND d.objid = a.objid
+      LEFT JOIN pg_proc AS p ON d.refclassid = 'pg_proc'::regclass AND p.oid = d.refobjid
+      LEFT JOIN pg_operator AS q ON d.refclassid = 'pg_operator'::regclass AND q.oid = d.refobjid
+      JOIN pg_roles AS m ON m.oid = coalesce(p.proowner, q.oprowner) WHERE NOT m.rolsuper)
+SELECT oid::regclass::text AS of, pg_describe_object(kind, object, 0) AS name
+  FROM found ORDER BY 1, 2 LIMIT 1"""
 
 
 def refuse_code(db: Database, tables: Sequence[Table]) -> None:
-    """Raise an error if somebody else's table runs code of a user's when it is read: by the types of its
+    """Raise an error if somebody else's table may run code of a user's when it is read: by the types of its
     columns, or by what belongs to it, such as policies.
 
     A superuser's tables and functions, such as those of extensions, are trusted.
@@ -57,9 +75,9 @@ def refuse_code(db: Database, tables: Sequence[Table]) -> None:
     oids = [table.oid for table in tables]
     for row in db.query(_ATTACHED, ["oid[]"], [oids]):
         raise CerebroError(
-            f"{row['name']} runs code of its own, and somebody else owns {row['of']}",
+            f"{row['name']} may run code of its own, and somebody else owns {row['of']}",
             detail="To read the table would run that code with your rights.",
-            hint="Copy the table.",
+            hint="Ask the owner for a table without it.",
             sqlstate=NOT_SUPPORTED,
         )
     rows = db.query(
@@ -70,19 +88,17 @@ def refuse_code(db: Database, tables: Sequence[Table]) -> None:
         " JOIN pg_roles AS m ON m.oid = p.proowner"
         " WHERE h.type IN (k.castsource, k.casttarget) AND NOT m.rolsuper)"
         " OR EXISTS (SELECT FROM pg_constraint AS k"
-        # A CHECK of the server's own functions depends on nothing but its type.
-        " JOIN pg_depend AS d ON d.classid = 'pg_constraint'::regclass AND d.objid = k.oid"
-        " WHERE k.contypid = h.type AND (d.refclassid <> 'pg_type'::regclass OR d.refobjid <> h.type)))"
+        f" WHERE k.contypid = h.type AND {_runs_code('k.conbin')}))"
         " ORDER BY 1, 2 LIMIT 1",
         ["oid[]"],
         [oids],
     )
     for row in rows:
         raise CerebroError(
-            f"column {row['name']} of {row['of']} is of a type that runs code of its own, and somebody else"
-            " owns the table",
+            f"column {row['name']} of {row['of']} is of a type that may run code of its own,"
+            " and somebody else owns the table",
             detail="To read its values would run that code with your rights.",
-            hint="Copy the table, with the column as text.",
+            hint="Ask the owner for a table with that column as text.",
             sqlstate=NOT_SUPPORTED,
         )
 

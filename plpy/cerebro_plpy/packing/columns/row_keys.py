@@ -42,7 +42,7 @@ def find_keys(
     facts: Mapping[str, ColumnFacts],
 ) -> dict[str, str]:
     """Return the columns whose values identify the rows of a table, each with the reason."""
-    whole = replace(table, selection=None, condition=None)
+    whole = replace(table, selection=None, condition=None, copy=None)
     possible = [column for column, plain in columns if _may_be_key(plain, facts.get(column.name))]
     found: dict[str, str] = {}
     for column, values in zip(possible, statistics.distinct(db, whole, possible), strict=True):

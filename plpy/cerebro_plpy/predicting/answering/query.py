@@ -78,14 +78,15 @@ class _Readers(dict[str, Reader]):
     def add(self, ticket: str, reader: Reader) -> None:
         """Add a reader, after the readers of earlier statements and those beyond the limits are dropped.
 
-        A statement of the client ends before the next begins, but its queries may be nested in each other.
+        A statement of the client ends before the next begins, but its queries may be nested in each other:
+        the newest one has ended, unless this one is nested in it.
         """
         for known in [key for key, one in self.items() if one.began != reader.began]:
             del self[known]
-        while self and (
+        while len(self) > 1 and (
             len(self) >= KEPT_READERS or sum(one.nbytes for one in self.values()) + reader.nbytes > KEPT_BYTES
         ):
-            del self[next(iter(self))]
+            self.popitem()
         self[ticket] = reader
 
 

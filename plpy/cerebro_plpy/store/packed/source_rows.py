@@ -48,13 +48,12 @@ def copied(db: Database, source: Table, schema: str) -> Generator[Table]:
 
     A few rows of a very large table are found once, and not again by each statement that reads them.
     """
-    copy = target(db, schema, f"_{secrets.token_hex(16)}").quoted
+    name = target(db, schema, f"_{secrets.token_hex(16)}").quoted
     kind = "" if is_temporary(schema) else "UNLOGGED "
     end = distributed(db, "RANDOMLY")
-    db.query(f"CREATE {kind}TABLE {copy}{HEAP} AS SELECT s.* FROM {source.rows}{end}")
-    oid = resolve_table(db, copy).oid
-    yield replace(source, oid=oid, selection=None, condition=None, copy=copy)
-    db.query(f"DROP TABLE {copy}")
+    db.query(f"CREATE {kind}TABLE {name}{HEAP} AS SELECT s.* FROM {source.rows}{end}")
+    yield replace(source, selection=None, condition=None, copy=resolve_table(db, name))
+    db.query(f"DROP TABLE {name}")
 
 
 def draw_rows(source: Table, most: int, seed: int) -> Table:

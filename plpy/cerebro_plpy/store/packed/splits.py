@@ -160,9 +160,9 @@ def _has_places(db: Database, source: Table) -> bool:
         " AND pg_catalog.current_setting('server_version_num')::integer >= 140000 AS found"
         " FROM pg_catalog.pg_class AS c WHERE c.oid = $1::oid",
         ["oid"],
-        [source.oid],
+        [source.stored.oid],
     )
-    return bool(rows[0]["found"]) and not citus.has_shards(db, source)
+    return bool(rows[0]["found"]) and not citus.has_shards(db, source.stored)
 
 
 def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> list[str]:
@@ -171,7 +171,7 @@ def _find_places(db: Database, source: Table, holdout: Holdout, number: str) -> 
     `number` is the SQL expression for a row's hash. Once the places are known, statements that read the rows
     need not convert each row to JSON to compute it.
     """
-    stored = f"{source.stored} AS s WHERE ({source.condition or 'TRUE'})"
+    stored = f"{source.stored.quoted} AS s WHERE ({source.condition or 'TRUE'})"
     chosen = f"{stored} AND {_chosen(holdout, number)}"
     if holdout.strata is not None:
         value = holdout.strata.value
@@ -191,7 +191,7 @@ def _by_place(source: Table, columns: Sequence[str], places: Sequence[str]) -> t
     listed = ", ".join(f"s.{quote(column)}" for column in columns)
     array = ",".join(f'"{place}"' for place in places)
     at_places = f"s.ctid = ANY ('{{{array}}}'::pg_catalog.tid[])"
-    start = f"SELECT {listed} FROM {source.stored} AS s WHERE ({source.condition or 'TRUE'})"
+    start = f"SELECT {listed} FROM {source.stored.quoted} AS s WHERE ({source.condition or 'TRUE'})"
     kept, held = (
         replace(source, selection=f"({start} AND {test})", condition=None)
         for test in (f"({at_places}) IS NOT TRUE", at_places)
