@@ -17,11 +17,11 @@ WITH RECURSIVE held AS (
     SELECT a.attrelid, a.attname, a.attnum, a.atttypid AS type FROM pg_catalog.pg_attribute AS a
      WHERE a.attrelid = ANY ($1::oid[]) AND a.attnum > 0 AND NOT a.attisdropped
        AND a.atttypid >= {FIRST_OF_USERS}
-    UNION
+    UNION ALL
     SELECT h.attrelid, h.attname, h.attnum, b.type FROM held AS h
       JOIN pg_catalog.pg_type AS t ON t.oid = h.type
       LEFT JOIN pg_catalog.pg_range AS r ON r.rngtypid = t.oid,
-      LATERAL (SELECT t.typbasetype UNION SELECT t.typelem UNION SELECT r.rngsubtype UNION
+      LATERAL (SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL SELECT r.rngsubtype UNION ALL
                SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
                 WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) AS b (type)
      WHERE b.type >= {FIRST_OF_USERS})"""
@@ -47,7 +47,7 @@ def _runs_code(expression: str) -> str:
 _ATTACHED = f"""
 WITH RECURSIVE family AS (
     SELECT t AS oid FROM pg_catalog.unnest($1::oid[]) AS t
-    UNION SELECT i.inhrelid FROM family AS f JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid),
+    UNION ALL SELECT i.inhrelid FROM family AS f JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid),
 strange AS (
     SELECT c.oid, c.relrowsecurity FROM family AS f JOIN pg_class AS c ON c.oid = f.oid
       JOIN pg_roles AS o ON o.oid = c.relowner WHERE NOT o.rolsuper AND o.rolname <> current_user),
