@@ -51,6 +51,21 @@ def test_a_share_of_rows_is_held_out(trial: Trial, stratify: bool) -> None:
     assert held == pytest.approx(HELD_OUT * ROWS, abs=1 if stratify else 60)
 
 
+def test_rows_that_are_used_of_a_large_table_are_copied(trial: Trial) -> None:
+    columns = ", ".join(f"(sin(i) * {n})::real AS c{n}" for n in range(1, 20))
+    trial.sql(
+        f"CREATE TABLE large AS SELECT i AS id, {columns}, i % 2 > 0 AS odd"
+        " FROM generate_series(1, 30000) AS i"
+    )
+    trial.sql("SELECT create_distributed_table('large', 'id')")
+    trial.value("SELECT cerebro.prepare_train('large', 'odd', 'large_m', '1 s', '{\"nets\": \"linear\"}')")
+    kept, held = (
+        trial.value(f"SELECT total_rows FROM large_m_packed{end}_summary") for end in ("", "_validation")
+    )
+    assert kept + held == pytest.approx(0.4 * 30000, rel=0.02)
+    assert trial.value("SELECT count(*) FROM pg_class WHERE relname ~ '^_[0-9a-f]{32}$'") == 0
+
+
 def test_a_query_is_predicted_wherever_its_rows_lie(trial: Trial, models: None) -> None:
     """Each way to predict a query returns the classes that `madlib_predict` returns."""
     trial.call("madlib_predict", "models", "whole", "id", "*", "told", "response", mst_key=1)
