@@ -89,8 +89,9 @@ def go_through(trial: Trial, source: str, **options: object) -> None:
             f" FROM cerebro.predict_query('models', 'SELECT * FROM {source}', NULL::{source}) AS p ORDER BY 1"
         )
         assert trial.sql(query) == expected
-        row = f"SELECT h.id, p.class FROM {source} AS h, cerebro.predict('models', h) AS p ORDER BY 1"
-        assert trial.sql(row) == expected
+        # A column of the alias's name would be handed over in place of the row.
+        row = "SELECT a_row.id, p.class FROM {} AS a_row, cerebro.predict('models', a_row) AS p ORDER BY 1"
+        assert trial.sql(row.format(source)) == expected
 
 
 def test_all_works_with_columns_called_as_ours(trial: Trial) -> None:

@@ -146,6 +146,12 @@ def test_a_search_draws_depth_and_width(trial: Trial) -> None:
 
 WRONG = {
     "an unknown name": ("mixed", "tabula", {}, "no net is called tabula"),
+    "nets without number": (
+        "mixed",
+        "tabular",
+        {"width": list(range(8, 208)), "depth": [1, 2, 3], "dropout": [0.0, 0.1]},
+        "params give 1200 nets",
+    ),
     "an unknown parameter": ("mixed", "tabular", {"widht": 3}, "'tabular' has no parameter widht"),
     "a wrong parameter": ("mixed", "tabular", {"width": 0}, "option width is 0"),
     "no image": ("mixed", "image", {}, "needs an input of three dimensions"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -243,12 +244,10 @@ def _combinations(name: str, point: StartingPoint, given: str | None) -> list[Pa
             raise unknown(f"'{name}' has no parameter {key}", key, sorted(point.defaults))
         values = value if isinstance(value, list) else [value]
         lists[key] = [CHECKS[key](key, one) for one in values]
-    found: list[Parameters] = [
-        dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())
-    ]
-    if not 0 < len(found) <= MOST:
-        raise CerebroError(f"params give {len(found)} nets, which must be from 1 to {MOST}")
-    return found
+    count = math.prod(map(len, lists.values()))
+    if not 0 < count <= MOST:
+        raise CerebroError(f"params give {count} nets, which must be from 1 to {MOST}")
+    return [dict(zip(lists, values, strict=True)) for values in itertools.product(*lists.values())]
 
 
 _NAMES = ", ".join(POINTS)
