@@ -182,8 +182,8 @@ def warmed(fresh: states.State, old: states.State) -> states.State:
 
     Arrays are matched by position, because the names of seeds have numbers that differ between processes. If
     only the optimizers differ, optimizer variables are matched by name, shape and type; if the nets differ,
-    all arrays are. An array of `fresh` without a match stays as it is, but a copy of a weight
-    follows the weight.
+    all arrays are. An array of `fresh` without a match stays as it is, but a copy of a weight follows the
+    weight.
     """
     same = _forms(fresh, optimizer=True) == _forms(old, optimizer=True) and _roles(fresh) == _roles(old)
     if not same and _forms(fresh, optimizer=False) != _forms(old, optimizer=False):
