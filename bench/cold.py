@@ -86,7 +86,8 @@ def _measure(job: Job, repetitions: int, tell: Tell) -> tuple[dict[str, Spread],
                 wait_until_quiet()
                 taken[way].append(_first(job, backend))
                 tell(f"  {way} {taken[way][-1]:.1f} s")
-            programs = sum(1 for _ in folder.rglob("*-cache"))
+            # Beside the programs of a kind lies the result of a trial, whether they can be loaded.
+            programs = sum(file.name != "loads" for file in folder.glob("*/*"))
     return {way: Spread.from_values(seconds) for way, seconds in taken.items()}, programs
 
 

@@ -207,8 +207,9 @@ def relations(root: Path) -> list[Relation]:
     text = "\n".join(file.read_text() for file in files)
     columns = _COLUMN_COMMENT.findall(text)
     return [
-        Relation(name, _unquoted(comment), tuple((c, _unquoted(said)) for r, c, said in columns if r == name))
-        for name, comment in _RELATION_COMMENT.findall(text)
+        # A later migration may describe a column anew.
+        Relation(name, _unquoted(said), tuple({c: _unquoted(t) for r, c, t in columns if r == name}.items()))
+        for name, said in _RELATION_COMMENT.findall(text)
     ]
 
 

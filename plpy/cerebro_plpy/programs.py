@@ -27,6 +27,8 @@ _DAY = 86400
 # A file that is unfinished for longer was left by a process that was killed.
 _UNFINISHED_SECONDS = 3600
 _UNFINISHED = ".unfinished"
+# The beginning of a notice; the reason follows.
+NOT_KEPT = "compiled programs are not kept for other sessions"
 _KIND_LETTERS = 32
 _DIGEST_BYTES = hashlib.sha256().digest_size
 # The name of an entry beside the programs, which says whether they can be loaded on this processor at all.

@@ -142,6 +142,20 @@ def test_a_part_is_no_smaller_than_a_buffer(trial: Trial) -> None:
     assert iterations[0] == 1 and iterations[-1] == fewest > 1
 
 
+def test_many_validation_rows_are_sampled_and_chance_is_said(trial: Trial) -> None:
+    trial.sql(
+        "CREATE TABLE many AS SELECT array_fill(random()::real, ARRAY[64]) AS x, i % 3 AS y"
+        " FROM generate_series(1, 60000) AS i"
+    )
+    trial.pack_validation("many", "many_val", "packed")
+    search(trial, "sampled", "asha", "num_configs=2, num_iterations=1", validation_table="many_val")
+    told = trial.notices()
+    assert "configs are compared on 50000 of 60000 validation rows, the same for all" in told
+    assert "an accuracy on these is within 0.0018 of that on all rows" in told
+    (accuracy,) = trial.sql("SELECT validation_metrics_final FROM sampled_info LIMIT 1")[0]
+    assert abs(accuracy * 50_000 - round(accuracy * 50_000)) < 0.01
+
+
 def test_by_epochs_is_the_usual_search(trial: Trial) -> None:
     runs = [
         search(trial, out, "hyperband", "R=3", options=options)

@@ -107,13 +107,13 @@ def adam(rate: float | str, **others: float) -> Call:
     return Call("Adam", (("learning_rate", rate), *others.items()))
 
 
-def two_outputs(metrics: Any, shapes: tuple[tuple[int, ...], ...] = ((3,), (2,))) -> None:
+def two_outputs(metrics: Any, loss: Any = CROSS, weights: Any = None) -> None:
     keras = runtime.keras()
     given = keras.Input((6,))
     outputs = [keras.layers.Dense(3, name="kind")(given), keras.layers.Dense(2, name="size")(given)]
     made = keras.Model(given, outputs, name="net")
-    params = CompileParams(Call("Adam", ()), CROSS, metrics)
-    check_config(architecture.describe(made.to_json()), params, ((6,),), shapes, (ONE_HOT, ONE_HOT))
+    params = CompileParams(Call("Adam", ()), loss, metrics, weights)
+    check_config(architecture.describe(made.to_json()), params, ((6,),), ((3,), (2,)), (ONE_HOT, ONE_HOT))
 
 
 def test_one_metric_alone_is_for_each_output() -> None:
@@ -133,6 +133,36 @@ def test_metrics_of_a_net_with_two_outputs_say_which_they_are_for() -> None:
     assert "{'kind': ['categorical_accuracy'], 'size': ['categorical_accuracy']}" in (caught.value.hint or "")
     with pytest.raises(CerebroError, match="names an output 'colour' that is not there"):
         two_outputs({"colour": ["accuracy"]})
+
+
+def test_metrics_by_name_stand_in_the_order_of_the_outputs_since_the_first_decides() -> None:
+    two_outputs({"kind": ["mse"], "size": ["accuracy"]})
+    with pytest.raises(CerebroError, match="metrics names the outputs in the order 'size', 'kind', the arch"):
+        two_outputs({"size": ["mse"], "kind": ["accuracy"]})
+
+
+def test_losses_and_their_weights_say_which_outputs_they_are_for() -> None:
+    by_name = {"kind": CROSS, "size": CROSS}
+    for loss, weights in [
+        (CROSS, 0.5),
+        ([CROSS, None], None),
+        ([CROSS, CROSS], [1.0, 0.5]),
+        (by_name, {"size": 0.5, "kind": 1.0}),
+        (by_name, [1.0, 0.5]),
+    ]:
+        two_outputs(None, loss, weights)
+    for loss, weights in [
+        (CROSS, [1.0, 0.5]),
+        ([CROSS, CROSS], {"kind": 1.0, "size": 0.5}),
+        ([CROSS, CROSS], 0.5),
+        (by_name, [0.5]),
+    ]:
+        with pytest.raises(CerebroError, match="loss_weights does not say which of the losses"):
+            two_outputs(None, loss, weights)
+    with pytest.raises(CerebroError, match="loss is a dictionary of 'kind', and the architecture has"):
+        two_outputs(None, {"kind": CROSS})
+    with pytest.raises(CerebroError, match="loss is a list of 3, and the architecture has 2 outputs"):
+        two_outputs(None, [CROSS] * 3)
 
 
 def test_float_labels_under_a_loss_for_classes_are_told_of_num_classes() -> None:

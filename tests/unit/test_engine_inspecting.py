@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import nets
+from cerebro_plpy.engine.backends import runtime
 from cerebro_plpy.engine.checks import architecture
 from cerebro_plpy.engine.inside import scores
 from cerebro_plpy.engine.inside.inspecting import LayerFacts, inspect
@@ -72,3 +73,15 @@ def test_codes_and_weights_that_are_no_numbers() -> None:
         True,
         False,
     ]
+
+
+def test_a_layer_that_returns_its_states_as_well() -> None:
+    layers = runtime.keras().layers
+    given = layers.Input((4, 2))
+    values, *_ = layers.LSTM(3, return_state=True, name="memory")(given)
+    net = runtime.keras().Model(given, layers.Dense(CLASSES, activation="softmax")(values))
+    weights = [np.asarray(one) for one in net.get_weights()]
+    classes = np.eye(CLASSES, dtype=np.float32)[np.arange(ROWS) % CLASSES]
+    x = RANDOM.normal(size=(ROWS, 4, 2)).astype(np.float32)
+    memory, _ = facts_of(net.to_json(), weights, x, classes)
+    assert (memory.name, memory.units, memory.saturated) == ("memory", 3, 0.0)

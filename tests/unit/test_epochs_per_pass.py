@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from typing import Any, cast
+
 import numpy as np
 import pytest
 
-from cerebro_plpy.segment.rows import Partition, PartitionRows, Stretch
+from cerebro_plpy.logical.budget import MOST_MEASURED
+from cerebro_plpy.segment.rows import Partition, PartitionRows, Stretch, Subset, choose_measured_rows
 from cerebro_plpy.store.packed.partitions import Buffer
 
 SIZES = (7, 1, 12, 5)
@@ -48,3 +52,30 @@ def test_an_empty_partition_has_no_rows_in_any_epoch() -> None:
     parts = make(4, ())
     assert parts.rows == 0
     assert len(parts.shuffled_places(3, 2, 0)) == 0
+
+
+class FakeRun:
+    """The part of a run that chooses rows."""
+
+    def __init__(self, epochs: int | None, seed: int = 3) -> None:
+        self.limits, self.seed = json.dumps({"epochs_per_pass": epochs}), seed
+
+
+def measured(epochs: int | None, *, seed: int = 3, size: int = 7_000) -> list[int]:
+    buffers = [Buffer(number, size, 8 * size, fold=number % 2) for number in range(6)]
+    partition = Partition(1, "packed", 2, None, buffers, source=cast("Any", None))
+    run = cast("Any", FakeRun(epochs, seed))
+    return choose_measured_rows(run, partition, Subset()).places_in_order().tolist()
+
+
+def test_configs_are_measured_on_the_same_sample_if_an_epoch_has_a_part_of_the_rows() -> None:
+    sample = measured(16)
+    assert len(set(sample)) == len(sample) == MOST_MEASURED
+    assert measured(16) == sample and measured(16, seed=4) != sample
+    # Whole buffers in the seed's order, and not the first ones.
+    assert sorted(sample)[:MOST_MEASURED] != list(range(MOST_MEASURED))
+
+
+@pytest.mark.parametrize(("epochs", "size"), [(None, 7_000), (1, 7_000), (16, 4_000)])
+def test_other_runs_and_fewer_rows_are_measured_on_all_rows(epochs: int | None, size: int) -> None:
+    assert measured(epochs, size=size) == list(range(6 * size))

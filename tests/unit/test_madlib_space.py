@@ -51,6 +51,13 @@ def test_plain_values_are_the_only_ones() -> None:
     assert row == GridRow(1, "optimizer='SGD(momentum=0.9)',loss='mse',metrics=['mae']", "epochs=2")
 
 
+def test_a_number_beside_a_schedule_is_a_list_of_values() -> None:
+    rates = "[0.01, 'ExponentialDecay(initial_learning_rate=0.1, decay_steps=10, decay_rate=0.9)']"
+    grid = f"{{'loss': ['mse'], 'optimizer_params_list': [{{'optimizer': ['SGD'], 'lr': {rates}}}]}}"
+    found = grid_configs([1], grid, "{'batch_size': [8]}")
+    assert [str(arguments(row)["learning_rate"])[:4] for row in found] == ["0.01", "Call"]
+
+
 def test_types_draw_within_their_bounds() -> None:
     group = {
         "optimizer": "SGD",

@@ -14,6 +14,8 @@ MOST_EPOCHS: Final = 2**31 - 1
 LEAST_SHARE: Final = 0.5
 # Memory for the outputs of frozen layers.
 BUDGET_MB: Final = 2048
+# The most validation rows of a segment on which a config is measured, if each epoch has a part of the rows.
+MOST_MEASURED: Final = 25_000
 
 
 @dataclass(frozen=True)
@@ -103,6 +105,11 @@ def check_budget(num_iterations: int | None, metrics_compute_frequency: int | No
             f"metrics_compute_frequency must be in the range (1 - {num_iterations}): {frequency}"
         )
     return num_iterations, frequency
+
+
+def count_most_measured(rows: int, epochs_per_pass: int | None) -> int:
+    """Return on how many of a segment's validation rows a config is measured."""
+    return rows if (epochs_per_pass or 1) == 1 else min(rows, MOST_MEASURED)
 
 
 def evaluation_epochs(num_iterations: int, frequency: int) -> list[int]:

@@ -268,14 +268,15 @@ def seconds() -> Validator:
     def check(key: str, value: object) -> int:
         if isinstance(value, str):
             found = _LENGTH.fullmatch(value.strip())
-            value = int(float(found[1]) * _UNITS[found[2]]) if found else value
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            value = int(min(float(found[1]) * _UNITS[found[2]], _MOST_SECONDS + 1)) if found else value
+        if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= _MOST_SECONDS:
             raise wrong(key, value, 'a number of seconds, or a text such as "90 s", "30 min" or "2 h"')
         return value
 
     return check
 
 
+_MOST_SECONDS: Final = 10**9
 _UNITS: Final = {"s": 1, "min": 60, "h": 3600}
 _LENGTH: Final = re.compile(r"(\d+(?:\.\d+)?) ?(s|min|h)")
 _ENGINE: Final = one_of(*BACKENDS)

@@ -56,7 +56,7 @@ class Graph:
 
     def input(self, shape: Sequence[int]) -> LayerOutput:
         """Add an input whose rows have the given shape, and return its output."""
-        node = self._add("InputLayer", [], len(shape), {"batch_shape": [None, *shape], "dtype": "float32"})
+        node = self.add("InputLayer", [], len(shape), {"batch_shape": [None, *shape], "dtype": "float32"})
         self._inputs.append(node.name)
         return node
 
@@ -72,7 +72,7 @@ class Graph:
 
         The layer's output has `rank` dimensions per row; without `rank`, as many as the first source has.
         """
-        return self._add(kind, list(sources), sources[0].rank if rank is None else rank, config)
+        return self.add(kind, list(sources), sources[0].rank if rank is None else rank, config)
 
     def adopt(self, layers: Sequence[dict[str, Any]], *, as_inputs: bool = False) -> None:
         """Add layers of another model, given as JSON, without changing them.
@@ -84,7 +84,11 @@ class Graph:
         if as_inputs:
             self._inputs += [layer["name"] for layer in layers]
 
-    def _add(self, kind: str, sources: list[LayerOutput], rank: int, config: dict[str, Any]) -> LayerOutput:
+    def add(
+        self, kind: str, sources: Sequence[LayerOutput], rank: int, given: Mapping[str, Any]
+    ) -> LayerOutput:
+        """Add a layer like `layer`; its config may have any names."""
+        config = dict(given)
         number = self._count[kind] = self._count.get(kind, 0) + 1
         name = self._free(str(config.pop("name", "") or f"{kind.lower()}_{number}"))
         tensors = [
@@ -95,7 +99,7 @@ class Graph:
             for source in sources
         ]
         merges = kind in ("Concatenate", "Add", "Multiply", "Average")
-        takes = [config.pop("indices")] if kind == TAKE else []
+        takes = [config.pop("indices")] if kind == TAKE and "indices" in config else []
         called = [{"args": [tensors] if merges else [*tensors, *takes], "kwargs": {}}] if sources else []
         module, registered = _PLACES.get(kind, ("keras.layers", None))
         self._layers.append(

@@ -94,18 +94,25 @@ def rank_after(kind: str, config: Mapping[str, Any], rank: int) -> int:
     if kind == "Flatten" or kind.startswith("Global"):
         return 1
     if kind == "Reshape":
-        return len(config.get("target_shape", [0]))
+        shape = config.get("target_shape")
+        return len(shape) if isinstance(shape, list) else rank
     if kind == "Embedding":
         return rank + 1
     # Bidirectional has return_sequences in the config of the layer that it wraps.
-    within = config.get("layer", {}).get("config", config)
+    within = _get_config(config["layer"]) if kind == "Bidirectional" and "layer" in config else config
     if kind in RECURRENT and not within.get("return_sequences"):
         return 1
     return rank
 
 
+def _get_config(layer: Any) -> Mapping[str, Any]:
+    """Return the config of a layer's JSON; an empty one for what is no layer, which Keras refuses."""
+    found = layer.get("config") if isinstance(layer, dict) else None
+    return found if isinstance(found, dict) else {}
+
+
 def add(graph: Graph, node: LayerOutput, made: list[tuple[str, dict[str, Any]]]) -> LayerOutput:
     """Add layers behind `node`, one after the other, and return the output of the last one."""
     for kind, config in made:
-        node = graph.layer(kind, node, rank=rank_after(kind, config, node.rank), **config)
+        node = graph.add(kind, [node], rank_after(kind, config, node.rank), config)
     return node

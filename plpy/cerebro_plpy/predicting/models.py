@@ -22,6 +22,7 @@ from cerebro_plpy.planner import gpus
 from cerebro_plpy.predicting import outputs as output
 from cerebro_plpy.predicting.holders import TrainedModel
 from cerebro_plpy.predicting.outputs import Dependent, Output
+from cerebro_plpy.programs import NOT_KEPT
 from cerebro_plpy.store import interrupts, session
 from cerebro_plpy.store.models import functions, models
 from cerebro_plpy.store.names import Table
@@ -181,6 +182,8 @@ def start_engine(db: Database, backend: str | None, use_gpus: bool) -> None:
         fixed = session.setting(db, session.CACHE_FOLDER)
         gpu = _first_gpu(db) if use_gpus else None
         runtime.start(chosen, _threads(db), use_gpus, gpu, fixed, calls=count_sessions(db))
+        if reason := runtime.get_keras_backend().not_kept:
+            db.notice(f"{NOT_KEPT}: {reason}")
 
 
 def _first_gpu(db: Database) -> runtime.Gpu | None:

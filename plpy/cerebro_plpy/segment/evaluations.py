@@ -55,9 +55,8 @@ def _chosen(
     dataset: str, work: visits.Task, partition: rows.Partition, subset: rows.Subset
 ) -> rows.PartitionRows:
     """Return the rows to measure; for the dataset "training", only as many as one epoch trains on."""
-    if dataset == "training":
-        return rows.choose_training_rows(work.run, partition, subset)
-    return partition.choose_rows(subset)
+    choose = rows.choose_training_rows if dataset == "training" else rows.choose_measured_rows
+    return choose(work.run, partition, subset)
 
 
 def _measure(

@@ -19,6 +19,7 @@ from cerebro_plpy import memory, seeding
 from cerebro_plpy.database import Database, Row
 from cerebro_plpy.engine.models.data import ONE_HOT, VALUE, WEIGHT, Block, Dataset, Target, concatenate
 from cerebro_plpy.errors import LOCK_NOT_AVAILABLE, WRONG_STATE, CerebroError
+from cerebro_plpy.logical import budget
 from cerebro_plpy.packing.rows import read
 from cerebro_plpy.store.names import parse_table
 from cerebro_plpy.store.packed import packed, partitions
@@ -224,6 +225,25 @@ def choose_training_rows(run: runs.RunRow, partition: Partition, subset: Subset)
     """Return the partition's rows in a subset, divided among epochs as the run's `epochs_per_pass` says."""
     epochs = runs.limits(run).get("epochs_per_pass") or 1
     return replace(partition.choose_rows(subset), epochs_per_pass=epochs)
+
+
+def choose_measured_rows(run: runs.RunRow, partition: Partition, subset: Subset) -> PartitionRows:
+    """Return the validation rows of a subset on which configs are measured: all, or a sample by the seed.
+
+    Measuring on many rows after each part of a pass would take longer than the part.
+    """
+    found = partition.choose_rows(subset)
+    most = budget.count_most_measured(found.all_rows, runs.limits(run).get("epochs_per_pass"))
+    if most >= found.all_rows:
+        return found
+    order = seeding.permutation(len(found.chosen), run.seed, "measured", partition.segment)
+    sample: list[Stretch] = []
+    for one in (found.chosen[i] for i in order):
+        sample.append(replace(one, rows=min(one.rows, most)))
+        most -= sample[-1].rows
+        if not most:
+            break
+    return replace(found, chosen=sample)
 
 
 class Partitions(dict[tuple[str, str, int], Partition]):

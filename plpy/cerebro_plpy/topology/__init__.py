@@ -12,13 +12,14 @@ from typing import Any, Protocol
 
 from cerebro_plpy.commands import BesideRows, Command, ConfigCommand, CreateRun, Engine, HoldRun
 from cerebro_plpy.errors import CerebroError
+from cerebro_plpy.programs import NOT_KEPT
 from cerebro_plpy.store.runs.drivers import Behind
 
 
 def tell_not_kept(say: Callable[[str], None], answers: Iterable[Mapping[str, Any]]) -> None:
     """Tell the caller why compiled programs are not kept for other sessions, if answers give a reason."""
     for reason in sorted({answer["not_kept"] for answer in answers if "not_kept" in answer}):
-        say(f"compiled programs are not kept for other sessions: {reason}")
+        say(f"{NOT_KEPT}: {reason}")
 
 
 def holding(run_id: int, new: CreateRun | None, behind: Behind) -> HoldRun | CreateRun:

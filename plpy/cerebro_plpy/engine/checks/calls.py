@@ -148,9 +148,9 @@ def _instance(call: Call, what: str, classes: frozenset[str], module: str) -> An
         holder = getattr(holder, part)
     kwargs = {key: _argument(value) for key, value in call.kwargs}
     if module == "optimizers":
-        # Its variables are found by their names in states of other sessions, and Keras would number it by how
-        # many a process has made.
-        kwargs.setdefault("name", _snake(found))
+        # Its variables are found by their names in states of other sessions, also in those of a config that
+        # gives it another name, and Keras would number it by how many a process has made.
+        kwargs["name"] = _snake(found)
     try:
         return getattr(holder, found)(**kwargs)
     except Exception as error:

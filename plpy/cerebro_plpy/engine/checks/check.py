@@ -15,6 +15,8 @@ from cerebro_plpy.madlib.literal import Call
 from cerebro_plpy.madlib.nearest import fold
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from cerebro_plpy.madlib.params import CompileParams
 
 
@@ -54,6 +56,7 @@ def check_config(
     _check_count("outputs", len(arch.outputs), len(target_shapes))
     for name, wanted, given in zip(arch.input_names, arch.inputs, input_shapes, strict=True):
         _check_input(name, wanted, given)
+    _check_losses(compile_params, list(arch.output_names))
     chosen = forms.per_output(compile_params.loss, list(arch.output_names))
     for number, loss in enumerate(chosen):
         null = any(null_classes[number : number + 1])
@@ -166,11 +169,46 @@ def _check_one_column(where: str, name: str, target: _Packed) -> None:
         )
 
 
+def _check_losses(params: CompileParams, names: list[str]) -> None:
+    """Raise an error if the losses or their weights do not say which of the outputs they are for.
+
+    Keras gives the weights of a dictionary to a list of losses by the alphabet, and finds the rest only when
+    it trains.
+    """
+    loss, weights, count = params.loss, params.loss_weights, len(names)
+    if isinstance(loss, dict) and loss.keys() != set(names):
+        raise CerebroError(
+            f"loss is a dictionary of {_listed(loss)}, and the architecture has {_listed(names)}",
+            hint="Name each output of the architecture, with None for one that has no loss.",
+        )
+    if count == 1:
+        return
+    if isinstance(loss, list) and len(loss) != count:
+        raise CerebroError(f"loss is a list of {len(loss)}, and the architecture has {count} outputs")
+    if isinstance(loss, list | dict):
+        # The keys of two dictionaries have been compared.
+        by_name = isinstance(loss, dict) and isinstance(weights, dict)
+        fits = by_name or (isinstance(weights, list) and len(weights) == count)
+    else:
+        fits = isinstance(weights, float)
+    if weights is not None and not fits:
+        raise CerebroError(
+            f"loss_weights does not say which of the losses each weight is for: {weights!r}",
+            hint="Give loss and loss_weights both as lists with an entry for each output, in the order"
+            f" {', '.join(names)}, or both as dictionaries by these names.",
+        )
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(repr(name) for name in names)
+
+
 def _check_spread(what: str, spec: Any, names: list[str]) -> None:
     """Raise an error if the metrics do not say which of several outputs they are for.
 
     Allowed as `spec` are a single metric, a list with one entry per output, and a dictionary by `names` of
-    outputs. `what` is the argument of compile(), for example `metrics`.
+    outputs, in their order: configs are compared by the first metric, which Keras takes from the first
+    output. `what` is the argument of compile(), for example `metrics`.
     """
     count = len(names)
     if count == 1 or not spec or calls.is_for_each(spec):
@@ -183,6 +221,13 @@ def _check_spread(what: str, spec: Any, names: list[str]) -> None:
         strange = sorted(set(spec) - set(names))
         if strange:
             raise CerebroError(f"{what} names an output {strange[0]!r} that is not there", hint=hint)
+        ordered = [name for name in names if name in spec]
+        if list(spec) != ordered:
+            raise CerebroError(
+                f"{what} names the outputs in the order {_listed(spec)}, the architecture has"
+                f" {_listed(ordered)}",
+                hint="Name them in the architecture's order: configs are compared by the first metric.",
+            )
     elif len(spec) != count:
         raise CerebroError(
             f"{what} is a list of {len(spec)}, and the architecture has {count} outputs", hint=hint

@@ -108,6 +108,12 @@ def _activation(layer: Any) -> str:
     return name if name in _RECTIFYING or name in _BOUNDED else ""
 
 
+def _first_output(layer: Any) -> Any:
+    """Return the first tensor that a layer returns: a recurrent one may return its states behind it."""
+    found = layer.output
+    return found[0] if isinstance(found, list | tuple) else found
+
+
 def _is_last(model: Any, layer: Any) -> bool:
     return any(tensor._keras_history.operation is layer for tensor in model.outputs)
 
@@ -119,7 +125,7 @@ def _make_outputs(
     if not layers:
         return lambda inputs: []
     model = net.model
-    part = runtime.keras().Model(model.inputs, [layer.output for layer in layers])
+    part = runtime.keras().Model(model.inputs, [_first_output(layer) for layer in layers])
     values = {id(variable): tensor for variable, tensor in zip(net.variables, loaded.tensors, strict=True)}
     variables = [values[id(one)] for one in (*part.trainable_variables, *part.non_trainable_variables)]
     shapes = [tuple(tensor.shape[1:]) for tensor in model.inputs]
@@ -133,7 +139,7 @@ def _facts(
     weights = [runtime.to_numpy(values[id(one)]) for one in layer.weights]
     slopes = [means[id(one)] for one in layer.trainable_weights if id(one) in means]
     watched = counts if counts is not None and counts.activation else None
-    units = layer.output.shape[-1]
+    units = _first_output(layer).shape[-1]
     return LayerFacts(
         name=layer.name,
         kind=type(layer).__name__,

@@ -12,10 +12,12 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.errors import NULL_NOT_ALLOWED, CerebroError
 from cerebro_plpy.executor.calls import experience
 from cerebro_plpy.executor.calls.fit import ManyTables
+from cerebro_plpy.executor.plans.calibrating import segment_rows
 from cerebro_plpy.executor.running import output, replay
 from cerebro_plpy.executor.running import run as runner
 from cerebro_plpy.executor.starting import groups
 from cerebro_plpy.executor.starting import request as requests
+from cerebro_plpy.logical.budget import count_most_measured
 from cerebro_plpy.logical.metrics import standing
 from cerebro_plpy.logical.options import (
     EPOCHS,
@@ -140,7 +142,7 @@ class AutomlCall:
         The request is enough to explain the plan, even for a caller who could not create that table.
         """
         source, validation = requests.training_and_validation(db, self.source_table, self.validation_table)
-        given = _with_parts(db, given, source)
+        given = _with_parts(db, given, source, validation)
         parts = given.epochs_per_pass if given.rung_by == ROWS else None
         method = read_method(self.automl_method, self.automl_params, parts)
         arch_table = resolve_table(db, self.model_arch_table, "model architecture table")
@@ -243,18 +245,38 @@ def _random_state(db: Database, call: AutomlCall, given: FitOptions) -> tuple[in
     return searched.get("arguments", {}).get("random_state", 0), bool(searched.get(replay.DRAWN))
 
 
-def _with_parts(db: Database, given: FitOptions, source: requests.Data) -> FitOptions:
+def _with_parts(
+    db: Database, given: FitOptions, source: requests.Data, validation: requests.Data | None
+) -> FitOptions:
     """Return the options with the number of parts of a pass, if configs are compared on parts of the rows.
 
     No part is smaller than a buffer, which is read as a whole.
     """
-    if given.rung_by != ROWS or given.epochs_per_pass is not None:
+    if given.rung_by != ROWS:
         return given
-    count, table = partitions.count_fewest_buffers, source.table.quoted
-    fewest = db.as_caller(session.current_user(db), count, db, table, source.summary.below)
-    if fewest < PARTS:
-        db.notice(f"a pass has {fewest} parts, not {PARTS}: that is how many buffers a segment has")
-    return replace(given, epochs_per_pass=min(PARTS, fewest))
+    if given.epochs_per_pass is None:
+        count, table = partitions.count_fewest_buffers, source.table.quoted
+        fewest = db.as_caller(session.current_user(db), count, db, table, source.summary.below)
+        if fewest < PARTS:
+            db.notice(f"a pass has {fewest} parts, not {PARTS}: that is how many buffers a segment has")
+        given = replace(given, epochs_per_pass=min(PARTS, fewest))
+    _tell_sample(db, given, segment_rows(validation, source.summary.segments))
+    return given
+
+
+def _tell_sample(db: Database, given: FitOptions, rows: Sequence[int]) -> None:
+    """Say on how many validation rows configs are compared, and how far chance moves a share of these.
+
+    `rows` has the number of each segment.
+    """
+    measured = sum(count_most_measured(one, given.epochs_per_pass) for one in rows)
+    if measured < sum(rows):
+        # Two standard deviations of the share that varies most, one half, in a sample without replacement.
+        margin = math.sqrt((1 - measured / sum(rows)) / measured)
+        db.notice(
+            f"configs are compared on {measured} of {sum(rows)} validation rows, the same for all: an"
+            f" accuracy on these is within {margin:.4f} of that on all rows in 19 of 20 cases"
+        )
 
 
 def _model_ids(given: Sequence[int | None] | None) -> list[int]:

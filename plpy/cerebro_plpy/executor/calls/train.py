@@ -330,7 +330,9 @@ def _pack(db: Database, task: TrainOrder, *, here: bool) -> tuple[str, float]:
         least = statistics.spread(db, source, label).least
         if least < 0:
             raise nets.refuse_negative(label.name, least)
-    drawn = task.choose_share(found.rows, len(known))
+    read = [column for name, column in known.items() if name not in task.given.get("exclude", ())]
+    arrays = [column for column in read if column.is_array]
+    drawn = task.choose_share(found.rows, len(read), statistics.count_elements(db, source, arrays))
     used = found.rows * drawn
     share = float(f"{min(holdout.SHARE, HELD_ROWS / used):.3g}")
     usual: Any = share if quantity else {"share": share, "stratify": True}
@@ -380,8 +382,8 @@ def _chosen_nets(task: TrainOrder, summary: packed.PackedSummary) -> list[tuple[
     if summary.total_rows > DEAR_ROWS * summary.segments * task.seconds or width > DEAR_WIDTH * task.seconds:
         return [("linear", None), ("tabular", '{"width": [64, 128]}')]
     dear = '{"width": 128}'
-    # The members of `tabm` learn by losses of their own, which know no weights of classes.
-    members = [] if WEIGHTED in task.given else [("tabm", dear)]
+    # The members of `tabm` learn by losses of their own, which know no weights of classes or rows.
+    members = [] if {WEIGHTED, "weight"} & task.given.keys() else [("tabm", dear)]
     return [("linear", None), ("tabular", '{"width": 64}'), ("realmlp", dear), *members]
 
 

@@ -25,6 +25,8 @@ LEAST_SECONDS = 1
 # The most values that are packed for each second of the budget: of larger tables, only so many rows are used,
 # since a search sees no more of them.
 PACKED_VALUES = 250_000
+# So many elements of arrays are packed in the time of one value of another column.
+ELEMENTS = 32
 
 
 @dataclass(frozen=True)
@@ -91,12 +93,14 @@ class TrainOrder:
         """The largest number of epochs for which a config is trained."""
         return self.given.get("epochs", EPOCHS)
 
-    def choose_share(self, rows: int, columns: int) -> float:
+    def choose_share(self, rows: int, columns: int, elements: int) -> float:
         """Return the share of a table's rows to use: 1, or less if packing all takes too much of the budget.
 
+        `elements` is the number of a row's elements in arrays, which are packed many at once.
         Raise an error if it is less, and the call asks for folds, which are made of all rows.
         """
-        share = min(1.0, float(f"{PACKED_VALUES * self.seconds / columns / max(rows, 1):.2g}"))
+        values = max(1, rows) * (columns + elements / ELEMENTS)
+        share = min(1.0, float(f"{PACKED_VALUES * self.seconds / values:.2g}"))
         if share < 1 and self.given.get("folds"):
             raise CerebroError(
                 f"option folds is given, and {rows} rows are too many for a budget of {self.seconds} s",

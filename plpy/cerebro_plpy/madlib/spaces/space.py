@@ -217,7 +217,9 @@ def _read_values(name: str, value: Value, place: TextPlace) -> list[Dimension]:
 
 def _is_distribution(items: list[Value]) -> bool:
     *bounds, last = items
-    return bool(bounds) and isinstance(last, str) and all(is_number(bound) for bound in bounds)
+    # A text with a parenthesis is a call, such as a schedule beside a constant rate.
+    named = isinstance(last, str) and "(" not in last
+    return named and bool(bounds) and all(is_number(bound) for bound in bounds)
 
 
 def _distribution(name: str, place: TextPlace, items: list[Value]) -> Dimension:

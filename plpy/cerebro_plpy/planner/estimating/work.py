@@ -11,6 +11,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 
+from cerebro_plpy.logical import budget
 from cerebro_plpy.planner.bundles import MOST_MEMBERS
 from cerebro_plpy.planner.cuts import TrunkChoice
 
@@ -196,7 +197,8 @@ class RunWork:
         return kind.passes * -(-int(self.rows[segment] * kind.share) // kind.batch_size)
 
     def evaluation_batches(self, segment: int) -> int:
-        trained, validated = self.rows[segment] // self.epochs_per_pass, self.validation_rows[segment]
+        trained = self.rows[segment] // self.epochs_per_pass
+        validated = budget.count_most_measured(self.validation_rows[segment], self.epochs_per_pass)
         # Without validation rows, each config is measured on its fold, which is among the training rows.
         sizes = (trained if self.training_metrics or not validated else 0, validated)
         return sum(-(-size // EVALUATION_BATCH) for size in sizes)

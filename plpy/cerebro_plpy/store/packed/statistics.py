@@ -109,6 +109,16 @@ def spread(db: Database, table: Table, column: SourceColumn) -> Spread:
     return Spread(**{name: float(row[name]) for name in ("least", "greatest", "deviation")})
 
 
+def count_elements(db: Database, table: Table, columns: Sequence[SourceColumn]) -> int:
+    """Return the most elements that one of the first rows has in these columns of arrays."""
+    if not columns:
+        return 0
+    counted = " + ".join(f"coalesce(pg_catalog.cardinality({one.value}), 0)" for one in columns)
+    first = f"SELECT s.* FROM {table.rows} LIMIT 100"
+    found = db.query_once(f"SELECT max({counted}) AS most FROM ({first}) AS s")
+    return found[0]["most"] or 0
+
+
 @dataclass(frozen=True)
 class Rest:
     """The median of a column, and the usual deviation of its values if one suspected outlier is left out."""
