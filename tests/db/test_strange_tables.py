@@ -16,7 +16,7 @@ from trial import ADAM, Trial, blobs, rows_of
 pytestmark = pytest.mark.postgresql
 FEATURES = 6
 OF_MODELS = [name + end for name in "mg" for end in ("", "_info", "_summary")]
-COPIED = ("arch", "packed", "packed_summary", *OF_MODELS)
+COPIED = ("arch", "packed", "packed_summary", "configs", "configs_summary", *OF_MODELS)
 GROUP = "ALTER TABLE att.g ALTER kind TYPE {0}; ALTER TABLE att.g_info ALTER kind TYPE {0}"
 # What a number is drawn from goes on, also if the statement around it fails.
 CODE = "LANGUAGE plpgsql AS $$BEGIN PERFORM nextval('att.runs'); RETURN {}; END$$"
@@ -47,6 +47,18 @@ VECTORS = {
     "packed rows": (
         "ALTER TABLE att.packed_summary ADD features_of att.words DEFAULT '{}'",
         "SELECT * FROM cerebro.check('att.m', 'rows')",
+    ),
+    "check of a multirange": (
+        GROUP.format("att.spans USING '{[a,a]}'") + "; SELECT setval('att.runs', 1, false)",
+        QUERY,
+    ),
+    "selection": (
+        "ALTER TABLE att.configs ALTER compile_params TYPE att.word USING '{}'",
+        "SELECT cerebro.explain_fit('packed', 'att.configs', 1)",
+    ),
+    "summary of a selection": (
+        "ALTER TABLE att.configs_summary ALTER qualified_names TYPE att.word USING '{}'",
+        "SELECT cerebro.explain_fit('packed', 'att.configs', 1)",
     ),
     "forecast": (
         "CREATE TABLE att.m_forecast AS SELECT '{}'::att.word AS document",
@@ -133,6 +145,7 @@ def stranger(trial: Trial, database: str) -> Iterator[Trial]:
             " (query_to_xml('SELECT att.is_right(''a'')', true, true, '') IS NOT NULL)"
         )
         theirs.sql("CREATE DOMAIN att.nested AS text CHECK (VALUE::att.checked IS NOT NULL)")
+        theirs.sql("CREATE TYPE att.span AS RANGE (subtype = att.checked, multirange_type_name = att.spans)")
         theirs.sql("CREATE TYPE att.mood AS ENUM ('a', 'b')")
         theirs.sql("CREATE DOMAIN att.short AS text CHECK (VALUE ~ '^.$')")
         theirs.sql("CREATE DOMAIN att.good AS att.mood CHECK (VALUE <> 'b')")

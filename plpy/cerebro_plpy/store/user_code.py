@@ -20,7 +20,9 @@ WITH RECURSIVE held AS (
     UNION ALL
     SELECT h.attrelid, h.attname, h.attnum, b.type FROM held AS h
       JOIN pg_catalog.pg_type AS t ON t.oid = h.type
-      LEFT JOIN pg_catalog.pg_range AS r ON r.rngtypid = t.oid,
+      -- A server older than 14 has no multiranges.
+      LEFT JOIN pg_catalog.pg_range AS r
+             ON t.oid IN (r.rngtypid, (pg_catalog.to_jsonb(r) ->> 'rngmultitypid')::pg_catalog.oid),
       LATERAL (SELECT t.typbasetype UNION ALL SELECT t.typelem UNION ALL SELECT r.rngsubtype UNION ALL
                SELECT a.atttypid FROM pg_catalog.pg_attribute AS a
                 WHERE a.attrelid = t.typrelid AND a.attnum > 0 AND NOT a.attisdropped) AS b (type)

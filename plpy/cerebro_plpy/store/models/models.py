@@ -171,6 +171,7 @@ class Selected:
 
 
 def selection(db: Database, table: Table) -> list[Selected]:
+    user_code.refuse_code(db, [table])
     rows = db.query(
         "SELECT mst_key, model_id, compile_params::text AS compile_params, fit_params::text AS fit_params"
         f" FROM {table.quoted} ORDER BY mst_key"
@@ -194,6 +195,7 @@ class SelectionTables:
 
 
 def selection_tables(db: Database, summary: Table) -> SelectionTables:
+    user_code.refuse_code(db, [summary])
     rows = db.query(
         "SELECT s.model_arch_table::text AS spelled, s.object_table::text AS objects,"
         " pg_catalog.to_jsonb(s)->'qualified_names'->>'model_arch_table' AS name"
