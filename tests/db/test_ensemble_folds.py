@@ -201,6 +201,20 @@ def test_train_folds_small_tables(trial: Trial) -> None:
     assert "is the mean of " in (said := trial.notices()) and "folds" not in said
 
 
+def test_the_same_call_trains_the_same_models_to_the_bit(trial: Trial) -> None:
+    """The ranked list, the search near the best, the folds and the choice of models follow from the seed."""
+    options = {"nets": ["linear", {"tabm": {"width": 8, "members": 2}}], "configs": 2, "epochs": 2}
+    options = json.dumps({**options, "seed": 5, "folds": {"count": 2}})
+    found = []
+    for name in ("once", "twice"):
+        call = "SELECT net, value FROM cerebro.train('rows', 'label', %s, '5 minutes', %s)"
+        board = trial.sql(call, name, options)
+        joined = trial.value(f"SELECT model_weights FROM {name}_ensemble")
+        found.append((board, trial.weights(name), bytes(joined)))
+    assert "in 2 folds" in trial.notices()
+    assert found[0] == found[1]
+
+
 def test_named_folds_keep_together_what_validation_does(trial: Trial) -> None:
     trial.notices()
     options = json.dumps({"nets": "linear", "folds": 2, "validation": {"by": "id"}, "exclude": ["price"]})

@@ -278,6 +278,29 @@ def test_cosines_are_those_of_pytabkit() -> None:
     np.testing.assert_allclose(found.reshape(3, 8), PYTABKIT, atol=1e-6)
 
 
+# The answers of pytabkit 1.8.0 (`MedianCenterFactory`, `RobustScaleFactory`, `smooth_clip_func`) for SPREAD.
+CLIPPED = [
+    [-1.5271233, 0.0, -0.9486833],
+    [-0.5394484, 0.0, -0.6948616],
+    [-0.0967239, 0.0, -0.4242641],
+    [-0.0322562, 0.0, -0.1426954],
+    [0.0322562, 0.0, 0.1426954],
+    [0.4776973, 0.0, 0.4242641],
+    [1.4853975, 0.0, 0.6948616],
+    [2.4204261, 1.6641006, 0.9486833],
+]
+SPREAD = np.stack([np.arange(-3, 5) ** 3.0, np.arange(8) > 6, np.arange(100, 108)], axis=1)
+
+
+def test_scaled_and_clipped_numbers_are_those_of_pytabkit() -> None:
+    rows = NetRows(((3,),), [NetOutput("y", (1,), False, Moments([3.0], [2.0]))], None, lambda _: SPREAD)
+    ((_, text),) = nets("realmlp", '{"width": 8, "frequencies": 2, "embedding": 2}', rows)
+    keras = runtime.keras()
+    model = keras.models.model_from_json(text)
+    found = keras.Model(model.inputs, model.get_layer("concatenate_1").output).predict(SPREAD, verbose=0)
+    np.testing.assert_allclose(found[:, :3], CLIPPED, atol=1e-6)
+
+
 def keras_2(shape: list[int]) -> str:
     """Return a graph of layers in the JSON of Keras 2."""
 

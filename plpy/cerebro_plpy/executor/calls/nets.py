@@ -27,14 +27,14 @@ from cerebro_plpy.nets.fitting import (
     NetRows,
     TargetScale,
 )
-from cerebro_plpy.packing.columns import target
+from cerebro_plpy.packing.columns import class_counts, target
 from cerebro_plpy.packing.rows.read import FEATURES, scan
 from cerebro_plpy.predicting import features
 from cerebro_plpy.registry import references
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, resolve_table
-from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed import groups, packed
 from cerebro_plpy.store.runs import results
 
 ENOUGH_ROWS = 20_000
@@ -43,6 +43,8 @@ SCALE, CLAMP = "target_scale", "clamp"
 # The parameters of a line of layers on a trained net.
 BASE, FEATURE_LAYER = "base", "feature_layer"
 LARGEST_ID = 2**31 - 1
+# A net's scale is too coarse for a group whose deviation is a smaller share of that of all rows.
+COARSE = 0.05
 
 
 def load_net(
@@ -64,9 +66,37 @@ def load_net(
     rows = read_rows(db, table, scale)
     if scale != TargetScale() and all(output.is_classes for output in rows.outputs):
         raise refuse_scale(rows.outputs[0].name, SCALE if scale.way != STANDARD else CLAMP)
+    _tell_groups_apart(db, table, rows)
     if trained is not None:
         return _load_on_layers(db, arch_table, table, net=net, trained=trained, rows=rows)
     return add_nets(db, arch_table, table, points.nets(net, json.dumps(given) if given else None, rows))
+
+
+def _tell_groups_apart(db: Database, table: Table, rows: NetRows) -> None:
+    """Say if a quantity hardly varies in a group beside all rows: one scale for all is too coarse for it."""
+    summary = packed.summary(db, table.schema, table.name)
+    if not summary.group_by:
+        return
+    for label in rows.outputs:
+        if label.moments is None or label.moments.logarithmic or label.width != 1:
+            continue
+        (mean,), (deviation,) = label.moments.means, label.moments.deviations
+        spreads = class_counts.measure_spreads(db, table, summary.below, label.name, mean)
+        coarse = np.flatnonzero((spreads > 0) & (spreads < COARSE * deviation))
+        if len(coarse):
+            number = int(coarse[spreads[coarse].argmin()])
+            group = groups.read_groups(db, table, summary.group_by).rows[number].shown
+            db.notice(
+                f"{label.name} deviates by {_round(spreads[number])} in the group {group}, and by"
+                f" {_round(deviation)} in all rows: in {len(coarse)} of {int((spreads >= 0).sum())} groups, a net"
+                f' with one scale for all answers coarsely. {{"{SCALE}": "{LOG}"}} suits groups of different'
+                " sizes."
+            )
+
+
+def _round(value: float) -> str:
+    """Return three digits of a number, without an exponent where it is not very large or small."""
+    return f"{float(f'{value:.3g}'):.10g}"
 
 
 def refuse_scale(label: str, what: str) -> CerebroError:

@@ -1,4 +1,4 @@
-"""Counts how many rows of each class a packed table has, group by group."""
+"""Counts the rows of each class of a packed table, and measures its quantities, group by group."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import numpy as np
 
 from cerebro_plpy.database import Database
 from cerebro_plpy.logical.class_weights import ClassCounts
-from cerebro_plpy.packing.rows.read import ONE_HOT, decode_buffer
+from cerebro_plpy.packing.rows.read import FEATURES, ONE_HOT, decode_buffer, scan
 from cerebro_plpy.store.names import Table
 from cerebro_plpy.store.packed import packed, partitions
 
@@ -32,3 +32,20 @@ def of_groups(db: Database, table: Table, summary: packed.PackedSummary) -> dict
         }
         for group in numbers
     }
+
+
+def measure_spreads(db: Database, table: Table, below: int | None, label: str, mean: float) -> np.ndarray:
+    """Return the deviation of a quantity in each group, by the group's number; NaN for numbers without rows.
+
+    `mean` is the mean of all rows: sums are of distances from it, so that they keep their digits.
+    """
+    numbers, rows = np.array(partitions.groups_of_buffers(db, table.quoted, below), np.int64).reshape(-1, 2).T
+    if not len(rows):
+        return np.zeros(0)
+    buffers = scan(db, table.quoted, label, FEATURES, below=below)
+    apart = np.concatenate([buffer.reshape(-1) for buffer in buffers]).astype(np.float64) - mean
+    starts = np.cumsum(rows) - rows
+    each = (rows, np.add.reduceat(apart, starts), np.add.reduceat(apart**2, starts))
+    count, total, squares = (np.bincount(numbers, weights=one) for one in each)
+    with np.errstate(all="ignore"):
+        return np.sqrt(np.maximum(0, squares / count - (total / count) ** 2))
