@@ -84,11 +84,12 @@ def _tell_groups_apart(db: Database, table: Table, rows: NetRows) -> None:
         spreads = class_counts.measure_spreads(db, table, summary.below, label.name, mean)
         coarse = np.flatnonzero((spreads > 0) & (spreads < COARSE * deviation))
         if len(coarse):
+            all_groups = np.count_nonzero(spreads >= 0)
             number = int(coarse[spreads[coarse].argmin()])
             group = groups.read_groups(db, table, summary.group_by).rows[number].shown
             db.notice(
                 f"{label.name} deviates by {_round(spreads[number])} in the group {group}, and by"
-                f" {_round(deviation)} in all rows: in {len(coarse)} of {int((spreads >= 0).sum())} groups, a net"
+                f" {_round(deviation)} in all rows: in {len(coarse)} of {all_groups} groups, a net"
                 f' with one scale for all answers coarsely. {{"{SCALE}": "{LOG}"}} suits groups of different'
                 " sizes."
             )
