@@ -292,3 +292,10 @@ def test_each_build_processor_and_number_of_threads_has_programs_of_its_own(
     second = name_kind("compiler", 1)
     monkeypatch.setattr(programs, "_processor", lambda: "flags: another")
     assert len({first, second, name_kind("compiler", 1)}) == 3
+
+
+def test_a_processor_is_known_by_its_features() -> None:
+    """A machine's clone on another processor must not load programs with instructions that it lacks."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines()
+    features = next(line for line in lines if line.startswith(("flags", "Features")))
+    assert features in programs._processor().splitlines()
