@@ -108,21 +108,24 @@ def _shown(metric: str, answers: np.ndarray, truth: np.ndarray) -> str:
 def _tell_no_better(db: Database, contest: Contest, who: str, answers: np.ndarray) -> None:
     """Send a notice unless the answers are better than a constant answer by more than chance explains.
 
-    `who` names the model or ensemble that gave the answers.
+    `who` names the model or ensemble that gave the answers. A quantity is also judged by its R².
     """
-    truth, metric = contest.judging.truth, contest.metric if contest.is_asked else _metrics(contest)[-1]
+    truth, usual = contest.judging.truth, _metrics(contest)[-1]
+    asked = contest.metric if contest.is_asked else usual
     # Answers by mere chance have a better F1 than one answer for all rows.
-    metric = BALANCED if metric == F1 else metric
-    blind = scoring.blind(truth, metric)
-    gain, chance = scoring.gain(*(scoring.jackknife(one, truth, metric) for one in (answers, blind)))
-    if gain > chance:
+    asked = BALANCED if asked == F1 else asked
+    for metric in dict.fromkeys((asked,) if contest.judging.is_classes else (asked, usual)):
+        blind = scoring.blind(truth, metric)
+        gain, chance = scoring.gain(*(scoring.jackknife(one, truth, metric) for one in (answers, blind)))
+        if gain > chance:
+            continue
+        verdict = "it is worse" if gain < -chance else "the difference may be chance"
+        db.notice(
+            f"by {metric}, {who} is no better than always answering"
+            f" {_name_constant(contest.summary, truth, metric)}:"
+            f" {_shown(metric, answers, truth)} and {_shown(metric, blind, truth)}, {verdict}. {ADVICE}"
+        )
         return
-    verdict = "it is worse" if gain < -chance else "the difference may be chance"
-    db.notice(
-        f"by {metric}, {who} is no better than always answering"
-        f" {_name_constant(contest.summary, truth, metric)}:"
-        f" {_shown(metric, answers, truth)} and {_shown(metric, blind, truth)}, {verdict}. {ADVICE}"
-    )
 
 
 def _name_constant(summary: packed.PackedSummary, truth: np.ndarray, metric: str) -> str:
