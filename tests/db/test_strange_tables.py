@@ -56,6 +56,21 @@ VECTORS = {
         "ALTER TABLE att.configs ALTER compile_params TYPE att.word USING '{}'",
         "SELECT cerebro.explain_fit('packed', 'att.configs', 1)",
     ),
+    "view of a selection": (
+        "CREATE VIEW att.seen AS SELECT * FROM att.configs WHERE att.is_right('a');"
+        " CREATE TABLE att.seen_summary AS TABLE att.configs_summary",
+        "SELECT cerebro.explain_fit('packed', 'att.seen', 1)",
+    ),
+    "view of nets": (
+        "CREATE VIEW att.seen AS SELECT * FROM att.arch WHERE att.is_right('a')",
+        "SELECT * FROM cerebro.show_net('att.seen', 1)",
+    ),
+    "view of packed rows": (
+        "CREATE VIEW att.seen AS TABLE att.packed;"
+        " CREATE VIEW att.peeks AS SELECT * FROM att.packed_summary WHERE att.is_right('a');"
+        " ALTER VIEW att.peeks RENAME TO seen_summary",
+        "SELECT cerebro.load_net('mine', 'att.seen', 'linear')",
+    ),
     "summary of a selection": (
         "ALTER TABLE att.configs_summary ALTER qualified_names TYPE att.word USING '{}'",
         "SELECT cerebro.explain_fit('packed', 'att.configs', 1)",
@@ -162,7 +177,12 @@ def copies(stranger: Trial) -> Iterator[Trial]:
     stranger.sql("SELECT setval('att.runs', 1, false)")
     yield stranger
     gone = ", ".join(f"att.{name}" for name in COPIED)
-    stranger.sql(f"DROP TABLE IF EXISTS att.m_forecast, {gone}; DROP VIEW IF EXISTS att.peeks")
+    for kind, name in stranger.sql(
+        "SELECT CASE relkind WHEN 'v' THEN 'VIEW' ELSE 'TABLE' END, relname FROM pg_class"
+        " WHERE relnamespace = 'att'::regnamespace AND relname ~ '^(seen|peeks)'"
+    ):
+        stranger.sql(f"DROP {kind} att.{name} CASCADE")
+    stranger.sql(f"DROP TABLE IF EXISTS att.m_forecast, {gone}")
 
 
 @pytest.mark.parametrize(("change", "call"), VECTORS.values(), ids=VECTORS)

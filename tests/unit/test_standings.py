@@ -1,4 +1,4 @@
-"""What is said of answers that are no better than one answer for all rows."""
+"""Notices about answers that are no better than one answer for all rows."""
 
 from __future__ import annotations
 

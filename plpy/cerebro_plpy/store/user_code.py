@@ -44,17 +44,20 @@ def _runs_code(expression: str) -> str:
     )
 
 
-# Of the tables $1 and their partitions that are somebody else's: the policies that may run a user's code, and
-# the indexes, constraints and statistics that call a user's function, which the server does to plan a query.
+# Of the tables $1 and their partitions that are somebody else's: views, the policies that may run a user's
+# code, and the indexes, constraints and statistics that call a user's function, which the server does to plan
+# a query.
 _ATTACHED = f"""
 WITH RECURSIVE family AS (
     SELECT t AS oid FROM pg_catalog.unnest($1::oid[]) AS t
     UNION ALL SELECT i.inhrelid FROM family AS f JOIN pg_catalog.pg_inherits AS i ON i.inhparent = f.oid),
 strange AS (
-    SELECT c.oid, c.relrowsecurity FROM family AS f JOIN pg_class AS c ON c.oid = f.oid
+    SELECT c.oid, c.relkind, c.relrowsecurity FROM family AS f JOIN pg_class AS c ON c.oid = f.oid
       JOIN pg_roles AS o ON o.oid = c.relowner WHERE NOT o.rolsuper AND o.rolname <> current_user),
 found AS (
-    SELECT s.oid, 'pg_policy'::regclass AS kind, k.oid AS object FROM strange AS s
+    SELECT oid, 'pg_class'::regclass AS kind, oid AS object FROM strange WHERE relkind NOT IN ('r', 'p')
+    UNION ALL
+    SELECT s.oid, 'pg_policy'::regclass, k.oid FROM strange AS s
       JOIN pg_policy AS k ON k.polrelid = s.oid WHERE s.relrowsecurity AND {_runs_code("k.polqual")}
     UNION ALL
     SELECT s.oid, a.classid, a.objid FROM strange AS s
@@ -69,8 +72,8 @@ SELECT oid::regclass::text AS of, pg_describe_object(kind, object, 0) AS name
 
 
 def refuse_code(db: Database, tables: Sequence[Table]) -> None:
-    """Raise an error if somebody else's table may run code of a user's when it is read: by the types of its
-    columns, or by what belongs to it, such as policies.
+    """Raise an error if somebody else's table may run code of a user's when it is read: as a view, by the
+    types of its columns, or by what belongs to it, such as policies.
 
     A superuser's tables and functions, such as those of extensions, are trusted.
     """

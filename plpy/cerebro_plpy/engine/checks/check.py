@@ -61,8 +61,11 @@ def check_config(
     for number, loss in enumerate(chosen):
         null = any(null_classes[number : number + 1])
         _check_output(arch, number, loss, _Packed(target_shapes[number], target_kinds[number], null))
+    decides = True
     for what in ("metrics", "weighted_metrics"):
-        _check_spread(what, getattr(compile_params, what), list(arch.output_names))
+        given = getattr(compile_params, what)
+        _check_spread(what, given, list(arch.output_names), decides=decides)
+        decides = not given
     _check_metrics(arch, compile_params, chosen)
     _check_compiles(compile_params, set() if made is None else made)
 
@@ -182,6 +185,9 @@ def _check_losses(params: CompileParams, names: list[str]) -> None:
             hint="Name each output of the architecture, with None for one that has no loss.",
         )
     if count == 1:
+        losses = len(loss) if isinstance(loss, list) else 1
+        if isinstance(weights, list) and len(weights) != losses:
+            raise CerebroError(f"loss_weights has {len(weights)} weights for {losses} losses")
         return
     if isinstance(loss, list) and len(loss) != count:
         raise CerebroError(f"loss is a list of {len(loss)}, and the architecture has {count} outputs")
@@ -203,12 +209,13 @@ def _listed(names: Iterable[str]) -> str:
     return ", ".join(repr(name) for name in names)
 
 
-def _check_spread(what: str, spec: Any, names: list[str]) -> None:
+def _check_spread(what: str, spec: Any, names: list[str], *, decides: bool) -> None:
     """Raise an error if the metrics do not say which of several outputs they are for.
 
     Allowed as `spec` are a single metric, a list with one entry per output, and a dictionary by `names` of
-    outputs, in their order: configs are compared by the first metric, which Keras takes from the first
-    output. `what` is the argument of compile(), for example `metrics`.
+    outputs. If the first metric `decides`, the dictionary must have their order: configs are compared by the
+    first metric, which Keras takes from the first output. `what` is the argument of compile(), for example
+    `metrics`.
     """
     count = len(names)
     if count == 1 or not spec or calls.is_for_each(spec):
@@ -222,7 +229,7 @@ def _check_spread(what: str, spec: Any, names: list[str]) -> None:
         if strange:
             raise CerebroError(f"{what} names an output {strange[0]!r} that is not there", hint=hint)
         ordered = [name for name in names if name in spec]
-        if list(spec) != ordered:
+        if decides and list(spec) != ordered:
             raise CerebroError(
                 f"{what} names the outputs in the order {_listed(spec)}, the architecture has"
                 f" {_listed(ordered)}",

@@ -252,9 +252,7 @@ def _with_parts(
 
     No part is smaller than a buffer, which is read as a whole.
     """
-    if given.rung_by != ROWS:
-        return given
-    if given.epochs_per_pass is None:
+    if given.rung_by == ROWS and given.epochs_per_pass is None:
         count, table = partitions.count_fewest_buffers, source.table.quoted
         fewest = db.as_caller(session.current_user(db), count, db, table, source.summary.below)
         if fewest < PARTS:

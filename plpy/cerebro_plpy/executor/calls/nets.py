@@ -34,7 +34,7 @@ from cerebro_plpy.registry import references
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, resolve_table
-from cerebro_plpy.store.packed import groups, packed
+from cerebro_plpy.store.packed import packed
 from cerebro_plpy.store.runs import results
 
 ENOUGH_ROWS = 20_000
@@ -43,8 +43,8 @@ SCALE, CLAMP = "target_scale", "clamp"
 # The parameters of a line of layers on a trained net.
 BASE, FEATURE_LAYER = "base", "feature_layer"
 LARGEST_ID = 2**31 - 1
-# A net's scale is too coarse for a group whose deviation is a smaller share of that of all rows.
-COARSE = 0.05
+# A net's scale is too coarse for a group with less than a twentieth of the deviation of all rows.
+COARSE = 1 / 20
 
 
 def load_net(
@@ -80,18 +80,15 @@ def _tell_groups_apart(db: Database, table: Table, rows: NetRows) -> None:
     for label in rows.outputs:
         if label.moments is None or label.moments.logarithmic or label.width != 1:
             continue
-        (mean,), (deviation,) = label.moments.means, label.moments.deviations
-        spreads = class_counts.measure_spreads(db, table, summary.below, label.name, mean)
-        coarse = np.flatnonzero((spreads > 0) & (spreads < COARSE * deviation))
+        deviation = label.moments.deviations[0]
+        spreads = class_counts.measure_spreads(db, table, summary.below, label.name)
+        coarse = spreads[(spreads > 0) & (spreads < COARSE * deviation)]
         if len(coarse):
-            all_groups = np.count_nonzero(spreads >= 0)
-            number = int(coarse[spreads[coarse].argmin()])
-            group = groups.read_groups(db, table, summary.group_by).rows[number].shown
             db.notice(
-                f"{label.name} deviates by {_round(spreads[number])} in the group {group}, and by"
-                f" {_round(deviation)} in all rows: in {len(coarse)} of {all_groups} groups, a net"
-                f' with one scale for all answers coarsely. {{"{SCALE}": "{LOG}"}} suits groups of different'
-                " sizes."
+                f"{label.name} deviates by {_round(deviation)} in all rows, and in {len(coarse)} of"
+                f" {np.count_nonzero(spreads >= 0)} groups by less than a twentieth of that, such as"
+                f" {_round(coarse.min())}: a net with one scale for all groups answers coarsely there."
+                f' {{"{SCALE}": "{LOG}"}} suits groups of other sizes; or pack such groups by themselves.'
             )
 
 

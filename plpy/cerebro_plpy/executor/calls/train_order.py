@@ -99,7 +99,7 @@ class TrainOrder:
         `elements` is the number of a row's elements in arrays, which are packed many at once.
         Raise an error if it is less, and the call asks for folds, which are made of all rows.
         """
-        values = max(1, rows) * (columns + elements / ELEMENTS)
+        values = max(1, rows) * (max(1, columns) + elements / ELEMENTS)
         share = min(1.0, float(f"{PACKED_VALUES * self.seconds / values:.2g}"))
         if share < 1 and self.given.get("folds"):
             raise CerebroError(

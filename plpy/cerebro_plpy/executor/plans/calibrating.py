@@ -19,7 +19,7 @@ from cerebro_plpy.database import Database
 from cerebro_plpy.executor.plans.diagnose import ENGINES
 from cerebro_plpy.executor.starting import cutting
 from cerebro_plpy.executor.starting import request as requests
-from cerebro_plpy.logical.budget import Limits
+from cerebro_plpy.logical.budget import Limits, count_most_measured
 from cerebro_plpy.logical.options import OFF
 from cerebro_plpy.madlib import registered
 from cerebro_plpy.madlib.inputs import inputs_of
@@ -299,7 +299,9 @@ def measured(db: Database, run_id: int, request: requests.Request) -> list[rates
     rows = {
         # An evaluation measures the rows of one epoch.
         "training": [number // parts for number in segment_rows(request.source, request.segments)],
-        "validation": segment_rows(request.validation, request.segments),
+        "validation": [
+            count_most_measured(rows, parts) for rows in segment_rows(request.validation, request.segments)
+        ],
     }
     engines = request.engines
     memory.get_instance(_CompiledHere).update((engines.threads, k.code) for k in kinds.values())
