@@ -206,7 +206,7 @@ def test_the_same_call_trains_the_same_models_to_the_bit(trial: Trial) -> None:
     options = {"nets": ["linear", {"tabm": {"width": 8, "members": 2}}], "configs": 2, "epochs": 2}
     options = json.dumps({**options, "seed": 5, "folds": {"count": 2}})
     found = []
-    for name in ("once", "twice"):
+    for name in ("same_call", "same_again"):
         call = "SELECT net, value FROM cerebro.train('rows', 'label', %s, '5 minutes', %s)"
         board = trial.sql(call, name, options)
         joined = trial.value(f"SELECT model_weights FROM {name}_ensemble")
