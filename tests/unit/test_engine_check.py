@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from cerebro_plpy.engine.backends import runtime
-from cerebro_plpy.engine.checks import architecture
+from cerebro_plpy.engine.checks import architecture, calls
 from cerebro_plpy.engine.checks.check import Compiled, check_config
 from cerebro_plpy.engine.models.data import INDEX, ONE_HOT, VALUE
 from cerebro_plpy.errors import CerebroError
@@ -105,6 +105,11 @@ def test_configs_that_differ_in_a_learning_rate_are_made_once() -> None:
 
 def adam(rate: float | str, **others: float) -> Call:
     return Call("Adam", (("learning_rate", rate), *others.items()))
+
+
+@pytest.mark.parametrize("name", ["mine", None])
+def test_an_optimizer_has_the_usual_name_by_which_its_variables_are_found(name: str | None) -> None:
+    assert calls.optimizer(Call("ScheduleFreeAdamW", (("name", name),))).name == "schedule_free_adam_w"
 
 
 def two_outputs(metrics: Any, loss: Any = CROSS, weights: Any = None) -> None:

@@ -110,3 +110,10 @@ def test_the_comment_of_the_fit_call_names_every_option() -> None:
     file = ROOT / "sql" / "api" / "madlib_keras_fit_multiple_model.sql"
     said = file.read_text().rpartition("The options are ")[2]
     assert sorted(set(re.findall(r"\w+", said)) & FIT_OPTIONS.keys()) == sorted(FIT_OPTIONS)
+
+
+@pytest.mark.parametrize(
+    "length", [10**400, "9" * 400 + " h", 10**10, "0.5 s"], ids=["digits", "text", "integer", "fraction"]
+)
+def test_lengths_of_time_beyond_reason_are_refused(length: str | int) -> None:
+    assert refused(json.dumps({"plan": {"within": length}})).message.startswith("option plan.within is ")
