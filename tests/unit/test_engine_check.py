@@ -109,7 +109,8 @@ def adam(rate: float | str, **others: float) -> Call:
 
 @pytest.mark.parametrize("name", ["mine", None])
 def test_an_optimizer_has_the_usual_name_by_which_its_variables_are_found(name: str | None) -> None:
-    assert calls.optimizer(Call("ScheduleFreeAdamW", (("name", name),))).name == "schedule_free_adam_w"
+    made = [calls.optimizer(Call("ScheduleFreeAdamW", (("name", name),))).name for _ in range(2)]
+    assert made == ["schedule_free_adam_w"] * 2
 
 
 def two_outputs(metrics: Any, loss: Any = CROSS, weights: Any = None) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -54,17 +55,10 @@ def test_an_empty_partition_has_no_rows_in_any_epoch() -> None:
     assert len(parts.shuffled_places(3, 2, 0)) == 0
 
 
-class FakeRun:
-    """The part of a run that chooses rows."""
-
-    def __init__(self, epochs: int | None, seed: int = 3) -> None:
-        self.limits, self.seed = json.dumps({"epochs_per_pass": epochs}), seed
-
-
 def measured(epochs: int | None, *, seed: int = 3, size: int = 7_000) -> list[int]:
     buffers = [Buffer(number, size, 8 * size, fold=number % 2) for number in range(6)]
     partition = Partition(1, "packed", 2, None, buffers, source=cast("Any", None))
-    run = cast("Any", FakeRun(epochs, seed))
+    run: Any = SimpleNamespace(limits=json.dumps({"epochs_per_pass": epochs}), seed=seed)
     return choose_measured_rows(run, partition, Subset()).places_in_order().tolist()
 
 
@@ -73,7 +67,7 @@ def test_configs_are_measured_on_the_same_sample_if_an_epoch_has_a_part_of_the_r
     assert len(set(sample)) == len(sample) == MOST_MEASURED
     assert measured(16) == sample and measured(16, seed=4) != sample
     # Whole buffers in the seed's order, and not the first ones.
-    assert sorted(sample)[:MOST_MEASURED] != list(range(MOST_MEASURED))
+    assert sorted(sample) != list(range(MOST_MEASURED))
 
 
 @pytest.mark.parametrize(("epochs", "size"), [(None, 7_000), (1, 7_000), (16, 4_000)])

@@ -56,16 +56,15 @@ def check_config(
     _check_count("outputs", len(arch.outputs), len(target_shapes))
     for name, wanted, given in zip(arch.input_names, arch.inputs, input_shapes, strict=True):
         _check_input(name, wanted, given)
-    _check_losses(compile_params, list(arch.output_names))
-    chosen = forms.per_output(compile_params.loss, list(arch.output_names))
+    names = list(arch.output_names)
+    _check_losses(compile_params, names)
+    chosen = forms.per_output(compile_params.loss, names)
     for number, loss in enumerate(chosen):
         null = any(null_classes[number : number + 1])
         _check_output(arch, number, loss, _Packed(target_shapes[number], target_kinds[number], null))
-    decides = True
     for what in ("metrics", "weighted_metrics"):
-        given = getattr(compile_params, what)
-        _check_spread(what, given, list(arch.output_names), decides=decides)
-        decides = not given
+        decides = what == "metrics" or not compile_params.metrics
+        _check_spread(what, getattr(compile_params, what), names, decides=decides)
     _check_metrics(arch, compile_params, chosen)
     _check_compiles(compile_params, set() if made is None else made)
 

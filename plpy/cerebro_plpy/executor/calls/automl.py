@@ -250,7 +250,8 @@ def _with_parts(
 ) -> FitOptions:
     """Return the options with the number of parts of a pass, if configs are compared on parts of the rows.
 
-    No part is smaller than a buffer, which is read as a whole.
+    No part is smaller than a buffer, which is read as a whole. Notices say what follows for training and
+    evaluation.
     """
     if given.rung_by == ROWS and given.epochs_per_pass is None:
         count, table = partitions.count_fewest_buffers, source.table.quoted

@@ -27,14 +27,14 @@ from cerebro_plpy.nets.fitting import (
     NetRows,
     TargetScale,
 )
-from cerebro_plpy.packing.columns import class_counts, target
-from cerebro_plpy.packing.rows.read import FEATURES, scan
+from cerebro_plpy.packing.columns import target
+from cerebro_plpy.packing.rows.read import FEATURES, decode_buffer, scan
 from cerebro_plpy.predicting import features
 from cerebro_plpy.registry import references
 from cerebro_plpy.store.models import functions as registry
 from cerebro_plpy.store.models import models
 from cerebro_plpy.store.names import Table, resolve_table
-from cerebro_plpy.store.packed import packed
+from cerebro_plpy.store.packed import packed, partitions
 from cerebro_plpy.store.runs import results
 
 ENOUGH_ROWS = 20_000
@@ -66,35 +66,9 @@ def load_net(
     rows = read_rows(db, table, scale)
     if scale != TargetScale() and all(output.is_classes for output in rows.outputs):
         raise refuse_scale(rows.outputs[0].name, SCALE if scale.way != STANDARD else CLAMP)
-    _tell_groups_apart(db, table, rows)
     if trained is not None:
         return _load_on_layers(db, arch_table, table, net=net, trained=trained, rows=rows)
     return add_nets(db, arch_table, table, points.nets(net, json.dumps(given) if given else None, rows))
-
-
-def _tell_groups_apart(db: Database, table: Table, rows: NetRows) -> None:
-    """Say if a quantity hardly varies in a group beside all rows: one scale for all is too coarse for it."""
-    summary = packed.summary(db, table.schema, table.name)
-    if not summary.group_by:
-        return
-    for label in rows.outputs:
-        if label.moments is None or label.moments.logarithmic or label.width != 1:
-            continue
-        deviation = label.moments.deviations[0]
-        spreads = class_counts.measure_spreads(db, table, summary.below, label.name)
-        coarse = spreads[(spreads > 0) & (spreads < COARSE * deviation)]
-        if len(coarse):
-            db.notice(
-                f"{label.name} deviates by {_round(deviation)} in all rows, and in {len(coarse)} of"
-                f" {np.count_nonzero(spreads >= 0)} groups by less than a twentieth of that, such as"
-                f" {_round(coarse.min())}: a net with one scale for all groups answers coarsely there."
-                f' {{"{SCALE}": "{LOG}"}} suits groups of other sizes; or pack such groups by themselves.'
-            )
-
-
-def _round(value: float) -> str:
-    """Return three digits of a number, without an exponent where it is not very large or small."""
-    return f"{float(f'{value:.3g}'):.10g}"
 
 
 def refuse_scale(label: str, what: str) -> CerebroError:
@@ -261,7 +235,50 @@ def read_rows(db: Database, table: Table, scale: TargetScale) -> NetRows:
         NetOutput(name, shape, is_classes, None if is_classes else measure(name))
         for name, shape, is_classes in labels
     ]
+    if summary.group_by:
+        _tell_groups_apart(db, table, summary, outputs)
     return NetRows(summary.input_shapes, outputs, summary.features, partial(_read_values, db, table, summary))
+
+
+def _tell_groups_apart(
+    db: Database, table: Table, summary: packed.PackedSummary, labels: Sequence[NetOutput]
+) -> None:
+    """Say if a quantity hardly varies in a group beside all rows: one scale for all is too coarse for it."""
+    for label in labels:
+        if label.moments is None or label.moments.logarithmic or label.width != 1:
+            continue
+        deviation = label.moments.deviations[0]
+        spreads = _measure_groups(db, table, summary.below, label.name)
+        coarse = spreads[(spreads > 0) & (spreads < COARSE * deviation)]
+        if len(coarse):
+            db.notice(
+                f"{label.name} deviates by {deviation:.4g} in all rows, and in {len(coarse)} of"
+                f" {np.count_nonzero(spreads >= 0)} groups by less than a twentieth of that, such as"
+                f" {coarse.min():.4g}: a net with one scale for all groups answers coarsely there."
+                f' {{"{SCALE}": "{LOG}"}} suits groups of other sizes; or pack such groups by themselves.'
+            )
+
+
+def _measure_groups(db: Database, table: Table, below: int | None, label: str) -> np.ndarray:
+    """Return the deviation of a quantity in each group, by the group's number; NaN for numbers without rows.
+
+    Sums are of distances from the first value of each group, so that a constant group deviates by 0.
+    """
+    first, sums = np.zeros(0), np.zeros((0, 3))
+    for buffer in partitions.labels_of_groups(db, table, [label], below):
+        numbers, rows = np.array(buffer["groups"], np.int64).reshape(-1, 2).T
+        values = decode_buffer(buffer[label], buffer[label + packed.SHAPE], FEATURES)
+        values, starts = values.reshape(-1).astype(np.float64), np.cumsum(rows) - rows
+        missing = max(0, int(numbers.max(initial=-1)) + 1 - len(first))
+        first = np.pad(first, (0, missing), constant_values=np.nan)
+        sums = np.pad(sums, ((0, missing), (0, 0)))
+        first[numbers] = np.where(np.isnan(first[numbers]), values[starts], first[numbers])
+        apart = values - np.repeat(first[numbers], rows)
+        each = rows, np.add.reduceat(apart, starts), np.add.reduceat(apart**2, starts)
+        np.add.at(sums, numbers, np.stack(each, axis=1))
+    count, total, squares = sums.T
+    with np.errstate(all="ignore"):
+        return np.sqrt(np.maximum(0, squares / count - (total / count) ** 2))
 
 
 def _read_values(db: Database, table: Table, summary: packed.PackedSummary, number: int) -> np.ndarray:
